@@ -67,7 +67,7 @@ fn read(c: &mut Criterion) {
     }
 }
 
-fn open_sets(c: &mut Criterion) {
+fn open_datasets(c: &mut Criterion) {
     let root = tempfile::tempdir().unwrap();
     let (size, count) = (64, 20_000);
     drop(sources(root.path(), size, count));
@@ -79,5 +79,5 @@ fn open_sets(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, read, open_sets);
+criterion_group!(benches, read, open_datasets);
 criterion_main!(benches);

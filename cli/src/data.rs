@@ -15,7 +15,8 @@ pub(crate) struct DataArgs {
     /// Format of the dataset [default: detected]
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(DATA_FORMATS.iter().map(|f| f.name)))]
     format: Option<String>,
-    /// File that numbers the classes: text with one name per line, or a JSON array
+    /// File that lists the classes in the order of their labels: text with one name per line, or a
+    /// JSON array
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
     /// Cache the listing of a folder in the file FOLDER.warpfeed-index

@@ -2,7 +2,7 @@
 //! episodes first.
 //!
 //! ```text
-//! cargo run --release --example policy [-- EPOCHS]
+//! cargo run --release -p warpfeed-examples --features robots --example policy [-- EPOCHS]
 //! ```
 //!
 //! The first run generates a LeRobot dataset in `datasets/generated`. A hand moves to a red or a
@@ -72,8 +72,7 @@ fn run() -> Result<()> {
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         println!("epoch {epoch}: loss {loss:.3}, error on held-out episodes {last:.3}");
     }
-    // This comparison is false for NaN, so NaN fails as well.
-    if !(last < ERROR) {
+    if last.is_nan() || last >= ERROR {
         return Err(format!("the error went from {first:.3} to {last:.3}, expected less than {ERROR}").into());
     }
     println!("the error fell from {first:.3} to {last:.3}");
@@ -83,8 +82,8 @@ fn run() -> Result<()> {
 /// Returns a loader of the frames that `options` choose. Each sample has the next [`ACTIONS`]
 /// actions.
 fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
-    let set = LeRobot::with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
-    Ok(Loader::source(set)
+    let dataset = LeRobot::with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
+    Ok(Loader::source(dataset)
         .drop_field("label")
         .field("camera", Image::of(CAMERA))
         .field("observation.state", NdArray::new(Dtype::F32, [2]))
@@ -115,7 +114,7 @@ fn dataset() -> Result<PathBuf> {
 /// error.
 struct Policy {
     weights: Array2<f32>,
-    speed: Array2<f32>,
+    velocity: Array2<f32>,
     /// The standard deviation of each number of an action.
     scale: Array1<f32>,
 }
@@ -124,7 +123,7 @@ impl Policy {
     fn new(scale: &[f32]) -> Self {
         let scale = (0..2 * ACTIONS).map(|number| scale[number % 2]).collect();
         let zeros = || Array2::zeros((INPUTS, 2 * ACTIONS));
-        Policy { weights: zeros(), speed: zeros(), scale }
+        Policy { weights: zeros(), velocity: zeros(), scale }
     }
 
     /// Returns the inputs and the normalized actions of a batch.
@@ -149,11 +148,11 @@ impl Policy {
 
     /// Takes a step, and returns the loss before it.
     fn train(&mut self, inputs: &Array2<f32>, actions: &Array2<f32>) -> f64 {
-        let wrong = inputs.dot(&self.weights) - actions;
-        let gradient = inputs.t().dot(&wrong) / inputs.len_of(Axis(0)) as f32;
-        self.speed = &self.speed * 0.9 - gradient * 0.03;
-        self.weights += &self.speed;
-        f64::from(wrong.mapv(|x| x * x).mean().unwrap_or(f32::NAN))
+        let residuals = inputs.dot(&self.weights) - actions;
+        let gradient = inputs.t().dot(&residuals) / inputs.len_of(Axis(0)) as f32;
+        self.velocity = &self.velocity * 0.9 - gradient * 0.03;
+        self.weights += &self.velocity;
+        f64::from(residuals.mapv(|x| x * x).mean().unwrap_or(f32::NAN))
     }
 
     /// Returns the mean squared error of normalized actions.
@@ -161,9 +160,9 @@ impl Policy {
         let (mut sum, mut count) = (0.0, 0);
         for batch in batches.epoch(0) {
             let (inputs, actions) = self.read(&batch?);
-            let wrong = inputs.dot(&self.weights) - actions;
-            sum += f64::from(wrong.mapv(|x| x * x).sum());
-            count += wrong.len();
+            let residuals = inputs.dot(&self.weights) - actions;
+            sum += f64::from(residuals.mapv(|x| x * x).sum());
+            count += residuals.len();
         }
         Ok(sum / count as f64)
     }

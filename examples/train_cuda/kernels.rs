@@ -207,7 +207,7 @@ impl Kernels {
         holds(bias.len(), shape.channels);
         holds(out.len(), shape.pooled());
         holds(winner.len(), shape.pooled());
-        assert!(shape.side.is_multiple_of(2), "a side of {} pixels is pooled by two", shape.side);
+        assert!(shape.side.is_multiple_of(2), "a side of {} pixels: pooling requires an even side", shape.side);
         let [c, n, side] = shape.numbers();
         launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
     }
@@ -223,7 +223,7 @@ impl Kernels {
         holds(grad.len(), shape.len());
         holds(pooled.len(), shape.pooled());
         holds(winner.len(), shape.pooled());
-        assert!(shape.side.is_multiple_of(2), "a side of {} pixels is pooled by two", shape.side);
+        assert!(shape.side.is_multiple_of(2), "a side of {} pixels: pooling requires an even side", shape.side);
         let [c, n, side] = shape.numbers();
         launch!(self.unpool, over(shape.pooled()), grad, pooled, winner, &c, &n, &side)
     }

@@ -83,7 +83,7 @@ impl Frame {
         match factors[..] {
             [_] => "gray",
             [_, _, _, _] => "cmyk",
-            // All components have the same resolution, whatever their factors.
+            // All components have the same resolution, regardless of their factors.
             [y, cb, cr] if y == cb && y == cr => "4:4:4",
             [(2, 1), (1, 1), (1, 1)] | [(2, 2), (1, 2), (1, 2)] => "4:2:2",
             [(1, 2), (1, 1), (1, 1)] | [(2, 2), (2, 1), (2, 1)] => "4:4:0",

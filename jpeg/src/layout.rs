@@ -106,7 +106,7 @@ impl Layout {
             (4, ..) => Color::Ycck,
             (n, ..) => return Err(format!("a JPEG of {n} components")),
         };
-        // In a scan of a single component, an MCU is one block, whatever the sampling factors.
+        // In a scan of a single component, an MCU is one block, regardless of the sampling factors.
         let gray = components.len() == 1;
         let (h_max, v_max) = if gray { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;

@@ -102,7 +102,7 @@ pub(crate) struct Ticket {
 /// The reason why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The image can be decoded later: the tables of other images currently take all links.
+    /// The image can be decoded later: the tables of other images currently use all links.
     Later,
     /// The image is progressive, damaged or unusual, and needs the plain decoder.
     Never,

@@ -9,10 +9,10 @@ which samples each rank receives.
 
 The loaders are the ones that `train.py` defines. Without `--sums` or `--stop`, each loader feeds the
 training for `--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of
-all ranks together, and the values of the worst rank for the rest: the cores used by the rank and its
-child processes, the seconds from opening to the first batch, the 99th percentile of the waits for a
-batch on the training stream, and the page-locked and device memory in warpfeed's plan. With torch
-and DALI, each rank shuffles all samples.
+all ranks together. The other columns show the value of the worst rank: the cores used by the rank
+and its child processes, the seconds from opening to the first batch, the 99th percentile of the
+waits for a batch on the training stream, and the page-locked and device memory in warpfeed's plan.
+With torch and DALI, each rank shuffles all samples.
 
 With `--sums`, the script records the first `--batches` global batches instead: the sorted ids of
 the samples, each with the sum of its pixels. The file is the same for any number of ranks, and a

@@ -2,8 +2,8 @@
 
     python benches/idle.py --data train.lmdb [--model resnet18] [--starved 3] [--steps 60]
 
-The training step gets its batches from a repeated batch, from warpfeed, and from warpfeed with so
-few workers that the GPU starves. In each case, three clocks measure a window of steps:
+The training step is fed by a repeated batch, by warpfeed, and by warpfeed with so few workers that
+the GPU starves. In each case, three clocks measure a window of steps:
 
 - `loader`: the `stall` in `loader.stats()`, which is the time that the training stream waits for a
   batch after requesting it;

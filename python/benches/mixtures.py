@@ -1,10 +1,10 @@
 """Compares mixtures of many datasets with Grain's `MapDataset.mix`: samples per second of the order
 alone, and memory.
 
-Run `python/benches/mixtures.py --sets 35` with an interpreter that has the package `grain`, or without
-it for the loader alone. Each measurement runs in a process of its own. Grain's order is read index by
-index. The loader's order is read as the ids of batches, so its figures include the delivery of batches
-to Python; `cargo bench --bench order` measures the order without it.
+Run `python/benches/mixtures.py --sets 35` with an interpreter that has the package `grain`. Without
+the package, only the loader is measured. Each measurement runs in a separate process. Grain's order is
+read index by index, and the loader's order as the ids of batches. The loader's figures therefore
+include the delivery of batches to Python; `cargo bench --bench order` measures the order without it.
 """
 
 from __future__ import annotations

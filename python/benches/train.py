@@ -36,7 +36,7 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-# Samples of an epoch, at least.
+# Minimum number of samples per epoch.
 EPOCH = 50_000
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -121,7 +121,7 @@ class Torch:
         steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
         data = datasets.ImageFolder(args.folder, steps, loader=decoded)
         self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
-        # A small dataset is repeated within an epoch, because the queue runs empty at its end.
+        # Repeat a small dataset within an epoch, because the queue drains at the end of each epoch.
         repeated = torch.utils.data.ConcatDataset([data] * -(-EPOCH // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(
@@ -254,7 +254,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=480, help="total time")
     parser.add_argument("--window", type=float, help="seconds per measurement; derived from --seconds by default")
-    parser.add_argument("--warmup", type=float, help="seconds before it; derived from the window by default")
+    parser.add_argument("--warmup", type=float, help="seconds of warm-up before the window; derived from the window by default")
     parser.add_argument("--json")
     args = parser.parse_args()
     if not torch.cuda.is_available():

@@ -25,7 +25,8 @@ pub(crate) enum Buffer<'py> {
 impl<'py> Buffer<'py> {
     /// Returns the buffer of `value`, or `None` if it has no buffer or its elements have an
     /// unsupported type. With `encoded`, a one-dimensional array of bytes is treated as an encoded
-    /// file. Without it, only byte strings are, and other buffers are arrays of numbers.
+    /// file. Without it, only byte strings are treated as files, and all other buffers as arrays of
+    /// numbers.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));

@@ -50,9 +50,8 @@ impl State {
     }
 }
 
-/// The epoch of the next iterator. It has a lock of its own, under which no Python code runs, so
-/// that signal handlers and the user's sampler function can change it while an iterator begins an
-/// epoch.
+/// The epoch of the next iterator. It has a separate lock, under which no Python code runs, so that
+/// signal handlers and the user's sampler function can change it while an iterator begins an epoch.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,
@@ -208,7 +207,7 @@ fn closed() -> Error {
 }
 
 fn superseded<T>() -> warpfeed::Result<T> {
-    Err(Error::config("a newer iterator of this loader has begun an epoch; a loader is in one epoch at a time"))
+    Err(Error::config("a newer iterator of this loader has begun an epoch; a loader runs one epoch at a time"))
 }
 
 #[pymethods]

@@ -281,7 +281,7 @@ impl Process {
             return Ok(Ok(ns));
         }
         if u64::from(length) > MAX_EXCEPTION_LEN {
-            return Err(NoResponse::Io(std::io::Error::other(format!("a response of {length} bytes"))));
+            return Err(NoResponse::Io(std::io::Error::other(format!("a response claims {length} bytes"))));
         }
         let mut raised = vec![0; length as usize];
         self.read(&mut raised, &check_open)?;

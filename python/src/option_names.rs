@@ -33,7 +33,7 @@ const OPTIONS: [&str; 17] = [
 ];
 
 /// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
-const NAMES: [(&str, &str); 53] = [
+const NAMES: [(&str, &str); 54] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -66,6 +66,7 @@ const NAMES: [(&str, &str); 53] = [
     ("with Zip::named", "with names=[...]"),
     ("with LeRobotOptions::features", "with LeRobot(features=[...])"),
     ("last_batch(Pad)", "last_batch=\"pad\""),
+    ("frames(true)", "frames=True"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),

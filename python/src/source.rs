@@ -41,8 +41,8 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     let kind = data.get_type().name()?;
     if data.cast::<PyMapping>().is_ok() {
         return Err(PyTypeError::new_err(format!(
-            "a {kind} has its entries by name, but samples are accessed by index: pass one of its entries, or an \
-             object with __len__ whose __getitem__(i) returns a sample, such as {{\"image\": images[i], \"label\": \
+            "a {kind} is accessed by name, but samples are accessed by index: pass one of its values, or an object \
+             with __len__ whose __getitem__(i) returns a sample, such as {{\"image\": images[i], \"label\": \
              labels[i]}}"
         )));
     }
@@ -174,13 +174,12 @@ pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> 
     })
 }
 
-/// Returns the index, the first sample, the end of the samples, and the tasks of each episode of the
-/// dataset that a `warpfeed.LeRobot` describes.
+/// An episode: its index, its first sample, the end of its samples, and its tasks.
+type EpisodeRow = (u64, usize, usize, Vec<String>);
+
+/// Returns the episodes of the dataset that a `warpfeed.LeRobot` describes.
 #[pyfunction]
-pub(crate) fn lerobot_episodes(
-    py: Python<'_>,
-    description: &Bound<'_, PyDict>,
-) -> PyResult<Vec<(u64, usize, usize, Vec<String>)>> {
+pub(crate) fn lerobot_episodes(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<Vec<EpisodeRow>> {
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
     let (path, options) = (path.extract::<PathBuf>()?, lerobot_options(description)?);
     run_on_thread(py, move |_| {
@@ -345,9 +344,9 @@ fn in_field(py: Python<'_>, name: &str, e: PyErr) -> PyErr {
     prefixed(py, &format!("field '{name}'"), e)
 }
 
-/// Prefixes an error about a value with `place`.
-fn prefixed(py: Python<'_>, place: &str, e: PyErr) -> PyErr {
-    let message = format!("{place}: {}", e.value(py));
+/// Prefixes an error about a value with `location`.
+fn prefixed(py: Python<'_>, location: &str, e: PyErr) -> PyErr {
+    let message = format!("{location}: {}", e.value(py));
     let prefixed = match () {
         () if e.is_instance_of::<PyTypeError>(py) => PyTypeError::new_err(message),
         () if e.is_instance_of::<PyValueError>(py) => PyValueError::new_err(message),
@@ -383,7 +382,7 @@ fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
         return e;
     }
     PyTypeError::new_err(format!(
-        "__getitem__ returned {message}, alone, in a pair (image, label) or in a dict of fields"
+        "__getitem__ returned {message}, either alone, in a pair (image, label), or in a dict of fields"
     ))
 }
 

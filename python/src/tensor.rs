@@ -158,7 +158,7 @@ impl Tensor {
     fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {
         let stream = match requested {
             None | Some(1) => DEFAULT_STREAM,
-            // The consumer synchronizes by itself, and does not tell which streams it uses.
+            // The consumer synchronizes by itself, and does not say which streams it uses.
             Some(-1) => {
                 if let TensorOwner::Cuda(batch) = &self.memory {
                     batch.use_anywhere();

@@ -90,8 +90,8 @@ fn call_binary<'py>(
 ///
 /// Up to CPython 3.13, if a thread returns from a wait, such as `time.sleep`, during shutdown, the
 /// interpreter calls `pthread_exit`, which unwinds the stack. Unwinding would release a thread
-/// state that is not current, or leave the destructor of a thread-local value. Both are fatal
-/// errors.
+/// state that is not current, or propagate out of the destructor of a thread-local value. Both are
+/// fatal errors.
 struct BlockOnUnwind;
 
 impl Drop for BlockOnUnwind {

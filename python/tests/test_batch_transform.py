@@ -54,11 +54,11 @@ def test_a_transform_that_is_not_callable_is_refused(mini: str) -> None:
         with pytest.raises(TypeError, match="^batch_transform.*: expected a function"):
             Loader(mini, batch_transform=wrong, **OPTIONS)
 
-    def wants(images, labels, *, batch):  # type: ignore[no-untyped-def]
+    def with_batch(images, labels, *, batch):  # type: ignore[no-untyped-def]
         return images, labels
 
-    with pytest.raises(TypeError, match=r"batch_transform\[0\] \(wants\) has the parameter 'batch': expected one of 'epoch', 'number' .* 'seed'"):
-        Loader(mini, batch_transform=wants, **OPTIONS)
+    with pytest.raises(TypeError, match=r"batch_transform\[0\] \(with_batch\) has the parameter 'batch': expected one of 'epoch', 'number' .* 'seed'"):
+        Loader(mini, batch_transform=with_batch, **OPTIONS)
 
 
 def noise(images, labels, *, seed):  # type: ignore[no-untyped-def]
@@ -103,6 +103,6 @@ def test_data_that_never_has_labels_needs_no_option(mini: str) -> None:
             batch["label"]
         with pytest.raises(KeyError, match="'other'"):
             batch["other"]
-    asked = Loader(Images(8, "unlabeled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
-                   fields={"emb": NdArray("f32", [2])}, unlabeled=True)  # fmt: skip
-    assert [batch["label"].tolist() for batch in asked] == [[-1] * 4] * 2
+    loader = Loader(Images(8, "unlabeled"), batch_size=4, augment=Augment.resize(8, 8), output="numpy",
+                    fields={"emb": NdArray("f32", [2])}, unlabeled=True)  # fmt: skip
+    assert [batch["label"].tolist() for batch in loader] == [[-1] * 4] * 2

@@ -69,7 +69,7 @@ def test_each_frame_equals_the_image_loaded_alone(count: int, layout: str) -> No
             assert all(np.array_equal(images[:, frame], alone[frame][number]) for frame in range(count))
 
 
-def test_frames_are_what_a_single_image_may_be(tmp_path: Path) -> None:
+def test_frames_may_have_any_type_of_a_single_image(tmp_path: Path) -> None:
     def paths(images: list[Any]) -> list[Path]:
         files = [tmp_path / f"{hash(image.tobytes())}.bmp" for image in images]
         for image, file in zip(images, files, strict=True):

@@ -87,7 +87,7 @@ class Outcomes:
 
     def note(self, path: Path, outcome: str, of: str = "", count: int = 1, listed: bool = True) -> None:
         name = f"{self.name}/{path.relative_to(self.root).as_posix()}{of}"
-        self.found[re.sub(r"\d+", "N", outcome) if listed else "not of a format that is read"] += count
+        self.found[re.sub(r"\d+", "N", outcome) if listed else "not in a supported format"] += count
         if outcome != "equal" and listed:
             self.other[name] = outcome
 
@@ -175,7 +175,7 @@ def with_pillow(path: Path) -> str:
     except Exception as e:  # Pillow raises errors of many types
         if found is None:
             raise why from None
-        raise Refused(f"read here, and not by Pillow ({type(e).__name__})") from None
+        raise Refused(f"read by warpfeed, but not by Pillow ({type(e).__name__})") from None
     if "warpfeed.DenseMap reads" in str(why) and len(upright.getbands()) == 1:
         expected = np.asarray(upright)[:, :, None].astype(np.float32)
         if different := same(stored(path, expected.shape, 1), expected):
@@ -358,7 +358,7 @@ def table(outcomes: Outcomes, path: Path, opened: Path, oracle: Callable[[Path],
             except WarpfeedError as e:
                 raise refusal(e, opened.name) from None
             values = any(set(row) - {"id", "key", "label"} for row in rows)
-            outcome = "read here, and not by pyarrow" if values else "no column is read"
+            outcome = "read by warpfeed, but not by pyarrow" if values else "no column is read"
             raise Refused(f"{outcome} ({type(error).__name__})")
 
         return compare

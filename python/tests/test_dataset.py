@@ -81,7 +81,7 @@ def test_all_labels_match_the_batches_without_reading_images(mini: str, tmp_path
         loader.dataset.targets
 
 
-def test_a_sample_ignores_augmentation_and_takes_no_batch(mini: str) -> None:
+def test_a_sample_is_not_augmented_and_skips_no_batch(mini: str) -> None:
     loader = Loader(mini, batch_size=16, shuffle=True, seed=1, augment=Augment.train(32), output="numpy")
     first = next(batches := iter(loader))
     again = [loader.sample(id) for id in first.ids]
@@ -217,7 +217,7 @@ class Cut:
         return {"bmp": original[:80]} if self.array is None else {"bmp": original, "emb.npy": self.array}
 
 
-def test_a_torch_user_gets_tensors(mini: str, torch: Any) -> None:
+def test_dataset_samples_are_tensors_for_torch(mini: str, torch: Any) -> None:
     loader = Loader(mini, batch_size=4, augment=Augment.resize(8))
     image = loader.dataset[0]["image"]
     stored = Loader(mini, **OPTIONS).dataset[0]["image"]

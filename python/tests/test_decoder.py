@@ -190,8 +190,8 @@ def test_5000_live_results_stay_within_the_memory_plan() -> None:
         decoder = Decoder(max_batch=1, augment=Augment.resize(64, 64), output="numpy", max_queued=COUNT, num_workers=2)
         plan = decoder.memory_plan()
         async def serve():
-            asked = [decoder.submit([bmp(8, 8, (n % 256, n // 256, 7))]) for n in range(COUNT)]
-            return await asyncio.gather(*asked)
+            responses = [decoder.submit([bmp(8, 8, (n % 256, n // 256, 7))]) for n in range(COUNT)]
+            return await asyncio.gather(*responses)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         held = asyncio.run(serve())
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
@@ -348,7 +348,7 @@ def test_an_image_that_is_too_large_is_an_error() -> None:
     decoder = Decoder(max_sample_bytes=1000, **SMALL)
     decoded = decoder.decode([small(1)[0], bytes(1001), bytearray(5000)])
     assert set(decoded.errors) == {1, 2}
-    assert str(decoded.errors[1]) == "sample 1: source: the image has 1001 bytes, max_sample_bytes is 1000"
+    assert str(decoded.errors[1]) == "sample 1: source: the image has 1001 bytes, but max_sample_bytes is 1000"
 
 
 @needs("fork", hasattr(os, "fork"))

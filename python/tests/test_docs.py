@@ -130,7 +130,7 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
     assert unpacked or not missing, f"{name} needs {sorted(missing)}"
 
 
-def test_there_are_blocks() -> None:
+def test_pages_contain_code_blocks() -> None:
     assert len(BLOCKS) >= 20
     assert sum(block.run for block in BLOCKS) >= 8
 

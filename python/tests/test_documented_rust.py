@@ -65,9 +65,9 @@ NOT_RUN = {
     "warpfeed_stores::": "fragments of a program with stores; `stores/tests` opens them",
     "cuda::stream": "needs a CUDA device",
     "cuda::borrowed_stream": "needs a CUDA device",
-    "joined.next()": "waits for other threads, which the example has not",
-    "while let Some(uploads) = next_request()": "the network of the example has no request",
-    "Merge::new": "merges the parts of other processes; `tests/pack/parts.rs` has them",
+    "joined.next()": "waits for other threads, which the example does not have",
+    "while let Some(uploads) = next_request()": "the example receives no request",
+    "Merge::new": "merges parts that other processes pack; `tests/pack/parts.rs` tests this",
 }
 
 #: Examples that deliver fewer batches, with the reason. The key is a part of the example's code.
@@ -76,7 +76,7 @@ SHORT = {
     "struct Second": "compares two batches",
     "ThereAndBack(64)": "looks at one batch",
     "in host memory, because there is no GPU": "answers requests",
-    "replay(2)": "takes two batches again and again",
+    "replay(2)": "takes the same two batches repeatedly",
     ".epoch(0).next()": "shows one batch",
 }
 

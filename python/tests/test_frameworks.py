@@ -226,7 +226,7 @@ def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_
     assert steps == whole[2:]
 
 
-def test_timm_finds_what_its_training_script_touches(mini: str, torch: Any) -> None:
+def test_a_loader_works_in_the_training_script_of_timm(mini: str, torch: Any) -> None:
     utils = need("timm.utils")
     timm = need("timm")
     loader = Loader(mini, **{**OPTIONS, "batch_size": 8, "augment": Augment.train(64)})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from warpfeed import Augment, ConfigError, Image, LeRobot, Loader, NdArray, Text, WarpfeedError, split
+from warpfeed import Augment, ConfigError, Image, LeRobot, Loader, NdArray, Text, WarpfeedError, pack, split
 
 SETS = ROOT / "tests" / "fixtures" / "formats" / "lerobot"
 VERSIONS = ["v21", "v30"]
@@ -148,13 +148,65 @@ def test_wrong_options_say_what_is_wrong(tmp_path: Path) -> None:
     shutil.copytree(SETS / "v30", tmp_path / "set")
     info = tmp_path / "set" / "meta" / "info.json"
     info.write_text(info.read_text().replace('"dtype": "image"', '"dtype": "video"'))
-    with pytest.raises(WarpfeedError, match="video_path is missing"):
+    with pytest.raises(WarpfeedError, match="no column \"videos/observation.images.top/chunk_index\""):
         Loader(LeRobot(tmp_path / "set", features=["observation.images.top"]), fields={})
     [batch] = Loader(LeRobot(tmp_path / "set"), batch_size=99, fields={"action": NdArray("f32", [4])}, output="numpy")
     assert batch["action"].shape == (15, 4)
     info.write_text("{")
     with pytest.raises(WarpfeedError, match="info.json"):
         LeRobot(tmp_path / "set").stats()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_episodes_are_listed_with_their_samples_and_tasks(version: str) -> None:
+    items = answers(version)[0]["items"]
+    data = LeRobot(SETS / version, delta_indices={"action": [0, 1]})
+    table = data.episode_table()
+    assert [sample for episode in table for sample in episode.samples] == list(range(len(items)))
+    for episode in table:
+        own = [items[sample] for sample in episode.samples]
+        assert {item["episode_index"] for item in own} == {episode.index}
+        assert list(episode.tasks) == list(dict.fromkeys(item["task"] for item in own))
+    chosen = LeRobot(SETS / version, episodes=[2]).episode_table()
+    assert [(episode.index, episode.samples) for episode in chosen] == [(2, range(len(table[2].samples)))]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_whole_episodes_and_weights_of_tasks_are_orders(version: str) -> None:
+    data, items = LeRobot(SETS / version), answers(version)[0]["items"]
+    table = data.episode_table()
+    options: dict[str, Any] = {
+        "fields": {"episode_index": NdArray("i64", []), "task": Text()}, "output": "numpy", "batch_size": 5,
+    }
+    order = [sample for episode in reversed(table) for sample in episode.samples]
+    found = [int(index) for batch in Loader(data, sampler=lambda epoch: order, **options) for index in batch["episode_index"]]
+    assert found == [items[sample]["episode_index"] for sample in order]
+    wanted = table[0].tasks[0]
+    weights = [float(wanted in episode.tasks) for episode in table for _ in episode.samples]
+    texts = {str(task) for batch in Loader(data, weights=weights, seed=1, **options) for task in batch["task"]}
+    assert texts <= {task for episode in table if wanted in episode.tasks for task in episode.tasks}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_packed_frames_have_the_values_of_the_original(version: str, tmp_path: Path) -> None:
+    deltas = {"action": [-0.1, 0.0, 0.3]}
+    report = pack(LeRobot(SETS / version), tmp_path / "exact", frames=True, recode="keep_bytes")
+    assert report["psnr"] is None and report["samples"] == 15
+    one, other = (
+        batches(LeRobot(path, delta_timestamps=deltas), deltas) for path in (SETS / version, tmp_path / "exact")
+    )
+    assert one.keys() == other.keys()
+    for name in one:
+        assert np.array_equal(np.asarray(one[name]), np.asarray(other[name])), name
+    exact = LeRobot(tmp_path / "exact")
+    assert exact.stats() == LeRobot(SETS / version).stats()
+    assert exact.episode_table() == LeRobot(SETS / version).episode_table()
+    report = pack(LeRobot(SETS / version), tmp_path / "lossy", frames=True, quality=80)
+    mean, lowest, key = report["psnr"]
+    assert mean >= lowest > 10 and key.startswith("episode_")
+    assert len(list(Loader(tmp_path / "lossy", fields={"task": Text()}, batch_size=5, output="numpy"))) == 3
+    with pytest.raises(ConfigError, match="packs whole episodes"):
+        pack(LeRobot(SETS / version), tmp_path / "some", frames=True, samples=[0])
 
 
 @pytest.mark.parametrize("deltas", [None, [-0.2, -0.1, 0.0, 0.1]], ids=["plain", "deltas"])
@@ -174,6 +226,6 @@ def test_cameras_that_are_videos_have_the_frames_of_the_librarys_dataset_class(d
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= 3, index
     assert batch["action"][:, 0].tolist() == [0] * 5 + [1] * 3 + [2] * 7
-    # Another order and another number of workers.
+    # A different number of workers delivers the same frames.
     [other] = Loader(data, fields=fields, num_workers=1, **options)
     assert np.array_equal(batch["front"], other["front"])

@@ -67,10 +67,10 @@ def test_host_batches_ignore_decode_on_and_name_a_bad_value(packed: str) -> None
 
 
 def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
-    asked: list[int] = []
+    called: list[int] = []
 
     def there_and_back(epoch: int):  # type: ignore[no-untyped-def]
-        asked.append(epoch)
+        called.append(epoch)
         order = np.arange(20 + epoch)
         return order if epoch % 2 == 0 else order[::-1]
 
@@ -78,7 +78,7 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
     assert len(loader) == 2
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
-    assert asked == list(range(len(asked))) and len(asked) > 3, "once per epoch, and ahead of it"
+    assert called == list(range(len(called))) and len(called) > 3, "once per epoch, and ahead of it"
     # A run that is resumed mid-epoch must continue where it stopped. A repeated sample must be
     # augmented differently each time.
     it = loader.epoch_from(1, 0)
@@ -96,10 +96,10 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
 
 @pytest.mark.parametrize("epochs", [None, 0])
 def test_an_order_sees_training_state_at_its_epoch_start(mini: str, epochs: int | None) -> None:
-    shift, delivered, asked = 0, [], []
+    shift, delivered, called = 0, [], []
 
     def order(epoch: int) -> list[int]:
-        asked.append((epoch, len(delivered)))
+        called.append((epoch, len(delivered)))
         return [(shift + i) % 64 for i in range(40)]
 
     limit = {} if epochs is None else {"epochs": epochs}
@@ -117,7 +117,7 @@ def test_an_order_sees_training_state_at_its_epoch_start(mini: str, epochs: int 
         # Both calls ask the sampler for the next epoch, before the program changes its state.
         assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
         shift += 7
-    assert all(done >= epoch * each for epoch, done in asked), "only after the last batch of the previous epoch"
+    assert all(done >= epoch * each for epoch, done in called), "only after the last batch of the previous epoch"
     # Repeat the epoch with a different state.
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
     shift += 1
@@ -128,10 +128,10 @@ class Stateful:
     """A stateful sampler for `count` samples. Records the epochs for which it is called."""
 
     def __init__(self, count: int) -> None:
-        self.count, self.shift, self.asked = count, 0, list[int]()
+        self.count, self.shift, self.called = count, 0, list[int]()
 
     def __call__(self, epoch: int) -> list[int]:
-        self.asked.append(epoch)
+        self.called.append(epoch)
         return self.of(self.shift)
 
     def of(self, shift: int) -> list[int]:
@@ -148,11 +148,11 @@ def test_a_stateful_order_is_fixed_within_an_epoch(mini: str) -> None:
     for epoch in range(5, 10):
         loader.set_epoch(epoch)
         assert len(loader) == -(-300_000 // loader.batch_size)
-    asked = len(order.asked)
+    called = len(order.called)
     while len(ids) < 200:
         ids += next(it).ids
     assert ids == order.of(0)[: len(ids)] and loader.state_dict()["epoch"] == 0
-    assert len(order.asked) == asked
+    assert len(order.called) == called
 
 
 def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
@@ -188,11 +188,11 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     resumed.load_state_dict(state)
     assert sum((batch.ids for batch in resumed), []) == left
     # Between two epochs, the sampler is not called, so its order may be different.
-    order.shift, order.asked = 0, []
+    order.shift, order.called = 0, []
     loader.set_epoch(0)
     assert list(loader)
     state = loader.state_dict()
-    assert 1 not in order.asked and (state["epoch"], state["batch"]) == (1, 0)
+    assert 1 not in order.called and (state["epoch"], state["batch"]) == (1, 0)
     order.shift = 3
     resumed = Loader(mini, sampler=order, resume=state, **OPTIONS)
     order.shift = 4
@@ -202,17 +202,17 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
 
 
 def test_the_length_of_an_iterator_belongs_to_its_own_epoch(mini: str) -> None:
-    asked: list[int] = []
+    called: list[int] = []
 
     def order(epoch: int) -> range:
-        asked.append(epoch)
+        called.append(epoch)
         return range(64 - 16 * epoch)
 
     loader = Loader(mini, sampler=order, **{**OPTIONS, "batch_size": 16})
     it = iter(loader)
     assert len(it) == 4
     next(it)
-    assert len(it) == 4 and 1 not in asked
+    assert len(it) == 4 and 1 not in called
     state = loader.state_dict()
     assert len(list(it)) == 3 and len(it) == 4
     assert len(loader.epoch_from(2, 1)) == 1 == len(list(loader.epoch_from(2, 1)))

@@ -4,19 +4,24 @@ contain the same numbers. The comparison of ranks names the slow rank and the ca
 from __future__ import annotations
 
 import gc
+import http.server
 import io
 import json
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 from typing import Any, Iterator
 
 import numpy as np
 import pytest
-from conftest import ROOT, Images, bmp, need, ran
+from conftest import ROOT, Images, bmp, need, needs, ran
 from warpfeed import Augment, ConfigError, Decoder, Loader, Mask, metrics
 from warpfeed._report import Stats
 
@@ -242,6 +247,88 @@ def test_the_dashboard_uses_only_metrics_that_exist() -> None:
     }  # fmt: skip
 
 
+class Growing(Whole):
+    """A running loader, with the optional numbers of `Whole`, of which the times grow."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader, self.scrapes = loader, 0
+
+    def stats(self) -> Stats:
+        self.scrapes += 1
+        found = Whole(self.loader.stats()).stats()
+        stage = {**STAGE, "count": 7 * self.scrapes, "seconds": 0.1 * self.scrapes}
+        found.update({name: stage for name in ("ahead", "copy", "convert", "device_decode", "stall")})
+        return found
+
+
+class Metrics(http.server.BaseHTTPRequestHandler):
+    """Answers each request with the metrics of `served`."""
+
+    served: Any = None
+
+    def do_GET(self) -> None:
+        page = metrics.prometheus_text(train=self.served).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@needs("prometheus", bool(shutil.which("prometheus") and shutil.which("promtool")))
+def test_every_query_of_the_dashboard_has_data_in_prometheus(mini: str, tmp_path: Path) -> None:
+    with Loader(mini, batch_size=16, augment=Augment.resize(8), output="numpy") as loader:
+        Metrics.served = Growing(loader)
+        for _batch in loader:
+            pass
+        page = metrics.prometheus_text(train=Metrics.served)
+        linted = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
+        assert (linted.returncode, linted.stdout + linted.stderr) == (0, "")
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        target = {"job_name": "training", "static_configs": [{"targets": [f"127.0.0.1:{server.server_address[1]}"]}]}
+        (tmp_path / "prometheus.yml").write_text(
+            json.dumps({"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": [target]})
+        )
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        command = [
+            "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
+            f"--web.listen-address={address}",
+        ]  # fmt: skip
+        check = [sys.executable, str(ROOT / "docs" / "grafana" / "check.py"), f"http://{address}"]
+        prometheus = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            until, checked = time.monotonic() + 60, 0.0
+            outputs: list[subprocess.CompletedProcess[str]] = []
+            while time.monotonic() < until and (not outputs or outputs[-1].returncode):
+                for _batch in loader:
+                    time.sleep(0.01)
+                if time.monotonic() > checked + 2:
+                    outputs.append(subprocess.run([*check, "--interval", "5s"], capture_output=True, text=True))
+                    checked = time.monotonic()
+            shown = outputs[-1].stdout + outputs[-1].stderr
+            assert outputs[-1].returncode == 0 and "train" in shown, shown
+            # Without a GPU, the check fails, unless the program says so.
+            Metrics.served = loader
+            time.sleep(7)
+            for _ in range(100):
+                for _batch in loader:
+                    pass
+            without = subprocess.run([*check, "--interval", "5s"], capture_output=True, text=True)
+            assert without.returncode == 1 and "Time waited on the device" in without.stdout, without
+            allowed = [*check, "--interval", "5s", "--absent", "stall,network,readahead,field"]
+            assert subprocess.run(allowed, capture_output=True).returncode == 0
+        finally:
+            prometheus.kill()
+            prometheus.wait()
+            server.shutdown()
+
+
 #: A rank of a training run: `rank, slow rank, cause, folder`. The ranks exchange files.
 RANK = """
 import json, pathlib, sys, threading, time, warpfeed
@@ -346,7 +433,7 @@ def entry(rank: int | None, waited: float, limit: str = "read", read: float = 1.
     return {"rank": rank, "waited": waited, "limit": limit, "verdict": f"of {limit}", "stages": stages}
 
 
-def test_gather_names_ranks_and_says_if_they_are_alike() -> None:
+def test_gather_names_ranks_and_reports_similar_waits() -> None:
     from warpfeed._gather import _compared
 
     # Entries in the order of a subgroup have the ranks of the whole run.
@@ -360,7 +447,7 @@ def test_gather_names_ranks_and_says_if_they_are_alike() -> None:
     # Without known ranks, the position in the list is the rank.
     assert _compared([entry(None, 0.1), entry(None, 0.5)])["slowest"] == 1
     assert _compared([entry(0, 0.1), entry(0, 0.5)])["slowest"] == 1
-    assert str(_compared([entry(0, 0.52), entry(1, 0.5)])).startswith("all 2 ranks wait alike: rank 0 waits most")
+    assert str(_compared([entry(0, 0.52), entry(1, 0.5)])).startswith("all 2 ranks wait about equally: rank 0 waits most")
     idle = _compared([entry(0, 0.01, "step"), entry(1, 0.02, "step")])
     assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2 % of the time")
     missing = _compared([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])

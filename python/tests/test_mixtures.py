@@ -5,8 +5,8 @@ resuming at any point.
 
 from __future__ import annotations
 
+import functools
 import json
-import math
 import os
 import pickle
 import random
@@ -15,15 +15,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import warpfeed
 
 from conftest import need
-
-MASK = (1 << 64) - 1
+from naive import in_effect, mixed, seed_within, shares_at, shuffled
 
 
 class Rows:
@@ -42,122 +41,6 @@ class Rows:
 def loader(data: Any, **options: Any) -> warpfeed.Loader:
     fields = {"x": warpfeed.NdArray("i64", [1])}
     return warpfeed.Loader(data, drop_field=["image", "label"], fields=fields, output="numpy", num_workers=1, **options)
-
-
-# The reference implementation of a mixture works on lists. It shares only the algorithm of the
-# permutations, and the order of floating-point operations, with the loader.
-
-
-def mix(x: int) -> int:
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def shuffled(count: int, seed: int, epoch: int) -> list[int]:
-    """Returns the order of `count` samples in an epoch: a Feistel network with cycle walking."""
-    key = mix(seed ^ mix(epoch ^ 0x5851F42D4C957F2D))
-    half = max(1, ((max(count, 1) - 1).bit_length() + 1) // 2)
-    order = []
-    for value in range(count):
-        while True:
-            left, right = value >> half, value & ((1 << half) - 1)
-            for step in range(8):
-                left, right = right, left ^ mix(right ^ mix((key + step) & MASK)) & ((1 << half) - 1)
-            value = left << half | right
-            if value < count:
-                break
-        order.append(value)
-    return order
-
-
-def quotas(shares: list[float], draws: int) -> list[int]:
-    """Returns the draws from each dataset, by the largest remainder method."""
-    largest = max(shares)
-    if largest == 0:
-        return [0] * len(shares)
-    total = 0.0
-    for share in shares:
-        total += share / largest
-    exact = [share / largest / total * draws for share in shares]
-    counts = [int(x) for x in exact]
-    order = sorted((k for k in range(len(shares)) if shares[k] > 0), key=lambda k: -(exact[k] % 1))
-    for k in (order * draws)[: draws - sum(counts)]:
-        counts[k] += 1
-    return counts
-
-
-def normal(shares: list[float]) -> list[float]:
-    # Use the loader's order of operations, because a rounding difference could break a tie of
-    # remainders differently.
-    largest, total = max(shares), 0.0
-    for share in shares:
-        total += share / largest
-    return [share / largest / total for share in shares]
-
-
-def half_cosine(x: float) -> float:
-    """Returns (1 - cos(pi x)) / 2, computed by the same operations as in the loader."""
-    angle = math.pi / 2 * x
-    term = sine = angle
-    for n in range(2, 24, 2):
-        term *= -angle * angle / (n * (n + 1.0))
-        sine += term
-    assert math.isclose(sine * sine, (1 - math.cos(math.pi * x)) / 2, abs_tol=1e-14)
-    return sine * sine
-
-
-def shares_at(now: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
-    """Returns the shares after `now` samples. A schedule entry is (start, end, curve, shares)."""
-    found, before = first, normal(first)
-    for start, end, curve, shares in schedule:
-        steps = min((end - start) // span, 100)
-        for step in range(steps):
-            if start + (end - start) * step // steps <= now:
-                x = (step + 0.5) / steps
-                x = x if curve == "linear" else half_cosine(x)
-                found = [a + (b - a) * x for a, b in zip(before, normal(shares), strict=True)]
-        if end <= now:
-            found = shares
-        before = normal(shares)
-    return found
-
-
-def endless(count: int, seed: int) -> Iterator[int]:
-    epoch = 0
-    while True:
-        yield from shuffled(count, seed, epoch)
-        epoch += 1
-
-
-def draws(
-    counts: list[int], shares: Any, seed: int, round_: int, unit: int, once: list[int], samples: int
-) -> list[int]:
-    """Returns the first samples of a mixture. ``shares(now)`` returns the current shares."""
-    streams = [endless(count, mix(seed ^ mix(k))) for k, count in enumerate(counts)]
-    left = [counts[k] // unit if k in once else 1 << 60 for k in range(len(counts))]
-    found: list[int] = []
-    number = 0
-    while len(found) < samples:
-        now = [share if left[k] else 0.0 for k, share in enumerate(shares(number * round_ * unit))]
-        taken = [0] * len(counts)
-        while True:
-            more = quotas(now, round_ - sum(taken))
-            over = [k for k in range(len(counts)) if more[k] > left[k]]
-            if not over:
-                taken = [a + b for a, b in zip(taken, more, strict=True)]
-                break
-            for k in over:
-                taken[k], now[k] = left[k], 0.0
-        drawn = [k for k in range(len(counts)) for _ in range(taken[k])]
-        tickets = [[sum(counts[:k]) + next(streams[k]) for _ in range(unit)] for k in drawn]
-        left = [a - b for a, b in zip(left, taken, strict=True)]
-        for place in shuffled(len(tickets), ~seed & MASK, number):
-            found += tickets[place]
-        if len(tickets) < round_:
-            break
-        number += 1
-    return found[:samples]
 
 
 def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) -> list[int]:
@@ -240,13 +123,15 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
     found = delivered(make, 3, rng, change)
 
     def shares(now: int) -> list[float]:
-        active: list[tuple[int, list[float]]] = []
-        for call in calls:
-            active = [other for other in active if other[0] < call[0]] + [call]
-        effective = [values for at, values in active if at <= now]
-        return effective[-1] if effective else shares_at(now, first, schedule, round_ * unit)
+        return in_effect(calls, now) or shares_at(now, first, schedule, round_ * unit)
 
-    assert found == draws(counts, shares, seed, round_, unit, once, 3 * total)
+    def order(dataset: int, number: int) -> list[int]:
+        samples = shuffled(counts[dataset], seed_within(seed, dataset), number)
+        return [sum(counts[:dataset]) + sample for sample in samples]
+
+    orders = [functools.partial(order, dataset) for dataset in range(len(counts))]
+    limits = [count // unit if k in once else None for k, count in enumerate(counts)]
+    assert found == mixed(orders, limits, shares, seed, round_, unit, 3 * total)
 
 
 def test_changed_weights_apply_from_the_stated_batch_on() -> None:

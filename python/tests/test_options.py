@@ -281,7 +281,7 @@ class Unnamed:
 def test_an_unsupported_dataset_is_an_error_with_advice(tmp_path: Path, mini: str) -> None:
     original = np.zeros((8, 8, 3), np.uint8)
     for given, message in [
-        ({"image": [original], "label": [0]}, "^a dict has its entries by name, .* __getitem__"),
+        ({"image": [original], "label": [0]}, "^a dict is accessed by name, .* __getitem__"),
         ([("a.jpg", 0), ("b.PNG", 1)], r"^a list must describe a mixture .*share\), \.\.\.\], but 'a.jpg' is a single image.* CSV"),
         ([(original, 0)], r"but an image \(ndarray\) is a single image.* __getitem__"),
         ([(b"\xff\xd8", 3)], r"but an image \(bytes\)"),
@@ -293,7 +293,7 @@ def test_an_unsupported_dataset_is_an_error_with_advice(tmp_path: Path, mini: st
     unlabeled = Loader(np.zeros((4, 8, 8, 3), np.uint8), output="numpy", augment=Augment.resize(8))
     with pytest.raises(WarpfeedError, match=r'remove labels with drop_field=\["label"\], read -1 with unlabeled=True, or'):
         next(iter(unlabeled))
-    with pytest.raises(TypeError, match="^a dict has its entries by name"):
+    with pytest.raises(TypeError, match="^a dict is accessed by name"):
         warpfeed.pack({"image": [original]}, tmp_path / "x.tar")
     loader = Loader(mini, output="numpy")
     for call in (lambda: Loader(loader.dataset), lambda: warpfeed.pack(loader.dataset, tmp_path / "x.tar")):

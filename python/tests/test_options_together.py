@@ -282,7 +282,7 @@ EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
 
 #: Pairs that can be opened although one of the options has no effect, each with the reason.
 ALONE = {
-    ("shuffle", "shuffle_window"): "one says the same as the other, and programs write them together",
+    ("shuffle", "shuffle_window"): "both say the same, and programs set them together",
     ("drop_field image", "seed"): "nothing is drawn; the state still has the seed",
     ("seed", "drop_field image"): "nothing is drawn; the state still has the seed",
 }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import warpfeed
+from naive import packed
 from warpfeed import ConfigError, Loader, PackedIds, PackedTokens
 
 END = 3
@@ -21,33 +22,10 @@ def write(path: Path, seed: int) -> list[int]:
     return [int(token) for token in tokens]
 
 
-def packed(tokens: list[int], length: int, window: int, most: int) -> list[list[list[int]]]:
-    """Packs documents one at a time."""
-    documents: list[list[int]] = [[]]
-    for token in tokens:
-        documents[-1].append(token)
-        if token == END:
-            documents.append([])
-    documents = [document for document in documents if document]
-    rows: list[list[list[int]]] = []
-    for start in range(0, len(documents), window):
-        own: list[list[list[int]]] = []
-        for document in documents[start : start + window]:
-            for first in range(0, len(document), length):
-                piece = document[first : first + length]
-                fits = (row for row in own if len(row) < most and sum(map(len, row)) + len(piece) <= length)
-                row = next(fits, None)
-                if row is None:
-                    own.append(row := [])
-                row.append(piece)
-        rows += own
-    return rows
-
-
 @pytest.mark.parametrize(("length", "window", "most"), [(16, 10, 128), (40, 1024, 3), (7, 1, 128)])
 def test_rows_equal_naive_first_fit(tmp_path: Path, length: int, window: int, most: int) -> None:
     tokens = write(tmp_path / "a.bin", length)
-    expected = packed(tokens, length, window, most)
+    expected = packed(tokens, END, length, window, most)
     data = PackedTokens(tmp_path / "a.bin", length, END, window=window, most=most, padding=1)
     loader = Loader(data, batch_size=4, shuffle=True, seed=1, output="numpy")
     assert len(loader.dataset) == len(expected)
@@ -70,7 +48,7 @@ def test_rows_equal_naive_first_fit(tmp_path: Path, length: int, window: int, mo
 def test_cumulative_lengths_describe_the_rows(tmp_path: Path, output: str, request: Any) -> None:
     if output == "torch":
         request.getfixturevalue("torch")
-    expected = packed(write(tmp_path / "a.bin", 2), 32, 1024, 128)
+    expected = packed(write(tmp_path / "a.bin", 2), END, 32, 1024, 128)
     loader = Loader(PackedTokens(tmp_path / "a.bin", 32, END), batch_size=5, output=output)
     for batch in loader:
         lengths, longest = warpfeed.cu_seqlens(batch)

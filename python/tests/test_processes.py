@@ -111,14 +111,14 @@ def test_a_forked_child_fails_without_disturbing_its_parent(mini: str) -> None:
                 except warpfeed.WarpfeedError as e:
                     assert "worker threads do not survive fork" in str(e) and e.kind == "config", e
             del it, kept, loader
-            print("told", flush=True)
+            print("failed as expected", flush=True)
             sys.exit(0)
         assert os.waitpid(child, 0)[1] == 0
         print(len(list(it)))
         """,
         mini,
     )
-    assert out == "told\n7\n"
+    assert out == "failed as expected\n7\n"
 
 
 def in_a_child(loader: Loader, queue) -> None:  # type: ignore[no-untyped-def]

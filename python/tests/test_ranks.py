@@ -67,7 +67,7 @@ def check(ranks: list[dict[str, Any]], mini: str) -> None:
         assert rank["workers"] == max(1, whole.num_workers // 2)
         if "all" in rank:
             assert len(rank["all"]) == samples and rank["workers_of_all"] == rank["workers"]
-        assert "distributed=True" in rank["untold"] and "distributed=False" in rank["untold"], rank["untold"]
+        assert "distributed=True" in rank["without_choice"] and "distributed=False" in rank["without_choice"], rank["without_choice"]
 
 
 def test_mp_spawn_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_mp_spawn_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_
             before = opened()               # no rank is known yet
             early = error_text(lambda: opened(distributed=True))
             dist.init_process_group("gloo", init_method=f"file://{argv[2]}/store", rank=rank, world_size=2)
-            note_shares(untold=error_text(first(before)), now=error_text(opened), early=early,
+            note_shares(without_choice=error_text(first(before)), now=error_text(opened), early=early,
                         replayed=error_text(lambda: before.replay(1)))
             dist.destroy_process_group()
         if __name__ == "__main__":
@@ -87,18 +87,18 @@ def test_mp_spawn_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_
     ranks = noted(tmp_path, mini, code)
     check(ranks, mini)
     for rank in ranks:
-        assert "was opened before that was known" in rank["untold"] and rank["replayed"] == rank["untold"]
+        assert "was opened before that was known" in rank["without_choice"] and rank["replayed"] == rank["without_choice"]
         assert "pass distributed=True" in rank["now"]
         assert "init_process_group()" in rank["early"] and "train_dataloader()" in rank["early"]
 
 
 def test_torchrun_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp_path: Path) -> None:
     code = """
-        untold = error_text(opened)
+        without_choice = error_text(opened)
         early = opened(distributed=True)    # from the environment
         dist.init_process_group("gloo")
         next(iter(early))
-        note_shares(untold=untold)
+        note_shares(without_choice=without_choice)
         dist.destroy_process_group()
     """
     check(noted(tmp_path, mini, code, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"), mini)
@@ -108,12 +108,12 @@ def test_accelerate_gives_shares_and_requires_a_choice(mini: str, torch: Any, tm
     need("accelerate")
     code = """
         from accelerate import Accelerator
-        untold = error_text(lambda: first(opened())())
+        without_choice = error_text(lambda: first(opened())())
         accelerator = Accelerator(cpu=True)
         assert accelerator.num_processes == 2, accelerator.state
         loader = accelerator.prepare(opened(distributed=True))
         assert isinstance(loader, warpfeed.Loader)
-        note_shares(untold=untold)
+        note_shares(without_choice=without_choice)
         dist.destroy_process_group()
     """
     launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1")
@@ -142,7 +142,7 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
             def configure_optimizers(self):
                 return torch.optim.SGD(self.parameters(), 0.01)
             def on_train_end(self):
-                note(seen=self.seen, workers=self.loader.num_workers, early=early, untold=error_text(first(top)))
+                note(seen=self.seen, workers=self.loader.num_workers, early=early, without_choice=error_text(first(top)))
         quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
         lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, num_sanity_val_steps=0,
                           default_root_dir=sys.argv[2], **quiet).fit(Module())

@@ -110,23 +110,23 @@ def test_a_loader_answers_queries_while_other_threads_iterate(packed: str) -> No
             samples = sum(len(images) for _ in range(30) for images, _ in loader)
             ends.set()
             return samples
-        asked = 0
-        while not ends.is_set() or asked == 0:
+        queries = 0
+        while not ends.is_set() or queries == 0:
             state, stats = loader.state_dict(), loader.stats()
             assert state and stats["samples"] >= 0 and str(loader.verdict())
             assert len(loader) == 8 and loader.classes and loader.part(3) == 0
-            asked += 1
-        return asked
+            queries += 1
+        return queries
 
-    samples, *asked = run_concurrently(work)
-    assert samples == 30 * 64 and min(asked) > 0
+    samples, *queries = run_concurrently(work)
+    assert samples == 30 * 64 and min(queries) > 0
 
 
 def test_threads_that_begin_epochs_exclude_each_other(packed: str) -> None:
-    asked = []
+    called = []
 
     def order(epoch: int) -> list[int]:
-        asked.append(epoch)
+        called.append(epoch)
         return list(range(epoch % 7, 64))
 
     loader = Loader(packed, sampler=order, **{**OPTIONS, "shuffle": False})
@@ -143,7 +143,7 @@ def test_threads_that_begin_epochs_exclude_each_other(packed: str) -> None:
         return begun
 
     assert 1 <= sum(run_concurrently(work)) <= 20 * THREADS
-    assert loader.epoch == 20 * THREADS and set(asked) <= set(range(20 * THREADS + 8))
+    assert loader.epoch == 20 * THREADS and set(called) <= set(range(20 * THREADS + 8))
 
 
 def test_threads_open_and_close_loaders(packed: str) -> None:
@@ -325,9 +325,9 @@ def test_a_signal_handler_may_call_a_loader_during_a_wait(call: str) -> None:
 def test_a_signal_handler_may_call_a_loader_in_its_sampler(call: str, first: str, after: int) -> None:
     out = slow(
         f"""
-        asked = []
+        called = []
         def order(epoch):
-            asked.append(epoch)
+            called.append(epoch)
             if epoch == 20:
                 signal.raise_signal(signal.SIGALRM)
             return range(40)
@@ -345,7 +345,7 @@ def test_a_signal_handler_may_call_a_loader_in_its_sampler(call: str, first: str
             print("first", next(it).epoch)
         except warpfeed.WarpfeedError as e:
             print("first", e)
-        print("after", loader.epoch, asked.count(20))
+        print("after", loader.epoch, called.count(20))
         """
     )
     assert out.endswith(f"after {after} 1\n") and first in out.split("first ")[1], out

@@ -47,7 +47,7 @@ def test_windows_are_slices_of_the_files(corpus: Any) -> None:
     assert np.array_equal(next(iter(whole))["tokens"], windows(files, 50, 50)), "the stride is the length"
 
 
-def test_documents_and_positions_are_a_mask(corpus: Any, torch: Any) -> None:
+def test_documents_and_positions_give_a_mask(corpus: Any, torch: Any) -> None:
     path, dtype, files = corpus
     fields = {"tokens": TokenIds(64, "i32", end=END, vocabulary=60)}
     [batch] = Loader(Tokens(path, 64, dtype=dtype), batch_size=100, fields=fields)
@@ -203,7 +203,7 @@ def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
     options: dict[str, Any] = {"output": "numpy", "drop_field": ["image", "label"], "fields": {"tokens.npy": Ragged("i64", (), 40)}}
     wrong = [0] * 300
     loader = Loader(samples, buckets=Buckets(wrong, [4]), collate=Buckets(wrong, [4]).trim("tokens.npy"), **options)
-    with pytest.raises(WarpfeedError, match=r"'tokens.npy' of sample \d+ has \d+ rows, and its length in Buckets is 0"):
+    with pytest.raises(WarpfeedError, match=r"'tokens.npy' of sample \d+ has \d+ rows, but its length in Buckets is 0"):
         next(iter(loader))
     loader = Loader(samples, buckets=Buckets(lengths, [4]), collate=Buckets(lengths, [99]).trim("text"), **options)
     with pytest.raises(WarpfeedError, match="the loader has no field 'text' of rows"):

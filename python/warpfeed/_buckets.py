@@ -45,8 +45,8 @@ class Buckets:
             additional bucket.
         budget: maximum total length of the samples in a global batch, in the unit of the lengths,
             such as tokens or pixels. A batch contains as many samples of one bucket as fit into the
-            budget. ``batch_size`` is the maximum number of samples. Each sample counts with the
-            bound of its bucket. A sample beyond the last bound counts with the length of the
+            budget. ``batch_size`` is the maximum number of samples. The length of each sample
+            counts as the bound of its bucket, or, beyond the last bound, as the length of the
             longest sample. The last batch of each bucket may be smaller, and ``drop_last`` drops
             it.
 
@@ -119,11 +119,11 @@ class _Trim:
         if getattr(counts, "is_cuda", False):
             import torch
 
-            torch._assert_async((counts <= width).all(), f"{name!r} has more rows than the lengths of Buckets say")
+            torch._assert_async((counts <= width).all(), f"{name!r} has more rows than its length in Buckets")
             return
         row = int(counts.argmax())
         if int(counts[row]) > width:
             length = int(self._buckets._lengths.values[ids[row]])
             raise ConfigError(
-                f"{name!r} of sample {ids[row]} has {int(counts[row])} rows, and its length in Buckets is {length}"
+                f"{name!r} of sample {ids[row]} has {int(counts[row])} rows, but its length in Buckets is {length}"
             )

@@ -283,7 +283,7 @@ class Decoder(_other_names.EarlierNames):
             batcher = decoder.dynamic_batcher(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(batcher.submit(uploads))
 
-        The batcher calls ``f`` on a thread of its own, for one batch at a time.
+        The batcher calls ``f`` on a separate thread, for one batch at a time.
 
         Args:
             f: the function. If it raises an exception, all requests in the batch fail with it.

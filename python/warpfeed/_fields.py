@@ -160,8 +160,8 @@ class Ragged(Arguments):
     @classmethod
     def bytes(cls, most: int, truncated: bool = False) -> Ragged:
         """Returns the type of a field that delivers the stored bytes, such as a text or a file, as
-        u8 of shape (N, most). The bytes are not decoded, whatever suffix the name of the field
-        has."""
+        u8 of shape (N, most). The bytes are not decoded, regardless of the suffix of the field's
+        name."""
         return cls("u8", (), most, None, truncated, True)
 
     def __repr__(self) -> str:
@@ -483,11 +483,12 @@ def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
     for name, kind in fields.items():
         if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):
             raise ConfigError(
-                f"fields={{{name!r}: {type(kind).__name__}(...)}} follows the image, but not image_transform=f"
-                + (", which moves pixels (image_transform_moves_pixels=True). Use augment instead, which the field "
-                   "follows" if moves else
-                   ". If f does not move pixels, for example because it only changes colors, pass "
-                   "image_transform_moves_pixels=False. Otherwise use augment instead, which the field follows")
+                f"fields={{{name!r}: {type(kind).__name__}(...)}} must be transformed with the image, but "
+                "image_transform=f "
+                + ("moves pixels (image_transform_moves_pixels=True) without moving the field: use augment instead"
+                   if moves else
+                   "may move pixels without moving the field: if f does not move pixels, for example because it only "
+                   "changes colors, pass image_transform_moves_pixels=False; otherwise use augment instead")
             )  # fmt: skip
 
 

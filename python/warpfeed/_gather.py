@@ -11,11 +11,11 @@ from . import _ranks
 from ._error import ConfigError
 from ._report import Report, Stats
 
-#: The waits of two ranks are alike if they differ by less than this fraction of the time.
-_ALIKE = 0.05
-#: Stages with their own key in the statistics. The computed fields are added by their names.
+#: The waits of two ranks are similar if they differ by less than this fraction of the time.
+_SIMILAR = 0.05
+#: Stages with their own key in the statistics. Each computed field is a further stage.
 _STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
-#: Stages of the training loop, whose times do not tell why a loader is slow.
+#: Stages of the training loop. Their times do not explain why a loader is slow.
 _OF_THE_LOOP = ("wait", "step", "stall")
 
 
@@ -24,8 +24,8 @@ def gather(stats: Stats, collect: Callable[[Any], Any] | None) -> Report:
     ranks = (_all_gather if collect is None else collect)(mine)
     if not isinstance(ranks, (list, tuple)) or mine not in ranks:
         raise ConfigError(
-            f"collect returned {type(ranks).__name__}, which is not a list that contains this rank's own entry: "
-            "expected one entry per rank, on all ranks, such as mpi4py's comm.allgather returns"
+            f"collect returned a {type(ranks).__name__} without this rank's own entry: expected one entry per rank, "
+            "on all ranks, as mpi4py's comm.allgather returns them"
         )
     return _compared([dict(rank) for rank in ranks])
 
@@ -63,7 +63,7 @@ def _all_gather(mine: Any) -> list[Any]:
 
 
 def _compared(ranks: list[dict[str, Any]]) -> Report:
-    # Entries carry their rank, because a program may gather over a part of the ranks.
+    # Entries carry their rank, because a program may gather only some of the ranks.
     known = {rank["rank"] for rank in ranks}
     if None in known or len(known) < len(ranks):
         for index, rank in enumerate(ranks):
@@ -94,8 +94,8 @@ def _text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
         headline = f"rank {rank} is the only rank: it waits {waits}"
     elif slowest["limit"] == "step":
         headline = f"no rank is limited by its loader: rank {rank} waits most, {waits}"
-    elif slowest["waited"] - usual < _ALIKE:
-        headline = f"all {len(others) + 1} ranks wait alike: rank {rank} waits most, {waits}"
+    elif slowest["waited"] - usual < _SIMILAR:
+        headline = f"all {len(others) + 1} ranks wait about equally: rank {rank} waits most, {waits}"
     else:
         headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * usual:.0f} % (median)"
         lines = _why(slowest, others)
@@ -103,7 +103,7 @@ def _text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
 
 
 def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
-    """Names the stage that takes most time in excess of the other ranks."""
+    """Names the stage whose time exceeds the median of the other ranks the most."""
     excess = {
         name: (seconds - usual, seconds, usual)
         for name, seconds in slowest["stages"].items()

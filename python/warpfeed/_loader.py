@@ -92,7 +92,7 @@ class Loader(_other_names.EarlierNames):
             :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name of the
             image, as in ``"masks/*_mask"``.
         classes: class names. The label of a class is the position of its name in this list,
-            whatever labels the dataset itself uses.
+            regardless of the labels that the dataset itself uses.
         classes_file: file with the class names: one per line, or a JSON list.
         match_labels_by_name: assigns the same label to classes that have the same name in several
             datasets of a mixture.
@@ -593,7 +593,8 @@ class Loader(_other_names.EarlierNames):
         begins ``after`` batches, or more, after the last batch that the program has received. This
         depends neither on ``prefetch`` nor on the number of ranks. Prepared batches are delivered if
         they come before the change; otherwise they are dropped and prepared again. The change
-        replaces the rest of a schedule, and earlier calls whose change has not taken effect.
+        replaces the rest of a schedule, and the changes of earlier calls that have not taken effect
+        yet.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains all calls.
@@ -608,7 +609,7 @@ class Loader(_other_names.EarlierNames):
 
         Raises:
             ConfigError: if the loader is not a mixture, if the shares are invalid, or if they would
-                change the length of the run. The loader is then unchanged. Also if another rank
+                change the length of the run; the loader is then unchanged. Also if another rank
                 made a different call.
         """
         values = shares_of("shares", shares)
@@ -637,7 +638,7 @@ class Loader(_other_names.EarlierNames):
 
         Raises:
             ConfigError: if the loader was opened without ``weights`` or ``balanced``, or if the
-                weights are invalid. The loader is then unchanged. Also if another rank made a
+                weights are invalid; the loader is then unchanged. Also if another rank made a
                 different call.
         """
         values = Floats("weights", weights)

@@ -70,7 +70,7 @@ class Shares(Arguments):
 
 @dataclass(frozen=True)
 class Mixture(Arguments):
-    """Several datasets that are drawn from in given shares, with options:
+    """A mixture of datasets, from which samples are drawn in given shares, with options:
     ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], per_set_batches=True))``. Without options, a list of
     datasets and shares is enough: ``Loader([("photos", 0.7), ("sketches", 0.3)])``.
 

@@ -82,8 +82,8 @@ def image(value: Any) -> Any:
 
 def frames(value: Any, is_image: bool) -> list[Any] | None:
     """Returns the images if `value` is a clip: a list or tuple of images, or an array with an
-    additional first axis. Returns None for all other values. `is_image` tells whether the field is
-    named after an image. In other fields, a list of arrays is not a clip."""
+    additional first axis. Returns None for all other values. `is_image` is true if the field has
+    the name of an image. In other fields, a list of arrays is not a clip."""
     if isinstance(value, (list, tuple)):
         if not value:
             return [] if is_image else None

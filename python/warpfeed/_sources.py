@@ -168,6 +168,7 @@ class LeRobot(Arguments):
         A list of samples is a value for the arguments ``subset``, ``weights`` and ``sampler`` of
         :class:`Loader`::
 
+            data = warpfeed.LeRobot("arm")
             episodes = data.episode_table()
             # Every tenth frame of the episodes with a task about a cup:
             subset = [i for e in episodes if "cup" in e.tasks[0] for i in e.samples[::10]]
@@ -314,7 +315,7 @@ class Concat(Arguments):
 @dataclass(frozen=True)
 class Zip(Arguments):
     """Datasets with the same samples in the same order, as one dataset. A sample has the fields of all datasets, for
-    example an image and an embedding that is stored in a dataset of its own: ``Zip(["photos.lmdb", "embeddings.tar"])``.
+    example an image and an embedding from a separate dataset: ``Zip(["photos.lmdb", "embeddings.tar"])``.
 
     The key and the class names are those of the first dataset. The label comes from the first dataset in which the
     sample has a label. Reading a sample fails if two datasets have a field of the same name.
@@ -323,8 +324,8 @@ class Zip(Arguments):
         parts: paths, Python datasets, or objects such as :class:`Coco`. All have the same number of samples.
         names: for each dataset, a prefix of its fields, or ``""`` for none: with ``names=["", "depth"]``, the field
             ``png`` of the second dataset becomes ``depth.png``.
-        check_keys: makes a sample fail if its keys in the datasets differ. Pass False for datasets whose keys differ by
-            nature, such as the row numbers of arrays.
+        check_keys: makes a sample fail if its keys in the datasets differ. Pass False if the same
+            sample has different keys in the datasets, such as the row numbers of arrays.
     """
 
     parts: Sequence[Any]

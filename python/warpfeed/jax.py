@@ -88,7 +88,7 @@ def _global(array: Any, sharding: Any, jax: Any) -> Any:
         if not first <= start <= end <= first + array.shape[0]:
             raise ConfigError(
                 f"{device} needs samples {start} to {end} of the global batch, but process {jax.process_index()} has "
-                f"samples {first} to {first + array.shape[0]}: the first axis of the mesh must follow the processes"
+                f"samples {first} to {first + array.shape[0]}: the first axis of the mesh must be in the order of the processes"
             )
         # Copy, because on the CPU, JAX would share the memory, which is reused for later batches.
         part = np.array(array[(slice(start - first, end - first), *slices[1:])])

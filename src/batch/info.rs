@@ -63,7 +63,7 @@ pub(crate) struct SampleInfo {
     pub(crate) replaced: Option<u64>,
     /// Number of images of the sample that were decoded despite damage.
     pub(crate) damaged: u32,
-    /// Number of these images that are frames of clips, which are never decoded again.
+    /// Number of damaged images that are frames of clips, which are never decoded again.
     pub(crate) damaged_frames: u32,
     /// The sample's texts, as pairs of field name and text. Allocations are reused from batch to
     /// batch.
@@ -104,8 +104,8 @@ impl SampleInfo {
     }
 }
 
-/// Maxima and sums over the images of a batch that a device decodes, which determine the launch sizes
-/// of the kernels.
+/// Maxima and sums over the images of a batch that a device decodes, which determine the launch
+/// sizes of the kernels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     /// Maximum number of segments per image.
@@ -215,8 +215,8 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Returns whether the batch lacks the field with role `role` although the loader has one. This
-    /// is the case for labels if no sample of the batch has one.
+    /// Returns whether the batch lacks the field with role `role` although the loader has such a
+    /// field. This is the case for labels if no sample of the batch has one.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }

@@ -20,7 +20,7 @@
 //!    batch's schema. Only the holder of a [`Free`] writes it.
 //! 6. `left` is the number of unfinished parts. The part that decrements it to zero becomes the
 //!    `Full`. The decrement has acquire-release ordering, so that this part sees everything that
-//!    the others wrote.
+//!    the other parts wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -415,8 +415,8 @@ mod tests {
         }
     }
 
-    /// Checks that the last part sees what the others wrote. This depends on memory ordering, so
-    /// the test is conclusive only under Miri or ThreadSanitizer, which detect data races.
+    /// Checks that the last part sees what the other parts wrote. This depends on memory ordering,
+    /// so the test is conclusive only under Miri or ThreadSanitizer, which detect data races.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

@@ -226,9 +226,10 @@ impl<'a> EncodedImage<'a> {
     #[cfg(feature = "pack")]
     pub(crate) fn is_checked_by_decoding(&self) -> bool {
         #[cfg(feature = "formats")]
-        return matches!(self.header, Header::Image(_));
+        let is_image = matches!(self.header, Header::Image(_));
         #[cfg(not(feature = "formats"))]
-        false
+        let is_image = false;
+        is_image || (warpfeed_sources::format::VIDEO.matches)(self.bytes)
     }
 
     /// Estimates how many bytes [`check`](EncodedImage::check) allocates.

@@ -82,10 +82,11 @@
 // Internal modules: `jpegs` is the JPEG codec, which calls `warpfeed_jpeg`. `formats` contains the
 // decoders of the other formats, which implement the trait in `decoder`; the TIFF reader is in
 // `tiff`. `image` converts their output to RGB. `frame` transforms annotations by the EXIF
-// orientation. `raw` reads unencoded pixels, `video` decodes frames of videos, `png` and `indexed` read masks, and `stored` reads
-// maps. `group` decodes several images together, and `bands` one image on several threads.
-// `condition` defines the result of `check`, and `info` the content of a header. `standard` provides
-// the registry with default options. `scratch` manages memory that the codecs of a thread reuse.
+// orientation. `raw` reads unencoded pixels, `video` decodes frames of videos, `png` and `indexed`
+// read masks, and `stored` reads maps. `group` decodes several images together, and `bands` one
+// image on several threads. `condition` defines the result of `check`, and `info` the content of a
+// header. `standard` provides the registry with default options. `scratch` manages memory that the
+// codecs of a thread reuse.
 
 mod bands;
 mod codecs;

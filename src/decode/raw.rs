@@ -61,7 +61,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     }
     if pixels.len() as u64 != claimed {
         return Err(Error::decode(format!(
-            "{kind} of {}x{} pixels needs {claimed} bytes from byte {start} on, found {}",
+            "{kind} of {}x{} pixels needs {claimed} bytes starting at byte {start}, found {}",
             size.width,
             size.height,
             pixels.len()
@@ -183,7 +183,7 @@ mod tests {
         let size = Size::new(4, 4);
         let file = [&npy_header(size)[..], &image(size)].concat();
         let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();
-        assert_eq!(cause(&file[..150]), "npy of 4x4 pixels needs 48 bytes from byte 128 on, found 22");
+        assert_eq!(cause(&file[..150]), "npy of 4x4 pixels needs 48 bytes starting at byte 128, found 22");
         assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, but the file ends at 60");
         assert_eq!(cause(&file[..8]), "npy header ends at byte 8");
         for end in 0..file.len() {

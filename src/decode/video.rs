@@ -1,7 +1,8 @@
 //! The codec for frames of videos, which are [records](warpfeed_video::record) of packets.
 //!
-//! Each thread has one decoder. If the frame continues the group of the frame before it, only the new
-//! packets are decoded, so that the frames of a clip cost what decoding the video in order costs.
+//! Each thread has one decoder. If a frame continues the group of the previous frame, only the
+//! packets after that frame are decoded. Therefore, decoding the frames of a clip in order takes as
+//! long as decoding the video in order.
 
 use std::cell::RefCell;
 
@@ -19,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result, reserve};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoFrames(pub(super) Options);
 
-/// What a thread reuses.
+/// The decoder and the buffers of a thread, which are reused for all frames.
 struct State {
     decoder: FrameDecoder,
     max_pixels: u32,
@@ -152,6 +153,7 @@ mod tests {
             jobs.map(|(bytes, out)| Job::new(standard().open(bytes).unwrap(), region, out)).collect();
         decode_group(&mut jobs);
         assert!(jobs.iter().all(|job| job.result.is_ok()));
+        drop(jobs);
         assert_eq!(decoded(), 8, "eight frames of four groups have eight packets");
         assert_eq!(outs[7].origin(), (10, 5));
     }

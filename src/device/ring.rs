@@ -1,7 +1,7 @@
 //! The prefetch ring. A thread uploads full host slots ahead of the consumer, and events order the
 //! work on the device.
 //!
-//! The consumer holds one device slot while the next batches are uploaded into the others. The
+//! The consumer holds one device slot while the next batches are uploaded into the other slots. The
 //! consumer's thread never waits for the device. Instead, each stream waits, on the device, for
 //! exactly the event that it needs. This costs `prefetch + 1` slots of device memory, and about two
 //! events per batch.

@@ -174,8 +174,8 @@ impl Spec {
         named.or_else(|| self.find(Role::Image))
     }
 
-    /// Returns the device memory that is enough for batches of any of `specs`, with `prefetch`
-    /// batches ready ahead of the consumer.
+    /// Returns the device memory for batches of any of `specs`, with `prefetch` batches ready ahead
+    /// of the consumer.
     pub(crate) fn memory_of(specs: &[Spec], prefetch: usize) -> DeviceMemory {
         let largest = |a: DeviceMemory, b: DeviceMemory| DeviceMemory {
             slots: a.slots.max(b.slots),

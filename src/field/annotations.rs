@@ -120,7 +120,7 @@ impl Annotations {
             let shape = encoded::numbers::<f32>(sample, "boxes.points", &mut numbers)?;
             let skeleton = Skeleton { count: numbers.len() / (3 * all), pairs: Vec::new() };
             if skeleton.count == 0 {
-                let cause = format!("field \"boxes.points\" has the shape {shape:?}; points are ({all}, count, 3)");
+                let cause = format!("field \"boxes.points\" has the shape {shape:?}: expected ({all}, count, 3)");
                 return Err(Error::in_source(cause));
             }
             skeleton.read("boxes.points", sample, Some(all), 3, (frame, units), &mut numbers)?;
@@ -202,7 +202,7 @@ mod tests {
                 &[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[{\"size\":[5,5],\"counts\":[25]}]")],
                 "run lengths of 5x5 pixels, but the image has 20x10",
             ),
-            (&[("boxes.txt", "0 0 3 5"), ("boxes.points.txt", "1 2")], "points are (1, count, 3)"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.points.txt", "1 2")], "expected (1, count, 3)"),
             (&[("mask.png", "x")], "mask"),
         ] {
             let e = read(fields).unwrap_err();

@@ -36,8 +36,8 @@ impl Column {
         }
     }
 
-    /// Returns the byte with which the array is padded. If the type is a signed integer, this byte
-    /// pads with -1, and otherwise with 0.
+    /// Returns the byte that fills the padding of the array. The padding is -1 for signed integer
+    /// types, and 0 for other types.
     pub(super) fn padding(&self) -> u8 {
         let signed = self.dtype.integers().is_some_and(|(min, _)| min < 0);
         if signed { 0xff } else { 0 }

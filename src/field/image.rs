@@ -237,8 +237,8 @@ pub(crate) struct ImageField {
     pub(crate) name: String,
     pub(super) span: usize,
     /// Index of the span that contains the operations on each image, if there is one. A device
-    /// reads the effects on values from these records. If the host mixes the images, the host does
-    /// so instead.
+    /// reads the effects on values from these records. If the host mixes the images, the host reads
+    /// them instead.
     pub(super) records: Option<usize>,
     /// Index of the span that contains the records for decoding on a device, if there is one.
     pub(super) decoding: Option<usize>,

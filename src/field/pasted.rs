@@ -158,8 +158,8 @@ impl Pasted {
     }
 }
 
-/// Sets the zeros along one row or column of a plane to 2 if they are at most `margin` away from a
-/// 1. The row or column begins at `start`, and its `length` values are `step` apart.
+/// Sets the zeros along one row or column of a plane to 2 if a 1 is at most `margin` away. The row
+/// or column begins at `start`, and its `length` values are `step` apart.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut until = 0;
     for at in 0..length {

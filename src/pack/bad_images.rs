@@ -94,9 +94,9 @@ pub(super) struct Bad {
 }
 
 impl Bad {
-    /// Counts an image that was read.
-    pub(super) fn count_image(&mut self) {
-        self.images += 1;
+    /// Counts the images of a sample. A sample without an image counts as one.
+    pub(super) fn count_images(&mut self, images: usize) {
+        self.images += images.max(1) as u64;
     }
 
     pub(super) fn add(&mut self, index: u64, key: &str, remark: &Remark) {

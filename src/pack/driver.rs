@@ -115,8 +115,9 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets the names of the fields that contain images in addition to the main image, such as the
-    /// cameras of a robot. These images are recoded as well. The names may omit the extension. By
-    /// default, these are the fields that the source [knows](Source::images) to contain images.
+    /// cameras of a robot. These images are recoded as well, and their fields keep their names. The
+    /// names may omit the extension. By default, these are the fields that the source
+    /// [knows](Source::images) to contain images.
     ///
     /// Fields with masks or depth maps must not be named, because lossy encoding destroys them.
     pub fn images(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {

@@ -31,8 +31,9 @@ pub(super) fn target(target: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Divides `source`, and writes its files to the folder of `target`, which is the path of its frames.
-/// Returns the frames. Several processes may do this at the same time.
+/// Divides `source` into frames and files of metadata. Writes the files to the folder that contains
+/// `target`, the path of the frames. Returns the frames as a source. Several processes may call this
+/// function for the same target at the same time.
 ///
 /// # Errors
 /// If the source has no episodes, if a file cannot be read or written, or if a file exists with a
@@ -58,7 +59,7 @@ pub(super) fn divided(source: &dyn Source, target: &Path, stores: &Stores) -> Re
         let file = open_destination(&path, stores)?;
         if !file.put("", bytes, true)? && file.get("")?.as_deref() != Some(&bytes[..]) {
             return Err(Error::config(
-                "the file exists and belongs to a different dataset: pack to a different folder, or delete this one",
+                "the file exists and belongs to a different dataset: pack to a different folder, or delete this file",
             )
             .at_path(path));
         }

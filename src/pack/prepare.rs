@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use warpfeed_sources::format::{FORMATS, Format};
+use warpfeed_sources::format;
 
 use super::bad_images::Remark;
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
-use crate::source::{self, Frames, Sample, Source, are_one, is_stopped};
+use crate::source::{self, Frames, Sample, Source, is_stopped};
 
 /// A sample that was read and recoded. Its memory is reused for later samples.
 #[derive(Default)]
@@ -65,19 +65,18 @@ impl Prepared {
             let start = self.bytes.len();
             let mut stored_as = name.to_owned();
             if Some(name) == main {
-                let found = self.images.len();
                 task.recode_image(&sample, bytes, &mut self.bytes, &mut self.images)?;
-                if let Some(format) = format_of(&self.images[found..]) {
+                let treatment = self.images.last().and_then(|image| image.treatment);
+                if let Some(format) = treatment.and_then(Treatment::format) {
                     format.field.clone_into(&mut stored_as);
                 }
-            } else if images.iter().any(|image| are_one(name, image)) {
+            } else if images.iter().any(|image| is_image_field(name, image)) {
+                // The field keeps its name, by which programs read it. Images are recognized by their
+                // first bytes.
                 let found = self.images.len();
                 task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
                 for image in &mut self.images[found..] {
                     image.remark = image.remark.take().map(|remark| remark.of_field(name));
-                }
-                if let Some(format) = format_of(&self.images[found..]) {
-                    stored_as = renamed(name, format);
                 }
             } else {
                 append(&mut self.bytes, bytes)?;
@@ -89,21 +88,11 @@ impl Prepared {
     }
 }
 
-/// Returns the new format of the images of a field, if all of them have been recoded to it.
-fn format_of(images: &[PreparedImage]) -> Option<&'static Format> {
-    let mut formats = images.iter().map(|image| image.treatment.and_then(Treatment::format));
-    let first = formats.next()??;
-    formats.all(|format| format.is_some_and(|format| format.name == first.name)).then_some(first)
-}
-
-/// Returns the name of a field after its images were recoded to `format`. Only a name that ends in
-/// the extension of an image format changes.
-fn renamed(name: &str, format: &Format) -> String {
-    let stem = FORMATS.iter().find_map(|known| {
-        let mut ends = known.extensions.iter().chain([&known.field]);
-        ends.find_map(|end| name.strip_suffix(end)?.strip_suffix('.'))
-    });
-    stem.map_or_else(|| name.to_owned(), |stem| format!("{stem}.{}", format.field))
+/// Returns whether the field `name` is the image field `wanted`, which may omit the extension of an
+/// image format.
+fn is_image_field(name: &str, wanted: &str) -> bool {
+    let end = name.strip_prefix(wanted);
+    end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))
 }
 
 /// Checks that annotations in pixels remain valid if `image` is replaced with `recoded`.

@@ -12,7 +12,8 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// The codecs that decode an encoded image again. Custom codecs may accept arbitrary bytes.
+/// The codecs that decode a JPEG that was just encoded, to compare the pixels. Custom codecs are
+/// not used, because they may accept arbitrary bytes.
 static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 
 /// JPEG quality of images that [`Recode::MaxSide`] shrinks.

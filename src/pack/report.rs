@@ -33,11 +33,11 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Psnr {
-    /// Mean of all images.
+    /// Mean over all images.
     pub mean: f64,
-    /// Lowest value of an image.
+    /// Lowest ratio of any image.
     pub lowest: f64,
-    /// Key of the sample with this image.
+    /// Key of the sample that contains the image with the lowest ratio.
     pub lowest_key: String,
 }
 

@@ -185,8 +185,8 @@ impl Run<'_> {
     ) -> Result<()> {
         while let Some((position, ready)) = ordered.take() {
             let (index, prepared) = (chosen.index(position), ready?);
+            bad.count_images(prepared.images.len());
             for image in &prepared.images {
-                bad.count_image();
                 if let Some(remark) = image.remark.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
                     bad.add(index as u64, &prepared.key, remark);
                 }

@@ -33,7 +33,7 @@ pub(crate) struct History {
     pub(crate) known_from: u64,
 }
 
-/// An order that can be changed from a position on.
+/// An order that can be changed for all samples after some position.
 pub(crate) trait Changing: Sampler {
     /// Returns the order with `change`, which replaces all changes at later positions, and the
     /// position at which it takes effect. The result may drop data that only positions before
@@ -134,9 +134,9 @@ impl Changeable {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
     }
 
-    /// Replaces the values from the position `from` on. Returns the position at which the change
-    /// takes effect, and the last batch that was chosen before the change. `keep_from` is the start
-    /// of the epoch.
+    /// Replaces the values for position `from` and later positions. Returns the position at which
+    /// the change takes effect, and the last batch that was chosen before the change. `keep_from`
+    /// is the start of the epoch.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.

@@ -272,7 +272,7 @@ fn check(parts: &[Component], limits: &[u64], proportions: &[f64], round: u64) -
     let quotas = apportioned(proportions, round);
     for (number, (&proportion, part)) in proportions.iter().zip(parts).enumerate() {
         if proportion > 0.0 && quotas[number] == 0 {
-            return refused(format!("proportion {number}, {proportion}, is less than one draw in {round}"));
+            return refused(format!("proportion {number} is {proportion}, which is less than one draw in {round}"));
         }
         if quotas[number] > 0 && part.len == 0 {
             return refused(format!("source {number} has no samples to draw, but the proportion {proportion}"));

@@ -143,8 +143,8 @@ mod tests {
         }
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-        // With (16 - 1)^2 = 225 degrees of freedom, the mean is 225 and the standard deviation is
-        // 21. The bounds are the mean plus or minus five standard deviations.
+        // With (16 - 1)^2 = 225 degrees of freedom, the mean is 225 and the standard deviation
+        // is 21. The bounds are the mean plus or minus five standard deviations.
         assert!((118.0..331.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 

@@ -67,8 +67,8 @@ impl Quotas {
         Some(last.quotas.iter().map(|quota| quota.before).sum())
     }
 
-    /// Adds the sections from round `round` on. `before` contains the number of earlier draws from
-    /// each source.
+    /// Adds the sections for round `round` and later rounds. `before` contains the number of
+    /// earlier draws from each source.
     fn extend(&mut self, mut round: u64, mut before: Vec<u64>, proportions: &[f64]) {
         loop {
             let left: Vec<u64> = self.limits.iter().zip(&before).map(|(limit, before)| limit - before).collect();

@@ -118,8 +118,8 @@ impl Weighted {
         let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
         if draw < self.known_from {
             resume_unwind(Box::new(Error::config(format!(
-                "the weights of epoch {epoch} are no longer known: after set_weights, only those of the epoch in progress \
-                 and of later ones are; open the loader again with the weights of this epoch"
+                "the weights of epoch {epoch} are no longer known: after set_weights, only the weights of the epoch in \
+                 progress and of later epochs are known; open the loader again with the weights of this epoch"
             ))));
         }
         let table = self.tables.partition_point(|table| table.from <= draw) - 1;

@@ -55,7 +55,7 @@ impl Augment {
         self
     }
 
-    /// Adds the augmentation for the epochs from `epoch` on, and records the call as a step.
+    /// Adds the augmentation for epochs starting with `epoch`, and records the call as a step.
     pub(super) fn later(mut self, epoch: u64, augment: Augment) -> Self {
         self.steps.push(Step(Call::Setting(Setting::FromEpoch { epoch, augment: augment.steps.clone() })));
         self.later.push((epoch, augment));

@@ -255,7 +255,7 @@ fn a_jump_cancels_reads_and_prefetches_from_its_position() {
         assert_eq!((state.direct, state.left_over), (0, 0), "{} slots", batches.memory_plan().slots);
         drop(state);
         drop(batches);
-        assert_eq!(Arc::strong_count(&store.state), 1, "the prefetcher is gone");
+        assert_eq!(Arc::strong_count(&store.state), 1, "the prefetcher was dropped");
     });
 }
 
@@ -280,7 +280,7 @@ fn errors_and_retries_equal_those_without_prefetching() {
 }
 
 #[test]
-fn ranks_and_joined_sets_follow_their_own_samples() {
+fn ranks_and_joined_datasets_prefetch_only_their_samples() {
     let _alone = alone();
     no_hang(|| {
         // The loader reads four batches of 16 at a time. The budget of each store is larger than

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::annotated::{coco, coco_set, refused, set};
+use crate::annotated::{coco, coco_dataset, refused, set};
 use serde_json::json;
 use warpfeed::field::{Boxes, Mask};
 use warpfeed::pack::{Pack, Recode};
@@ -44,7 +44,7 @@ fn count_nonzero(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
 }
 
 #[test]
-fn packed_sets_give_the_same_batches_bit_for_bit() {
+fn packed_datasets_give_the_same_batches_bit_for_bit() {
     let root = tempfile::tempdir().unwrap();
     let drawn = Synth::new().images(30).classes(3).side(96).seed(9);
     drawn.write_coco(root.path().join("coco"), |_| ()).unwrap();
@@ -112,7 +112,7 @@ fn packed_sets_give_the_same_batches_bit_for_bit() {
 fn a_bad_annotation_fails_or_its_sample_is_skipped_and_listed() {
     let mut json = coco();
     json["annotations"][0]["bbox"] = json!([10, 2, 30, 4]);
-    let root = coco_set(&json);
+    let root = coco_dataset(&json);
     let loader = || {
         let path = root.path().join("annotations/instances_val.json");
         let loader = Loader::new(path).batch_size(3).augment(Augment::pass_through(20, 10)).unlabeled(true);
@@ -132,7 +132,7 @@ fn a_bad_annotation_fails_or_its_sample_is_skipped_and_listed() {
 /// Boxes are in pixels, so resizing the image would invalidate them.
 #[test]
 fn a_pack_that_resizes_annotated_images_is_refused() {
-    let root = coco_set(&coco());
+    let root = coco_dataset(&coco());
     let source = open(root.path().join("annotations/instances_val.json")).unwrap();
     let smaller = Recode::MaxSide(16);
     let e = refused(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));

@@ -58,15 +58,15 @@ impl Coverage {
         let Coverage { counters, reached, edges } = self;
         let (before, mut first) = (*edges, 0);
         for &(start, end) in &*counters {
-            for place in (start..end).step_by(size_of::<Block>()) {
-                let length = size_of::<Block>().min(end - place);
+            for address in (start..end).step_by(size_of::<Block>()) {
+                let length = size_of::<Block>().min(end - address);
                 // SAFETY: The compiler passes the bounds of its counter array, which is never
                 // freed, and nothing else refers to it. Compiled code, including this function,
                 // increments the counters without synchronization; a count may be lost.
                 #[allow(unsafe_code)]
-                let counts = unsafe { take(place as *mut u8, length) };
+                let counts = unsafe { take(address as *mut u8, length) };
                 if counts != [0; 8] {
-                    *edges += note(&counts, &mut reached[first + place - start..]);
+                    *edges += note(&counts, &mut reached[first + address - start..]);
                 }
             }
             first += end - start;
@@ -138,9 +138,9 @@ impl Corpus {
         Corpus { folder, ..Corpus::default() }
     }
 
-    /// Returns the inputs that were derived from the files at address `place`.
-    pub(super) fn of(&self, place: usize) -> &[Vec<u8>] {
-        self.kept.get(&place).map_or(&[], Vec::as_slice)
+    /// Returns the inputs that were derived from the files at `address`.
+    pub(super) fn of(&self, address: usize) -> &[Vec<u8>] {
+        self.kept.get(&address).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -164,7 +164,7 @@ impl Corpus {
 
     /// Returns the next input of the current case: the content of the file that
     /// `WARPFEED_FUZZ_INPUT` names, or `input` if the variable is not set.
-    pub(super) fn replayed_or(&mut self, place: usize, input: Vec<u8>) -> Vec<u8> {
+    pub(super) fn replayed_or(&mut self, address: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
         let input = match path("WARPFEED_FUZZ_INPUT") {
@@ -178,7 +178,7 @@ impl Corpus {
             file.set_len(input.len() as u64).expect("the file can be written");
             file.rewind().and_then(|()| file.write_all(&input)).expect("the file can be written");
         }
-        self.current.push((place, input.clone()));
+        self.current.push((address, input.clone()));
         input
     }
 
@@ -192,14 +192,14 @@ impl Corpus {
             }
             println!("WARPFEED_FUZZ_INPUT={} has the inputs of this case", path.display());
         }
-        for (place, input) in self.current.drain(..).filter(|_| new) {
-            let kept = self.kept.entry(place).or_default();
+        for (address, input) in self.current.drain(..).filter(|_| new) {
+            let kept = self.kept.entry(address).or_default();
             if kept.len() == MAX_INPUTS {
                 continue;
             }
-            if let Some((folder, _)) = self.earlier.get(&place) {
-                // Written under a temporary name and renamed, because a different process may read
-                // the folder.
+            if let Some((folder, _)) = self.earlier.get(&address) {
+                // Write under a temporary name and then rename, because another process may be
+                // reading the folder.
                 let name = format!("{:016x}", hash(&input));
                 let unfinished = folder.with_extension(std::process::id().to_string());
                 fs::write(&unfinished, &input).expect("the file can be written");

@@ -93,7 +93,7 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
                 assert_eq!(
                     (found.len(), wrong),
                     (expected.len(), 0),
-                    "{what} batch {number}: bytes, and how many differ"
+                    "{what} batch {number}: (length, mismatched bytes)"
                 );
                 let rows = b.soft_labels().unwrap();
                 assert_eq!(rows.shape(), a.soft_labels().unwrap().shape());

@@ -202,7 +202,7 @@ fn a_bad_image_does_not_affect_the_others() {
             }
             let batch = decoder.decode([good[0].clone(), good[1].clone(), bad.clone(), good[3].clone()]).unwrap();
             let errors: Vec<_> = (0..4).map(|place| batch.error(place).map(ToString::to_string)).collect();
-            let error = errors[2].as_ref().unwrap_or_else(|| panic!("no error of {cause:?}"));
+            let error = errors[2].as_ref().unwrap_or_else(|| panic!("no error with the cause {cause:?}"));
             assert!(error.starts_with(&format!("sample 2: {cause}")), "{error}");
             assert!([0, 1, 3].iter().all(|place| errors[*place].is_none()), "{errors:?}");
             assert!(batch.valid().eq([true, true, false, true]));
@@ -213,7 +213,10 @@ fn a_bad_image_does_not_affect_the_others() {
             }
         }
         let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();
-        assert!((0..8).all(|place| batch.error(place).is_some()), "a request with bad images only is answered");
+        assert!(
+            (0..8).all(|place| batch.error(place).is_some()),
+            "a request that contains only bad images is answered"
+        );
         assert!(batch.error(8).is_none());
         assert!(decoder.decode(good).unwrap().valid().all(|valid| valid));
     }
@@ -433,7 +436,7 @@ fn an_oversized_image_is_released_at_once_and_fails_alone() {
         let batch = answer.wait().unwrap();
         assert!(batch.valid().eq([true, false, true]));
         let error = batch.error(1).unwrap().to_string();
-        assert_eq!(error, "sample 1: source: the image has 100001 bytes, max_sample_bytes is 100000");
+        assert_eq!(error, "sample 1: source: the image has 100001 bytes, but max_sample_bytes is 100000");
     }
     everywhere!(check);
 }

@@ -129,7 +129,7 @@ fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
         assert_eq!(Arc::strong_count(&alive), 2, "the good image is kept");
         joined.close();
         let batch = joined.next().unwrap().pending.wait().unwrap();
-        let text = format!("the image has {} bytes, max_sample_bytes is {}", good.len() + 1, good.len());
+        let text = format!("the image has {} bytes, but max_sample_bytes is {}", good.len() + 1, good.len());
         assert!(batch.error(0).is_none() && batch.error(1).unwrap().to_string().contains(&text));
     }
     everywhere!(check);

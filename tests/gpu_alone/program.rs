@@ -309,7 +309,7 @@ fn a_waiting_loader_does_not_delay_the_exit() {
     let ends = |when: &str| {
         let since = Instant::now();
         while calls_in_progress() > 0 {
-            assert!(since.elapsed() < Duration::from_secs(60), "{when}, a driver call stays in progress");
+            assert!(since.elapsed() < Duration::from_secs(60), "{when}: a driver call is still in progress");
             std::thread::yield_now();
         }
     };

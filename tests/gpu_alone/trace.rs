@@ -160,7 +160,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let rounding = 1e-3 * stall.count as f64;
     assert!(
         1e3 * stall.seconds <= waited * (1.0 + 1e-6) + rounding,
-        "{} s, the program's events {waited} ms",
+        "the stall is {} s, while the program waited {waited} ms by its events",
         stall.seconds
     );
     let (copy, bytes) = (stats.copy.unwrap(), (BATCH * 224 * 224 * 3) as u64);

@@ -189,7 +189,7 @@ fn the_codec_added_last_replaces_its_format() {
     let codecs = Codecs::new().with(Takeover(1)).with(Takeover(2));
     assert_eq!(whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
     let png = encoded(5, 9, 7, image::ImageFormat::Png);
-    assert_eq!(whole(&codecs, &png).unwrap(), rgb(5, 9, 7), "other formats stay with their codecs");
+    assert_eq!(whole(&codecs, &png).unwrap(), rgb(5, 9, 7), "other formats keep their codecs");
 
     let sample = |i: u32, field, bytes| OwnedSample::new(i.to_string()).field(field, bytes);
     let set = Memory::new(vec![

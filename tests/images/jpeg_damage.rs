@@ -250,7 +250,7 @@ fn damage_found_while_decoding_is_counted() {
                 assert!((2..=4).contains(&damaged), "{damaged}");
                 continue;
             }
-            assert_eq!(damaged, 2 * 2, "{name}: counted each time they are decoded");
+            assert_eq!(damaged, 2 * 2, "{name}: an image counts each time it is decoded");
             let (now, before) = (batches.stats(), batches.stats());
             assert_eq!(now.since(&before).damaged, 0);
             assert!(now.to_string().contains("4 damaged images were decoded"), "{now}");

@@ -93,7 +93,7 @@ fn every_other_batch_arrives_after_a_bad_sample() {
                     }
                     number += 1;
                 }
-                assert!(items.next().is_none(), "the end is final");
+                assert!(items.next().is_none(), "the epoch stays at its end");
                 assert_eq!((number, failed), (9, vec![2, 25, 30, 59]));
                 let sound = |n: &usize| ![0, 3, 4, 8].contains(n);
                 let expected: Vec<_> = (0..9).filter(sound).map(|n| reference[n].ids.clone()).collect();
@@ -293,7 +293,7 @@ fn the_list_of_skipped_samples_is_bounded() {
                 let _ = batches.epoch_from(epoch, first).count();
             }
             let listed: Vec<_> = batches.sample_errors().iter().map(|f| f.error.sample().unwrap()).collect();
-            assert_eq!(listed, [0, 3, 6, 9, 12], "the permitted number and one more");
+            assert_eq!(listed, [0, 3, 6, 9, 12], "the permitted number of samples, and one more");
         }
         let e = batches.epoch(5).next().unwrap().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::TooManySkipped, "the error remains: {e}");

@@ -89,11 +89,14 @@ fn a_tool_receives_the_ranges_of_every_thread() {
     }
     assert!(open.values().all(Vec::is_empty), "ranges that were never closed: {open:?}");
     let stages = ["read", "transform", "write"];
-    assert!(stages.iter().all(|stage| seen[stage] == 70), "each stage of each sample: {seen:?}");
-    assert!(seen["decode"] >= 10, "each group of samples: {seen:?}");
+    assert!(stages.iter().all(|stage| seen[stage] == 70), "one range per sample in each stage: {seen:?}");
+    assert!(seen["decode"] >= 10, "at least one range per group of samples: {seen:?}");
     assert_eq!([seen["forward"], seen["wait for a batch"], seen["wait for a slot"]], [10; 3], "{seen:?}");
     assert_eq!(threads["forward"], threads["wait for a batch"], "the spans of the consumer");
-    assert!(threads["wait for a slot"].is_disjoint(&threads["decode"]), "the coordinator does no work of workers");
+    assert!(
+        threads["wait for a slot"].is_disjoint(&threads["decode"]),
+        "the coordinator does not do the work of workers"
+    );
 
     // If the tool does not exist, the loader logs a warning, and the program still runs.
     let out = program(&root.path().join("nothing.so"));

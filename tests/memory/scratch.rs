@@ -226,7 +226,7 @@ fn maps_that_are_converted_stay_within_the_plan() {
         let (plan, converted, most) = (batches.memory_plan(), 600 * 600 * 8 * 4, decoder.huge.most.load(SeqCst));
         assert_eq!(count, 32);
         assert!(peak + MIB >= converted, "a map was converted");
-        assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB are taken: {plan}", peak / MIB);
+        assert!(peak <= plan.scratch_bytes + 24 * MIB, "the peak is {} MiB: {plan}", peak / MIB);
         assert!(most * converted <= plan.shared_scratch_bytes, "{most} maps at a time: {plan}");
     });
 }

@@ -128,7 +128,10 @@ fn batches_of_random_budgets_equal_naive_ones() {
                 let bucket = |batch: &Vec<u64>| {
                     let of = |id: &u64| case.buckets().iter().position(|(samples, _)| samples.contains(id)).unwrap();
                     let buckets: Vec<usize> = batch.iter().map(of).collect();
-                    assert!(buckets.iter().all(|bucket| *bucket == buckets[0]), "seed {seed}: two buckets");
+                    assert!(
+                        buckets.iter().all(|bucket| *bucket == buckets[0]),
+                        "seed {seed}: a batch has samples of two buckets"
+                    );
                     (buckets[0], batch.len())
                 };
                 let mut sizes: Vec<_> = batches.iter().map(bucket).collect();
@@ -140,19 +143,22 @@ fn batches_of_random_budgets_equal_naive_ones() {
             ids.sort_unstable();
             let all = ids.len();
             ids.dedup();
-            assert_eq!(ids.len(), all, "seed {seed}: a sample twice");
+            assert_eq!(ids.len(), all, "seed {seed}: a sample occurs twice");
         } else {
             assert_eq!(whole, expected, "seed {seed}");
         }
         assert_eq!(case.loader().host().unwrap().epoch_len(1), whole.concat().len() as u64);
         for world in [2, 3] {
             let shares: Vec<_> = (0..world).map(|rank| read(case.loader().rank(rank, world), 1, 0)).collect();
-            assert!(shares.iter().all(|share| share.len() == whole.len()), "seed {seed}: ranks in step");
+            assert!(
+                shares.iter().all(|share| share.len() == whole.len()),
+                "seed {seed}: all ranks have the same number of batches"
+            );
             for (number, batch) in whole.iter().enumerate() {
                 let joined: Vec<u64> = shares.iter().flat_map(|share| share[number].clone()).collect();
                 assert_eq!(joined, *batch, "seed {seed}, {world} ranks, batch {number}");
                 let largest = shares.iter().map(|share| share[number].len()).max().unwrap();
-                assert_eq!(largest, batch.len().div_ceil(world), "seed {seed}: divided evenly");
+                assert_eq!(largest, batch.len().div_ceil(world), "seed {seed}: the batch is divided evenly");
             }
         }
         // Resume on a different number of ranks.

@@ -217,6 +217,22 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
     });
 }
 
+/// 80 samples are six batches of 12, and eight samples that are dropped. The round from sample 75 on
+/// begins among these.
+#[test]
+fn a_change_among_dropped_samples_names_the_next_epoch() {
+    let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().round(25));
+    let mut first = None;
+    let steps = run(loader.global_batch_size(12).last_batch(LastBatch::Drop), 2, |batches, step| {
+        if (step.0, step.1) == (0, 4) {
+            first = Some(batches.set_mixture(&[1.0, 0.0], 0).unwrap());
+        }
+    });
+    assert_eq!(first, Some(BatchIndex { epoch: 1, batch: 0 }));
+    let second = |step: &Step| step.2.iter().any(|&id| id >= 30);
+    assert!(steps[..6].iter().all(second) && !steps[6..].iter().any(second), "{steps:?}");
+}
+
 #[test]
 fn weights_resume_with_the_history_of_their_epoch() {
     let change = |batches: &Batches<HostBatch>, step: &Step| {
@@ -296,7 +312,7 @@ fn changes_that_cannot_work_are_refused() {
     refused(batches.set_mixture(&[1.0], 0), "1 proportions for 2 sources");
     refused(batches.set_mixture(&[1.0, f64::NAN], 0), "proportion 1 is NaN");
     refused(batches.set_mixture(&[0.0, 0.0], 0), "all 2 proportions are 0");
-    refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1, 0.01, is less than one draw in 20");
+    refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1 is 0.01, which is less than one draw in 20");
     refused(batches.set_mixture(&[1.0, 1.0], u64::MAX), "the maximum is 16777216");
     assert_eq!(batches.checkpoint(), before);
     let batches = weighted(&OLD).subset(0..30).host().unwrap();

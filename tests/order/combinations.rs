@@ -411,7 +411,7 @@ fn a_mixture_keeps_proportions_on_any_ranks_and_resume() {
     let samples: usize = whole.iter().map(|batch| batch.ids.len()).sum();
     let of_a = whole.iter().flat_map(|batch| &batch.labels).filter(|label| **label == 1).count();
     assert_eq!(samples, 680);
-    assert!((470..550).contains(&of_a), "{of_a} of 680 are of the set with three quarters");
+    assert!((470..550).contains(&of_a), "{of_a} of 680 draws are from the dataset with proportion 3/4");
 
     let parts: Vec<_> = (0..3).map(|rank| run(make().rank(rank, 3)).0).collect();
     for (number, batch) in whole.iter().enumerate() {

@@ -96,7 +96,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     other.begin(1);
     assert_eq!(rest(&mut other), left);
     other.begin(1);
-    assert_eq!(rest(&mut other).len(), 8, "the second time it is complete");
+    assert_eq!(rest(&mut other).len(), 8, "a repeated epoch is complete");
 
     let mut refused = loader(Numbers::new(50)).shuffle(4).host().unwrap();
     let e = refused.resume(&state).unwrap_err();

@@ -178,7 +178,7 @@ fn old_shards_are_removed_before_new_ones_get_their_names() {
 }
 
 #[test]
-fn a_writer_that_replaces_a_packed_set_replaces_its_manifest() {
+fn replacing_a_packed_dataset_replaces_its_manifest() {
     let root = tempfile::tempdir().unwrap();
     let set = Memory::new((0..4).map(|i| OwnedSample::new(i.to_string()).field("bin", vec![1; 10])).collect());
     Pack::new(&set).keep_bad(true).shard_samples(2).to(root.path().join("x.tar")).unwrap();

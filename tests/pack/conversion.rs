@@ -84,7 +84,7 @@ fn images_of_16_bits_are_kept_and_listed_by_default() {
     // The pixel must equal the mean of the upper bytes, up to the loss of JPEG.
     let middle = pixels[(20 * 60 + 30) * 3];
     assert!(middle.abs_diff(100) < 6, "{middle}");
-    assert_eq!(packed[1].1, deep(50, 40), "an image that need not shrink keeps its bits");
+    assert_eq!(packed[1].1, deep(50, 40), "an image that is not shrunk keeps its bits");
     assert_eq!(treatment(root.path()), json!({"how": "max_side", "max_side": 60, "convert_to_u8": true}));
 }
 

@@ -96,7 +96,10 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
         // The parts are packed in a different order.
         for number in (0..parts).rev() {
             samples += part(&set, root.path(), (number, parts)).unwrap().samples;
-            assert!(names(root.path()).iter().all(|name| !name.ends_with(".tar")), "nothing looks like a set yet");
+            assert!(
+                names(root.path()).iter().all(|name| !name.ends_with(".tar")),
+                "no shard has its final name before the merge"
+            );
         }
         assert_eq!(samples, 50);
         let merged = merge(root.path()).run().unwrap();

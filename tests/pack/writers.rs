@@ -617,7 +617,7 @@ fn packing_stops_when_the_calling_thread_is_stopped() {
         assert!(e.kind() == ErrorKind::Io && ["left", "packing was stopped"].contains(&e.cause()), "{e}");
         fs::read_dir(root.path()).unwrap().count()
     };
-    assert_eq!(pack("x.lmdb", false, |pack| pack), 0, "nothing stays");
+    assert_eq!(pack("x.lmdb", false, |pack| pack), 0, "no file remains");
     assert_eq!(pack("x.tar", false, |pack| pack), 0);
     assert_eq!(pack("x.tar", true, |pack| pack.keys(["3"])), 0);
     pack("x.tar", false, |pack| pack.shard_samples(3));

@@ -59,7 +59,7 @@ fn every_list_of_formats_names_every_format() {
         let text = read(file);
         let (_, list) = text.split_once(begin).unwrap_or_else(|| panic!("{file} has no {begin:?}"));
         let (list, _) = list.split_once(end).unwrap_or_else(|| panic!("{file} has no {end:?} after {begin:?}"));
-        assert_eq!(missing(list), BTreeSet::new(), "{file} leaves them out");
+        assert_eq!(missing(list), BTreeSet::new(), "{file} does not mention these formats");
     }
     assert_eq!(missing("tar, LMDB").len(), DATA_FORMATS.len() - 2);
 }

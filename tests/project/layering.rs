@@ -556,7 +556,7 @@ fn gaining(files: &[PathBuf]) -> Vec<String> {
                 Item::Enum(item) => drop(own.insert(item.ident.to_string())),
                 Item::Impl(block) if block.trait_.is_none() => {
                     let syn::Type::Path(path) = &*block.self_ty else {
-                        panic!("{}: an impl of no path", file.display())
+                        panic!("{}: the type of an impl is not a path", file.display())
                     };
                     gaining.insert(path.path.segments.last().unwrap().ident.to_string());
                 }

@@ -17,7 +17,7 @@ fn rows(page: &str) -> Vec<Row> {
     let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let cells =
         |line: &str| -> Vec<String> { line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect() };
-    lines.map(|line| cells(line).try_into().unwrap_or_else(|_| panic!("six cells: {line}"))).collect()
+    lines.map(|line| cells(line).try_into().unwrap_or_else(|_| panic!("expected six cells: {line}"))).collect()
 }
 
 /// Iterates over the words in a cell that are formatted as code.

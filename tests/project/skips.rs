@@ -193,9 +193,9 @@ fn warpfeed_require_names_known_words() {
     assert_eq!(is_required("", "cuda"), Ok(false));
     let e = is_required("cuda,cudaa", "cuda").unwrap_err();
     assert!(e.starts_with("WARPFEED_REQUIRE=\"cudaa\": expected one of cuda, "), "{e}");
-    assert!(is_required("", "gpu").is_err(), "a test that names no word");
+    assert!(is_required("", "gpu").is_err(), "the word is not in require.txt");
     let distinct: BTreeSet<_> = words().collect();
-    assert_eq!(distinct.len(), words().count(), "each word once");
+    assert_eq!(distinct.len(), words().count(), "every word is listed once");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn image(seed: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_folder_and_the_sets_packed_from_it_have_the_same_samples() {
+fn a_folder_and_its_packed_datasets_have_the_same_samples() {
     let root = tempfile::tempdir().unwrap();
     let images = root.path().join("images");
     let names = [
@@ -193,9 +193,9 @@ fn nothing_is_overwritten_unless_forced() {
         let open_before = open(root.path().join(made[0])).unwrap();
         let before = read_all(&*open_before);
         write(create(&WriteOptions { force: true, ..options.clone() }).unwrap(), &set(3)).unwrap();
-        assert_eq!(read_all(&*open_before), before, "an open loader keeps the old set");
+        assert_eq!(read_all(&*open_before), before, "an open loader still reads the old dataset");
         left.truncate(left.len() - made.len().saturating_sub(2));
-        assert_eq!(names(), left, "shards of the longer set are gone");
+        assert_eq!(names(), left, "the shards of the longer dataset are removed");
     }
     assert_eq!(read_all(&*open(&lmdb).unwrap()), read_all(&set(3)));
     assert_eq!(read_all(&*open(&tar).unwrap()), read_all(&set(3)));

@@ -235,7 +235,7 @@ fn no_fault_schedule_loses_or_changes_samples() {
                 });
             }
         });
-        assert_eq!(failed.into_inner(), 100, "a lasting fault is an error");
+        assert_eq!(failed.into_inner(), 100, "a permanent fault is an error");
     });
 }
 

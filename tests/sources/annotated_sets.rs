@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::annotated::{coco, coco_set, refused, set};
+use crate::annotated::{coco, coco_dataset, refused, set};
 use crate::stores::Objects;
 use crate::warnings::Warnings;
 use serde_json::json;
@@ -56,7 +56,7 @@ fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
 
 #[test]
 fn coco_returns_the_content_of_its_json() {
-    let root = coco_set(&coco());
+    let root = coco_dataset(&coco());
     let source = open(root.path().join("annotations/instances_val.json")).unwrap();
     assert_eq!(
         (source.kind(), source.len(), source.classes()),
@@ -120,13 +120,13 @@ fn coco_without_areas_masks_or_points_has_no_such_fields() {
         annotation["segmentation"] = json!([]);
     }
     json["categories"][1].as_object_mut().unwrap().remove("keypoints");
-    let root = coco_set(&json);
+    let root = coco_dataset(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
     assert!(samples(&source).iter().all(|sample| names(sample) == fields));
     // The files of test splits contain no annotations.
     json.as_object_mut().unwrap().remove("annotations");
-    let root = coco_set(&json);
+    let root = coco_dataset(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     assert!(samples(&source).iter().all(|sample| array(sample, "boxes.npy").1.is_empty()));
 }
@@ -183,7 +183,7 @@ fn annotations_of_unlisted_images_are_ignored_with_a_warning() {
         json["categories"][1].as_object_mut().unwrap().remove("keypoints");
     }
     json["annotations"].as_array_mut().unwrap().splice(0..0, [of_77(7), of_77(8)]);
-    let (expected, root, warnings) = (coco_set(&whole), coco_set(&json), Warnings::default());
+    let (expected, root, warnings) = (coco_dataset(&whole), coco_dataset(&json), Warnings::default());
     let open = |root: &tempfile::TempDir| Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let source = tracing::subscriber::with_default(warnings.clone(), || open(&root));
     assert_eq!(samples(&source), samples(&open(&expected)));
@@ -195,7 +195,7 @@ fn annotations_of_unlisted_images_are_ignored_with_a_warning() {
 
 #[test]
 fn a_misspelled_box_column_fails_on_opening() {
-    let root = coco_set(&coco());
+    let root = coco_dataset(&coco());
     let path = root.path().join("annotations/instances_val.json");
     let open = |field: &str, boxes: Boxes| Loader::new(&path).unlabeled(true).field(field, boxes).host();
     assert!(open("boxes", Boxes::new(4).column("area", Dtype::F32).masks().points(2)).is_ok());
@@ -211,15 +211,15 @@ fn a_misspelled_box_column_fails_on_opening() {
     // Without annotations there are no boxes, so no box column can be missing.
     let mut json = coco();
     json.as_object_mut().unwrap().remove("annotations");
-    let root = coco_set(&json);
+    let root = coco_dataset(&json);
     let path = root.path().join("annotations/instances_val.json");
     let loader = Loader::new(path).unlabeled(true).augment(Augment::resize(8, 8)).field("boxes", Boxes::new(4).masks());
     assert!(loader.into_iter().all(|batch| batch.is_ok()));
 }
 
 #[test]
-fn the_root_of_a_coco_set_is_not_opened_as_class_folders() {
-    let root = coco_set(&coco());
+fn the_root_of_a_coco_dataset_does_not_open_as_class_folders() {
+    let root = coco_dataset(&coco());
     let e = refused(open(root.path()));
     assert!(e.cause().contains("open its annotations, such as \"annotations/instances_val.json\""), "{e}");
     assert!(Options::new().format("folder").open(root.path()).is_ok());
@@ -230,7 +230,7 @@ fn invalid_coco_json_fails_with_its_position() {
     let change = |pointer: &str, value: serde_json::Value| {
         let mut json = coco();
         *json.pointer_mut(pointer).unwrap() = value;
-        coco_set(&json)
+        coco_dataset(&json)
     };
     let path = "annotations/instances_val.json";
     for (pointer, value, words) in [
@@ -357,7 +357,7 @@ fn yolo_finds_the_folders_of_common_exporters() {
     let x = sample(&source, 0);
     assert_eq!(array(&x, "boxes.points.npy"), ("<f4 [1, 2, 3]".to_owned(), vec![0.25, 0.5, 2.0, 0.0, 0.0, 0.0]));
     let folder = open(root.path().join("train")).unwrap();
-    assert_eq!((folder.kind(), folder.classes()), ("yolo", source.classes()), "data.yaml lies one folder higher");
+    assert_eq!((folder.kind(), folder.classes()), ("yolo", source.classes()), "data.yaml is in the parent folder");
     assert_eq!(sample(&*folder, 0), x);
 }
 
@@ -380,7 +380,10 @@ fn invalid_yolo_files_fail_with_file_and_line() {
     assert!(source.read(1, &mut Vec::new()).is_ok());
     fs::remove_file(root.path().join("labels/y.txt")).unwrap();
     let e = refused(source.read(1, &mut Vec::new()));
-    assert!(e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("labels/y.txt"), "it was there on opening: {e}");
+    assert!(
+        e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("labels/y.txt"),
+        "the file existed when the dataset was opened: {e}"
+    );
     for (files, words) in [
         (vec![("data.yaml", yaml)], "train: \"images\" does not exist; looked for "),
         (
@@ -517,7 +520,7 @@ fn assert_packs_unchanged(source: &Arc<dyn Source>, folder: &Path) {
 
 #[test]
 fn packing_keeps_every_field() {
-    let root = coco_set(&coco());
+    let root = coco_dataset(&coco());
     assert_packs_unchanged(&open(root.path().join("annotations/instances_val.json")).unwrap(), root.path());
     let root = set(&[
         ("data.yaml", "train: images\nnames: [a]\nkpt_shape: [1, 2]\n"),
@@ -549,7 +552,7 @@ fn packed_annotations_equal_earlier_versions() {
     // The reference predates support for COCO's areas and for the first class of VOC masks.
     let mut json = coco();
     json["annotations"][0].as_object_mut().unwrap().remove("area");
-    let (coco, voc) = (coco_set(&json), voc());
+    let (coco, voc) = (coco_dataset(&json), voc());
     for (path, expected) in [
         (yolo.path().join("data.yaml"), 14_715_297_234_080_773_763),
         (coco.path().join("annotations/instances_val.json"), 12_446_537_908_120_063_695),
@@ -564,7 +567,7 @@ fn packed_annotations_equal_earlier_versions() {
 /// Tests that the root of an annotated dataset is refused. Opened as class folders, it would have
 /// the meaningless labels 0, 0, 1, ….
 #[test]
-fn the_root_of_an_annotated_set_does_not_open_as_class_folders() {
+fn annotated_dataset_roots_do_not_open_as_class_folders() {
     let yaml = "path: .\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n";
     let json = "{\"info\": {}, \"licenses\": [], \"images\": [";
     for (files, words) in [

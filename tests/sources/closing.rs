@@ -231,7 +231,7 @@ fn opening_can_be_aborted_at_every_request() {
                         assert_eq!(opened.is_ok(), store.begun.load(Ordering::SeqCst) <= sound, "{sound}: {opened:?}");
                         begun
                     });
-                    assert!(begun.elapsed() < MAX_CLOSING_TIME, "{url}, {sound}: given up after {:?}", begun.elapsed());
+                    assert!(begun.elapsed() < MAX_CLOSING_TIME, "{url}, {sound}: aborted after {:?}", begun.elapsed());
                     drop(options);
                     store.wait_until_unused(url);
                 }

@@ -41,7 +41,7 @@ fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let mapped = Tar::open(&path).and_then(|source| read_all(&source));
     let unmapped = Tar::open_unmapped(&path).and_then(|source| read_all(&source));
     match (&mapped, &unmapped) {
-        (Ok(a), Ok(b)) => assert!(a == b, "other samples when read"),
+        (Ok(a), Ok(b)) => assert!(a == b, "mapped and unmapped samples differ"),
         (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
         _ => panic!("mapped {:?}, read {:?}", mapped.as_ref().err(), unmapped.as_ref().err()),
     }
@@ -166,7 +166,7 @@ fn shards_that_disagree_or_are_missing_are_named() {
     put(&root, "t-0.tar", &tar(&[file("__classes__", b"[\"x\"]"), file("a.jpg", b"1")]));
     put(&root, "t-1.tar", &tar(&[file("b.jpg", b"1")]));
     put(&root, "t-2.tar", &tar(&[]));
-    assert_eq!(read_all(&*open(root.path()).unwrap()).unwrap().len(), 2, "an empty shard among others is fine");
+    assert_eq!(read_all(&*open(root.path()).unwrap()).unwrap().len(), 2, "an empty shard among others is accepted");
     let other = put(&root, "t-3.tar", &tar(&[file("__classes__", b"[\"y\"]"), file("c.jpg", b"1")]));
     let error = open(root.path()).err().unwrap();
     assert!(error.path() == Some(&other) && error.cause().contains("t-0.tar"), "{error}");
@@ -246,7 +246,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(fs::read(&index).unwrap(), written, "a damaged index is rewritten");
 
     put(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));
-    assert_eq!(first(&Tar::open(&path).unwrap()), "c", "the tar has changed since");
+    assert_eq!(first(&Tar::open(&path).unwrap()), "c", "a changed tar is read again");
     assert_ne!(fs::read(&index).unwrap(), written);
 
     // Opening succeeds even if the index cannot be written.
@@ -396,7 +396,10 @@ fn an_invalid_value_fails_with_its_key() {
     let error = |value: &[u8]| -> Error {
         let source = open_lmdb(&handmade(4096, &[(b"000", good), (b"001", value), (b"002", good)])).unwrap();
         let mut scratch = Vec::new();
-        assert!(source.read(0, &mut scratch).is_ok() && source.read(2, &mut scratch).is_ok(), "the neighbors are well");
+        assert!(
+            source.read(0, &mut scratch).is_ok() && source.read(2, &mut scratch).is_ok(),
+            "the neighboring samples are valid"
+        );
         source.read(1, &mut scratch).unwrap_err()
     };
     for (value, expected) in [

@@ -55,7 +55,7 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
     let source = options.open(at("deep/images")).unwrap();
     assert_eq!(source.classes(), ["cat", "dog"]);
     let plain = Options::new().format("folder").open(at("deep/images")).unwrap();
-    assert_ne!(source.fingerprint(), plain.fingerprint(), "masks belong to the set");
+    assert_ne!(source.fingerprint(), plain.fingerprint(), "the fingerprint includes the masks");
     for target in ["set.tar", "set.lmdb"] {
         Pack::new(&*source).to(at(target)).unwrap();
         assert_eq!(delivered(Loader::new(at(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");

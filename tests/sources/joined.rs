@@ -75,7 +75,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
 /// Tests balanced weights with the class `cat` in both datasets, so that its weight must be the
 /// inverse of its total number of images.
 #[test]
-fn balanced_over_sets_joined_by_name_draws_every_class_equally() {
+fn balanced_draws_classes_of_joined_datasets_equally() {
     let root = tempfile::tempdir().unwrap();
     let [photos, sketches] = sets(root.path());
     let joined = Concat::match_labels_by_name(vec![open(&photos).unwrap(), open(&sketches).unwrap()]).unwrap();

@@ -172,44 +172,53 @@ fn frames_at_a_different_time_are_errors() {
     fs::copy(vfr, folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4")).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     let mut scratch = Vec::new();
-    assert!(set.read(0, &mut scratch).is_ok(), "the first frame is at 0 s");
-    let e = set.read(1, &mut scratch).unwrap_err().to_string();
-    assert!(e.contains("episode_000000.mp4") && e.contains("no frame at 0.1"), "{e}");
-    assert!(e.contains("the nearest is frame 3 at 0.1") && e.contains("tolerance_s=0.0001"), "{e}");
+    // The fourth frame is at 0.1 s, although the video has 30 frames per second at its start.
+    let frame = frames(&set, 1, FRONT).remove(0);
+    assert!(String::from_utf8_lossy(&frame).contains("episode_000000.mp4: frame 3 at 0.1 s"));
+    // Frames are at 0.267 s and 0.333 s.
+    let e = set.read(3, &mut scratch).unwrap_err().to_string();
+    assert!(e.contains("episode_000000.mp4") && e.contains("no frame at 0.3"), "{e}");
+    assert!(e.contains("the nearest is frame") && e.contains("tolerance_s=0.0001"), "{e}");
     // The other episodes are not affected.
     assert!(set.read(6, &mut scratch).is_ok());
     let loose = LeRobotOptions::new().tolerance_s(0.05);
     let set = LeRobot::with(folder.path(), &loose, &Options::new()).unwrap();
-    assert!(set.read(1, &mut scratch).is_ok());
+    assert!(set.read(3, &mut scratch).is_ok());
 }
 
 #[test]
 fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
-    let folder = filmed_21();
-    let path = folder.path().join("videos/chunk-000").join(WRIST).join("episode_000001.mp4");
+    let folder = writable("v30_video");
+    // The file of the first two episodes. Its tables are at its start.
+    let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
     let whole = fs::read(&path).unwrap();
-    // The tables are at the start of the file, the packets at its end.
+    let track = warpfeed_video::open(&whole).unwrap();
+    let last = *track.packets().last().unwrap();
     fs::write(&path, &whole[..whole.len() - 20]).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     let mut scratch = Vec::new();
-    assert!(set.read(5, &mut scratch).is_ok());
+    assert!(set.read(6, &mut scratch).is_ok());
     let e = set.read(7, &mut scratch).unwrap_err().to_string();
-    assert!(e.contains("episode_000001.mp4") && e.contains("frame 2 ends at byte") && e.contains("truncated"), "{e}");
+    assert!(e.contains("file-000.mp4") && e.contains("frame 7 ends at byte") && e.contains("truncated"), "{e}");
 
-    let mut damaged = whole.clone();
-    let len = damaged.len();
-    damaged[len - 40..].fill(0xff);
+    let mut damaged = whole;
+    damaged[last.offset as usize..][..8].fill(0xff);
     fs::write(&path, damaged).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     let codecs = Codecs::new();
     let frame = frames(&set, 7, WRIST).remove(0);
     let mut image = codecs.open(&frame).unwrap();
-    let whole_frame = Rect::full(image.size());
-    let e = image.decode(whole_frame, &mut Pixels::new()).unwrap_err().to_string();
-    assert!(e.contains("episode_000001.mp4: frame 2 at 0.2 s: packet 1 of 1: AV1"), "{e}");
+    let area = Rect::full(image.size());
+    let e = image.decode(area, &mut Pixels::new()).unwrap_err().to_string();
+    assert!(e.contains("file-000.mp4: frame 7 at 0.7 s: packet ") && e.contains("AV1"), "{e}");
 
+    // Only the first file is opened before it is needed.
+    let folder = filmed_21();
+    let path = folder.path().join("videos/chunk-000").join(WRIST).join("episode_000001.mp4");
+    let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..40]).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
+    assert!(set.read(0, &mut scratch).is_ok());
     let e = set.read(5, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("episode_000001.mp4") && e.contains("moov"), "{e}");
 }
@@ -226,9 +235,9 @@ fn videos_that_cannot_be_read_are_left_out_unless_they_are_asked_for() {
     let named = LeRobotOptions::new().features([FRONT]);
     for (replace, wanted) in [(true, "encoded with \"mp4v\""), (false, "episode_000000.mp4")] {
         if replace {
-            fs::write(&first, &mpeg4).unwrap()
+            fs::write(&first, &mpeg4).unwrap();
         } else {
-            fs::remove_file(&first).unwrap()
+            fs::remove_file(&first).unwrap();
         }
         let set = LeRobot::open(folder.path()).unwrap();
         let fields = set.fields().unwrap();

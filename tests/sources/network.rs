@@ -175,7 +175,7 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
             let of = |event: &Value, what: &str| event[what].as_f64().unwrap();
             let events = &tracks[track];
             let last = &events.last().unwrap()["args"][value];
-            assert_eq!(last.as_f64(), Some(0.0), "the last event of {track} ends the window");
+            assert_eq!(last.as_f64(), Some(0.0), "the last event of {track} is at the end of the window");
             let each = events.windows(2).map(|two| {
                 let seconds = (of(two[1], "ts") - of(two[0], "ts")) / 1e6;
                 assert!(seconds >= 0.0, "{:?}", two[1]);

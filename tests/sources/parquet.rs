@@ -59,7 +59,7 @@ fn every_compression_and_type_has_the_values_of_the_arrow_file() {
         assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is not a label");
     }
     let nested = columns(&["nested.b"]).open(fixture("parquet_types/none.parquet")).err().unwrap().to_string();
-    assert!(nested.contains("column \"nested.b\" holds lists of bytes or text, which are not read"), "{nested}");
+    assert!(nested.contains("column \"nested.b\" holds lists of bytes or text, which are not supported"), "{nested}");
     let mut scratch = Vec::new();
     let brotli =
         open(fixture("parquet_types/brotli.parquet")).unwrap().read(0, &mut scratch).err().unwrap().to_string();

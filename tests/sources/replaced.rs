@@ -45,7 +45,7 @@ fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
 }
 
 #[test]
-fn a_replaced_or_removed_set_is_still_read_as_it_was_opened() {
+fn a_replaced_dataset_is_still_read_as_it_was_opened() {
     for (name, write) in [("x.tar", tar as fn(&Path, u8)), ("x.lmdb", lmdb)] {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join(name);

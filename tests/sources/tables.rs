@@ -331,7 +331,7 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
     let words = "t.csv: column \"label\": 3 labels are integers and 1 is text, first in line 4 (\"unknown\"): all are \
                  treated as class names in alphabetical order";
     assert!(warnings.ends_with(words), "{warnings}");
-    assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "the list says what the names are");
+    assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "with a class list, there is no warning");
     assert_eq!(warned(&write(root.path(), "u.csv", "x,label\n1,a\n2,b\n"), &[]).1, "");
     let (names, warnings) = warned(&write(root.path(), "na.csv", "x,label\n1,cat\n2,NA\n3,None\n"), &[]);
     assert_eq!(names, ["NA", "None", "cat"]);

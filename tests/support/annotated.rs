@@ -49,7 +49,7 @@ pub fn coco() -> serde_json::Value {
     })
 }
 
-pub fn coco_set(json: &serde_json::Value) -> tempfile::TempDir {
+pub fn coco_dataset(json: &serde_json::Value) -> tempfile::TempDir {
     let text = serde_json::to_string_pretty(json).unwrap();
     set(&[
         ("annotations/instances_val.json", &text),

@@ -104,7 +104,7 @@ fn compare_draws() {
         None => {
             counts.run(world, 0..DRAWS, Duration::MAX);
             let seconds = number("WARPFEED_TWINS_SECONDS").unwrap_or(5);
-            println!("fresh draws from WARPFEED_TWINS_SEED={fresh}");
+            println!("new seeds, starting at WARPFEED_TWINS_SEED={fresh}");
             counts.run(world, fresh..u64::MAX, Duration::from_secs(seconds));
         }
     }

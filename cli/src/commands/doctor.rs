@@ -23,10 +23,10 @@ use crate::size::bytes;
 
 /// Find the bottleneck of a dataset on this machine, and settings for it
 ///
-/// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU, each alone.
-/// Then measures the loader with different numbers of workers, and with decoding on the GPU. Prints
-/// the bottleneck of the loader, and settings in Rust and Python. Takes about half a minute and
-/// uses all cores.
+/// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU, one after the
+/// other. Then measures the loader with different numbers of workers, and with decoding on the GPU.
+/// Prints the bottleneck of the loader, and settings in Rust and Python. Takes about half a minute
+/// and uses all cores.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

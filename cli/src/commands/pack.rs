@@ -15,14 +15,14 @@ use crate::{Outcome, progress};
 
 /// Pack a dataset of any format into an LMDB or tar shards
 ///
-/// By default JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
+/// By default, JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
 /// read them. The new files are written under temporary names and renamed at the end, so an
 /// interrupted run never leaves an incomplete file. With shards, the same command continues an
 /// interrupted run. If images do not decode, the command lists them and does not finish the pack;
 /// see --keep-bad.
 ///
-/// Several machines that share a folder or a store can pack the --part 0/64, 1/64, ... of one set.
-/// --merge then checks the parts and combines them.
+/// Several machines that share a folder or a store can each pack one part of a set: --part 0/64,
+/// --part 1/64, and so on. --merge then checks the parts and combines them.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("decodes").args(["quality", "max_side", "raw"]).multiple(true))]
 #[command(after_help = "\
@@ -305,8 +305,7 @@ fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
     if let Some(Psnr { mean, lowest, lowest_key, .. }) = &report.psnr {
         writeln!(
             std::io::stdout(),
-            "psnr of all {} re-encoded images: {mean:.2} dB on average, {lowest:.2} dB at worst ({lowest_key})",
-            report.encoded
+            "psnr of re-encoded images: {mean:.2} dB on average, {lowest:.2} dB at worst ({lowest_key})"
         )?;
     }
     if let Some(pattern) = pattern {

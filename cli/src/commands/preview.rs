@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sheet_has_full_rows_where_the_number_allows() {
+    fn a_sheet_has_few_empty_cells() {
         assert_eq!([1, 2, 4, 9, 12, 16, 32].map(columns), [1, 2, 2, 3, 4, 4, 8]);
         for count in 1..=1024 {
             let (columns, rows) = (columns(count), count.div_ceil(columns(count)));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_does_not_fit_says_so() {
+    fn text_that_does_not_fit_ends_in_dots() {
         assert_eq!([3, 5, 6, 9].map(|room| truncate("tabby cat", room)), ["t..", "tab..", "tabb..", "tabby cat"]);
         assert_eq!([0, 1, 2].map(|room| truncate("tabby", room)), ["", ".", ".."]);
     }

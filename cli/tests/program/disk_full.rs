@@ -125,8 +125,8 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(!path.exists());
 }
 
-/// Uses a real file system that is full. It is mounted in a private namespace, if users are allowed
-/// to create one.
+/// Uses a real file system that is full. It is mounted in a private namespace. If users may not
+/// create one, the test is skipped.
 #[test]
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");

@@ -51,8 +51,8 @@ fn copy(from: &Path, to: &Path) {
 /// The label and the fields of a sample.
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
-/// Returns the samples without their keys. Numbers and text become files when they are packed, so
-/// fields are compared in the form of files.
+/// Returns the samples without their keys. Packing turns numbers and text into files, so fields are
+/// compared as encoded files.
 fn samples(source: &dyn Source) -> Vec<Fields> {
     let mut scratch = Vec::new();
     (0..source.len())
@@ -96,7 +96,7 @@ fn every_format_is_inspected_and_packed() {
     }
 }
 
-/// The samples of robots have neither a label nor an image that is the only one.
+/// Samples of robot episodes have no label, and may have several images.
 #[test]
 fn robot_episodes_are_inspected_and_packed() {
     let root = tempfile::tempdir().unwrap();

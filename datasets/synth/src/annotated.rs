@@ -27,7 +27,7 @@ struct Annotated {
 }
 
 /// Minimum number of visible pixels of an annotated figure.
-const LEAST: usize = 12;
+const MIN_VISIBLE: usize = 12;
 
 /// Every `VAL`-th image belongs to the validation split.
 const VAL: usize = 5;
@@ -177,7 +177,7 @@ impl Annotated {
         (1..).zip(&self.figures).filter_map(move |(number, seen)| {
             let mask: Vec<bool> = self.shown.iter().map(|&shown| shown == number).collect();
             let inked = || mask.iter().enumerate().filter(|(_, inked)| **inked).map(|(at, _)| at);
-            if inked().count() < LEAST {
+            if inked().count() < MIN_VISIBLE {
                 return None;
             }
             let columns = (inked().map(|at| at % width).min()?, inked().map(|at| at % width).max()?);
@@ -296,7 +296,7 @@ mod tests {
     use warpfeed::source::{Source, open};
 
     #[test]
-    fn colors_are_those_of_pascal_voc() {
+    fn mask_colors_equal_pascal_voc() {
         let known = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [128, 0, 128]];
         assert_eq!([0, 1, 2, 3, 4, 5].map(voc_color), known);
         assert_eq!((voc_color(20), voc_color(255)), ([0, 64, 128], [224, 224, 192]));
@@ -304,7 +304,7 @@ mod tests {
 
     /// The expected strings were produced by `pycocotools.mask.encode`.
     #[test]
-    fn run_lengths_are_packed_as_coco_does() {
+    fn run_lengths_equal_pycocotools() {
         let mask = |width: usize, rows: &[&str]| {
             let mask: Vec<bool> = rows.concat().bytes().map(|b| b == b'x').collect();
             run_lengths(&mask, width)

@@ -14,6 +14,7 @@
 mod annotated;
 mod figure;
 mod ink;
+#[cfg(feature = "robot")]
 mod robot;
 mod scene;
 
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use rayon::prelude::*;
 
+#[cfg(feature = "robot")]
 pub use self::robot::Robot;
 
 use self::figure::Figure;
@@ -163,7 +165,7 @@ impl Synth {
 
     fn check(&self) -> Result<()> {
         if !(1..=MAX_CLASSES).contains(&self.classes) {
-            return Err(Error::config(format!("synth: {} classes; must be 1 to {MAX_CLASSES}", self.classes)));
+            return Err(Error::config(format!("synth: {} classes; expected 1 to {MAX_CLASSES}", self.classes)));
         }
         if self.images < self.classes {
             let Synth { images, classes, .. } = self;
@@ -172,7 +174,7 @@ impl Synth {
             )));
         }
         if !(32..=4096).contains(&self.side) {
-            return Err(Error::config(format!("synth: a side of {} pixels; must be 32 to 4096", self.side)));
+            return Err(Error::config(format!("synth: a side of {} pixels; expected 32 to 4096", self.side)));
         }
         Ok(())
     }
@@ -238,7 +240,7 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     }
     let result = write(&beside).and_then(|()| {
         // On Unix, a rename replaces an empty folder. On other systems, the folder must be removed
-        // before.
+        // first.
         let _ = fs::remove_dir(dir);
         fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
     });
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_same_everywhere_and_always() {
+    fn the_generated_bytes_do_not_change() {
         let set = SMALL.memory().unwrap();
         assert_eq!(
             hash(&read(&set)),
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_folders_hold_the_same_set() {
+    fn memory_and_folders_contain_the_same_samples() {
         let dir = tempfile::tempdir().unwrap();
         let set = SMALL.images(20);
         set.write(dir.path().join("set/")).unwrap();
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_codings_are_spread() {
+    fn sizes_and_codings_vary() {
         let mut counts = BTreeMap::<&str, usize>::new();
         for index in 0..400 {
             let sample = SMALL.images(400).image(index).unwrap();
@@ -428,7 +430,7 @@ mod tests {
     /// Checks that a classifier by mean color fails for most held-out images, so that a model must
     /// learn shapes.
     #[test]
-    fn the_mean_color_does_not_tell_the_class() {
+    fn the_mean_color_does_not_reveal_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)
             .map(|index| {
                 let pixels = decoded(&SMALL.image(index).unwrap());

@@ -1,9 +1,9 @@
 //! Generates episodes of a drawn robot arm in LeRobot format, version 2.1, with images in Parquet
 //! files.
 //!
-//! A hand moves over a table on which a red and a blue disk lie. The task says which disk it
-//! reaches. In each frame, the action is a step from the hand toward this disk, so that a policy can
-//! be learned from the image, the state and the task.
+//! A hand moves over a table on which a red and a blue disk lie. The task says which disk the hand
+//! must reach. In each frame, the action is a step from the hand toward this disk, so that a policy
+//! can be learned from the image, the state and the task.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -264,7 +264,9 @@ fn schema() -> parquet::errors::Result<TypePtr> {
         let list = group("list", Repetition::REPEATED, vec![element], ConvertedType::NONE)?;
         group(name, optional, vec![list], ConvertedType::LIST)
     };
-    let image = vec![leaf("bytes", Physical::BYTE_ARRAY)?, leaf("path", Physical::BYTE_ARRAY)?];
+    let path = Type::primitive_type_builder("path", Physical::BYTE_ARRAY).with_repetition(optional);
+    let path = path.with_converted_type(ConvertedType::UTF8).build()?;
+    let image = vec![leaf("bytes", Physical::BYTE_ARRAY)?, Arc::new(path)];
     let mut fields = vec![group(CAMERA, optional, image, ConvertedType::NONE)?];
     fields.extend([list("observation.state")?, list("action")?, leaf("timestamp", Physical::FLOAT)?]);
     for name in ["frame_index", "episode_index", "index", "task_index"] {

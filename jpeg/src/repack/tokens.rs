@@ -170,7 +170,7 @@ impl Tokens {
                 break;
             }
             if k > 64 || size > AC_SIZE {
-                return Err(format!("an AC coefficient {} with {size} bits", k - 1));
+                return Err(format!("the invalid AC coefficient {} with {size} bits", k - 1));
             }
         }
         self.list.extend_from_slice(&block[..count]);

@@ -54,7 +54,8 @@ fn jump(
             let Some(length) = remaining.next() else { return Ok(false) };
             at += length;
             index += 1;
-            // Check every marker, as `search` does, so that both functions treat damage alike.
+            // Check every marker, as `search` does, so that both functions handle damage in the
+            // same way.
             match data.get(at..at + MARKER) {
                 Some(&[0xff, marker]) if is_before(index, marker) => at += MARKER,
                 _ => return Ok(false),

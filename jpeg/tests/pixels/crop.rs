@@ -1,5 +1,5 @@
-//! Tests that the pixels of a crop equal those of a full decode, whatever the sampling, the size,
-//! the restart interval and the other images in the group.
+//! Tests that the pixels of a crop equal those of a full decode, for any sampling, size, restart
+//! interval and other images in the group.
 
 use std::ops::RangeInclusive;
 
@@ -23,7 +23,7 @@ const SAMPLINGS: [[(u8, u8); 3]; 10] = [
 ];
 
 /// Generates gradients plus noise, clipped to stay away from 0 and 255, so that all decoders round
-/// and clamp alike.
+/// and clamp in the same way.
 fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     let position = |i: u32| (i / channels % width, i / channels / width, i % channels);
     let sample = |i: u32| {
@@ -118,8 +118,8 @@ fn every_restart_interval_gives_the_same_pixels() {
         let pixels = pixels(width, height, 3, 40);
         let options = Options { sampling, ..Options::new(88, 1, 1) };
         let expected = libjpeg::decode(&libjpeg::encode(&pixels, width, height, 3, &options)).unwrap();
-        // Restart intervals range from one MCU to more MCUs than the image has. The image has at
-        // most 12 x 10 MCUs, namely without chroma subsampling.
+        // Restart intervals range from one MCU to more MCUs than the image has: without chroma
+        // subsampling, it has 12 x 10 MCUs, and otherwise fewer.
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));

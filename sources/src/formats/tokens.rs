@@ -22,7 +22,7 @@ const DETECTION_BYTES: usize = 64 << 10;
 /// Maximum number of 16-bit words that [`check_type`] inspects.
 const MAX_COMPARED: usize = 4096;
 
-/// No vocabulary is so large that it contains this token.
+/// No real vocabulary is large enough to contain this token.
 const IMPLAUSIBLE: u32 = 1 << 24;
 
 /// Size, in bytes, of a chunk of a memory map. The pages of a chunk are loaded together. By

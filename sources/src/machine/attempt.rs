@@ -52,7 +52,7 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
             Err(TryLockError::WouldBlock) => return Ok(Attempted::Held),
             Err(TryLockError::Error(e)) => {
                 tracing::warn!(
-                    "{}: cannot lock this file ({e}); do not pack or merge twice at the same time in this folder",
+                    "{}: cannot lock this file ({e}); run only one pack or merge in this folder at a time",
                     path.display()
                 );
                 remove_if_there(path)?;

@@ -59,8 +59,8 @@ impl Unmapped {
 /// Maximum number of bytes in one read. Equals the limit for a file in a folder.
 const MAX_READ: u64 = 1 << 31;
 
-/// Returns the first `len` bytes of `scratch`, which grows if needed. `scratch` never shrinks, so
-/// that bytes are zeroed only until it fits the largest sample.
+/// Returns the first `len` bytes of `scratch`, which grows if needed. `scratch` never shrinks: once
+/// it fits the largest sample, no more bytes have to be zeroed.
 ///
 /// # Errors
 /// If `len` exceeds 2 GiB, or the allocation fails.

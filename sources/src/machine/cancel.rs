@@ -26,10 +26,10 @@ thread_local! {
 /// use std::sync::atomic::{AtomicBool, Ordering};
 /// use warpfeed_sources::{CancelToken, is_stopped, open};
 ///
-/// let asked = Arc::new(AtomicBool::new(false)); // set by a signal, for example
+/// let requested = Arc::new(AtomicBool::new(false)); // set by a signal, for example
 /// let stop = CancelToken::new({
-///     let asked = asked.clone();
-///     move || asked.load(Ordering::Relaxed)
+///     let requested = requested.clone();
+///     move || requested.load(Ordering::Relaxed)
 /// });
 /// let opened = stop.during(|| open("s3://bucket/train"));
 /// # assert!(opened.is_err() && !is_stopped());
@@ -72,7 +72,7 @@ impl CancelToken {
 
 impl std::fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stop").field("is_set", &self.is_set()).finish_non_exhaustive()
+        f.debug_struct("CancelToken").field("is_set", &self.is_set()).finish_non_exhaustive()
     }
 }
 

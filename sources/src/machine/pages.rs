@@ -5,8 +5,8 @@
 //! reports a failure as an error. A single system call replaces one page fault per 64 KiB. For
 //! samples of 110 KB, its cost is not measurable; for samples of 3 KB, it is about 0.5 µs, compared
 //! with 20 µs for decoding. The check does not protect later accesses: if a file is truncated while
-//! a sample is being decoded from it, which busy workers nearly always are doing, the process still
-//! dies. Other systems have no such check, so the usual risk of memory maps remains.
+//! a worker decodes a sample from it, the process still dies. Other systems have no such check, so
+//! there, truncating an open file can always kill the process.
 //!
 //! **One read per sample.** `MADV_POPULATE_READ` loads pages one by one. This is fast if the system
 //! reads ahead around a fault. LMDB's map, however, is marked for random access, so that each page

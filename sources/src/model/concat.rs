@@ -285,7 +285,7 @@ impl Source for Concat {
         category_ids(&self.classes, self.parts.iter())
     }
 
-    /// Returns the fields of all datasets, if every dataset knows its fields.
+    /// Returns the fields of all datasets, if the fields of every dataset are known.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for part in &self.parts {

@@ -15,7 +15,7 @@ pub struct BatchIndex {
     pub batch: u64,
 }
 
-/// The order in which one loader reads a source. A source can look ahead as far as it wants. The
+/// The order in which one loader reads a source. A source can look ahead any number of batches. The
 /// order contains only the samples of this loader's rank.
 ///
 /// The order is a function, not a queue: any batch can be queried at any time, and no batches are

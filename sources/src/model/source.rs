@@ -247,7 +247,7 @@ pub trait Source: Send + Sync {
     /// default, if the dataset has no episodes.
     ///
     /// # Errors
-    /// If the dataset cannot be read, or if its options prevent that it is packed.
+    /// If the dataset cannot be read, or if its options do not allow packing it.
     fn divided(&self, packed: &str) -> Result<Option<Divided>> {
         let _ = packed;
         Ok(None)

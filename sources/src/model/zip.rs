@@ -11,7 +11,7 @@ use crate::stats::NetworkStats;
 
 /// Datasets with the same samples in the same order, as one dataset: sample `i` has the fields of
 /// sample `i` of every dataset. Use it for images with embeddings, masks or depth maps that are
-/// stored in a dataset of their own.
+/// stored in a separate dataset.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Zip, open};
@@ -20,9 +20,9 @@ use crate::stats::NetworkStats;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// **Keys.** Reading a sample fails if its keys differ, because the datasets are then not in the
-/// same order, or a sample is missing in one of them. [`by_index`](Zip::by_index) turns the check
-/// off, for datasets whose keys are different by nature, such as the row numbers of an array.
+/// **Keys.** Reading a sample fails if its keys differ, because the datasets then have different
+/// orders, or one of them lacks a sample. [`by_index`](Zip::by_index) turns the check off, for
+/// datasets in which the same sample has different keys, such as the row numbers of an array.
 ///
 /// **Fields.** Reading a sample fails if two datasets have a field of the same name.
 /// [`named`](Zip::named) adds a prefix to the fields of a dataset.
@@ -106,8 +106,14 @@ impl Zip {
         let parts = self.parts.len();
         match self.parts.get_mut(part) {
             Some(part) if !prefix.is_empty() => part.prefix = format!("{prefix}."),
-            Some(_) => return Err(Error::config("zip: an empty prefix; leave it out to keep the names of the fields")),
-            None => return Err(Error::config(format!("zip: dataset {part} of {parts} datasets; the first is 0"))),
+            Some(_) => {
+                return Err(Error::config("zip: the prefix is empty; to keep the field names, do not call named"));
+            }
+            None => {
+                return Err(Error::config(format!(
+                    "zip: there is no dataset {part}; the {parts} datasets are numbered from 0"
+                )));
+            }
         }
         Ok(self)
     }
@@ -248,8 +254,7 @@ impl Source for Zip {
         self.parts[0].source.category_ids()
     }
 
-    /// Images of datasets with a prefix are ordinary fields, unless they have the extension of an
-    /// image.
+    /// Images count even in a dataset with a prefix, although they may be ordinary fields there.
     fn has_images(&self) -> Option<bool> {
         let known: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
         match known.contains(&Some(true)) {
@@ -258,8 +263,8 @@ impl Source for Zip {
         }
     }
 
-    /// `None` if a dataset with a prefix may have images, because the names of their fields are
-    /// then not known.
+    /// Returns `None` if a dataset with a prefix may have images, because the names of the image
+    /// fields are then unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for Part { source, prefix } in &self.parts {

@@ -43,7 +43,7 @@ pub(crate) struct Used {
     index: AtomicBool,
     /// The options that choose columns.
     columns: AtomicBool,
-    /// The remaining table options.
+    /// The options that apply only to text tables.
     table: AtomicBool,
 }
 

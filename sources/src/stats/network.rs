@@ -21,7 +21,7 @@ pub struct NetworkStats {
     pub refusals: u64,
     /// Number of bytes received.
     pub bytes: u64,
-    /// Number of received bytes that samples contained.
+    /// Number of received bytes that belong to samples.
     pub used_bytes: u64,
     /// Time to the last byte of each successful request for samples, and the bytes received.
     pub answers: StageStats,

@@ -87,7 +87,7 @@ impl Tally {
     }
 
     /// Adds `count` entries, which must not be 0, of `bytes` bytes in total that took `ns`
-    /// nanoseconds together. Each entry counts with the mean time.
+    /// nanoseconds together. Records the mean time for each entry.
     #[inline]
     pub fn add_each(&self, count: u64, ns: u64, bytes: usize) {
         bump(&self.count, count);

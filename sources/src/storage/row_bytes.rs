@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::file::MAX_FILE;
 
-/// Bytes of a row, which are borrowed from a file or are in the page, a buffer that is filled for
+/// Bytes of a row: either borrowed from a file, or in the row's page, a buffer that is refilled for
 /// each row.
 #[derive(Debug, Clone)]
 pub(crate) enum RowBytes<'a> {
@@ -30,8 +30,9 @@ impl<'a> RowBytes<'a> {
         }
     }
 
-    /// Adjusts the part after `storage`, from which it may borrow, was copied to offset `start` of a
-    /// page, and the previous content of the page moved up by `moved` bytes.
+    /// Adjusts the bytes after two changes: `storage`, from which they may be borrowed, was copied
+    /// to offset `start` of a page, and the earlier content of the page was moved up by `moved`
+    /// bytes.
     pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, moved: usize) -> RowBytes<'b> {
         match self {
             // An empty slice may point outside `storage`.

@@ -7,14 +7,14 @@
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
 //!   to `train`.
-//! - Any other file belongs to the split that the first common split name in its name denotes. For
-//!   example, `my_test.parquet` belongs to `test`. If the name contains no common split name, the
-//!   file belongs to `train`.
+//! - Any other file belongs to the split of the first common split name that its own name contains.
+//!   For example, `my_test.parquet` belongs to `test`. If the name contains no common split name,
+//!   the file belongs to `train`.
 //!
-//! If all files are in one other folder, such as `imagenet/plain_text`, and the dataset is on the
-//! Hugging Face Hub, the folder is a configuration of the dataset, and `imagenet/train` is a split
-//! of this configuration. Elsewhere, the folder may be a different dataset, so its splits are not
-//! opened as splits of `imagenet`.
+//! If all files are in a single folder with a different name, such as `imagenet/plain_text`, and
+//! the dataset is on the Hugging Face Hub, the folder is a configuration of the dataset, and
+//! `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different
+//! dataset, so its splits are not opened as splits of `imagenet`.
 //!
 //! Opening fails if a shard is missing, or if a split contains files from two datasets.
 

@@ -115,12 +115,12 @@ impl<'a> FileFeatures<'a> {
     }
 }
 
-/// Describes the first difference between two lists of names. A message completes the description
-/// with the file that contains `names`.
+/// Describes the first difference between two lists of names. The caller appends the name of the
+/// file that contains `names`.
 fn difference(names: &[String], others: &[String]) -> Option<String> {
     let len = names.len().max(others.len());
     let label = (0..len).find(|&label| names.get(label) != others.get(label))?;
-    let shown = |name: Option<&String>| name.map_or("nothing".to_owned(), |name| format!("{name:?}"));
+    let shown = |name: Option<&String>| name.map_or("missing".to_owned(), |name| format!("{name:?}"));
     let (here, there) = (shown(others.get(label)), shown(names.get(label)));
     Some(format!("class {label} is {here} here, but {there}"))
 }
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(FileFeatures::new(None, &[]).classes(columns(), Some("label")).unwrap(), None);
         for (second, cause) in [
             (r#""cat", "fox""#, "column \"label\": class 1 is \"fox\" here, but \"dog\" in a"),
-            (r#""cat""#, "class 1 is nothing here, but \"dog\" in a"),
-            (r#""cat", "dog", "fox""#, "class 2 is \"fox\" here, but nothing in a"),
+            (r#""cat""#, "class 1 is missing here, but \"dog\" in a"),
+            (r#""cat", "dog", "fox""#, "class 2 is \"fox\" here, but missing in a"),
         ] {
             let files = files(second);
             let e = FileFeatures::new(None, &files).classes(columns(), Some("label")).unwrap_err();

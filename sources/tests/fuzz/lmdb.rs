@@ -31,14 +31,14 @@ const WORDS: [&[u8]; 16] = [
 fn values() -> Vec<Vec<u8>> {
     let mut values = vec![vec![0x80], b"\x91\xa3cat".to_vec(), b"\xff\xd8\xff\xe0".to_vec()];
     let mut value = Vec::new();
-    let text = |to: &mut Vec<u8>, text: &str| rmp::encode::write_str(to, text).expect("a Vec takes everything");
-    rmp::encode::write_map_len(&mut value, 6).expect("a Vec takes everything");
+    let text = |to: &mut Vec<u8>, text: &str| rmp::encode::write_str(to, text).expect("writing to a Vec cannot fail");
+    rmp::encode::write_map_len(&mut value, 6).expect("writing to a Vec cannot fail");
     text(&mut value, "__key__");
     text(&mut value, "n014/x");
     text(&mut value, "jpg");
-    rmp::encode::write_bin(&mut value, &[7; 40]).expect("a Vec takes everything");
+    rmp::encode::write_bin(&mut value, &[7; 40]).expect("writing to a Vec cannot fail");
     text(&mut value, "cls");
-    rmp::encode::write_sint(&mut value, 3).expect("a Vec takes everything");
+    rmp::encode::write_sint(&mut value, 3).expect("writing to a Vec cannot fail");
     text(&mut value, "json");
     text(&mut value, "{}");
     text(&mut value, "list");

@@ -145,9 +145,9 @@ impl DecodeOps {
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
     /// Minimum number of encoded bytes of an image that several rows of a grid may decode.
-    pub(crate) const LARGE_BYTES: usize = 256 << 10;
+    pub const LARGE_BYTES: usize = 256 << 10;
     /// Minimum number of blocks of an image that several rows of a grid may decode.
-    pub(crate) const LARGE_BLOCKS: usize = 16 << 10;
+    pub const LARGE_BLOCKS: usize = 16 << 10;
 
     /// Returns the number of bytes of scratch memory that the decoder states take: one per line of
     /// an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the size of

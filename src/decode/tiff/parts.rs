@@ -143,7 +143,7 @@ impl Tiff<'_> {
             usize::try_from(offset).ok().zip(offset.checked_add(length).and_then(|end| usize::try_from(end).ok()));
         let data = range.and_then(|(start, end)| self.file.bytes.get(start..end)).ok_or_else(|| {
             let end = self.file.bytes.len();
-            format!("strip or tile {index} has {length} bytes from byte {offset} on, the file ends at {end}")
+            format!("strip or tile {index} has {length} bytes starting at byte {offset}, but the file ends at {end}")
         })?;
         let turned: Vec<u8>;
         let data = match self.reversed && self.compression != JPEG {

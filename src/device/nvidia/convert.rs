@@ -87,7 +87,7 @@ impl Convert {
     ) -> Result<Self> {
         let pixels = height * width;
         if pixels == 0 || pixels > (1 << 30) {
-            return Err(Error::config(format!("image size {width}x{height}: the device cannot convert it")));
+            return Err(Error::config(format!("the device cannot convert images of {width}x{height} pixels")));
         }
         // Without records, treat the image as a single row, because the position of a pixel does
         // not matter.

@@ -48,7 +48,7 @@ const ROWS: usize = 8;
 /// Size in bytes of the shared memory for rows of the source, per block, unless a single row is
 /// longer. If fewer than [`ROWS`] rows fit, a block makes several passes.
 const LINES_BYTES: usize = 22 << 10;
-/// How many times the work of an average sample one share of a large sample has.
+/// Work of one share of a large sample, as a multiple of an average sample's work.
 const HEAVY: usize = 4;
 /// Maximum number of samples, and of additional shares, if samples are divided. Together they must
 /// fit into one dimension of a grid, which has 65,535 rows.
@@ -103,7 +103,7 @@ pub struct DecodeAt {
 }
 
 impl DecodeAt {
-    /// Returns the number of parts to decode the batch in.
+    /// Returns the number of parts in which to decode the batch.
     fn parts(&self) -> usize {
         let most = if self.longest >= DecodeOps::MIN_SPLIT_BYTES { MAX_PARTS } else { SHORT_PARTS };
         self.parts_within(most.min(self.count / MIN_PART_SAMPLES))
@@ -117,7 +117,7 @@ impl DecodeAt {
     }
 }
 
-/// Into how many shares a stage divides the samples that are much larger than the others.
+/// The division of samples that are much larger than the others, in one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Heavy {
     /// Work of one share. A sample has one more share for each multiple of it. 0 if no sample is
@@ -253,7 +253,7 @@ impl Decode {
     pub fn load(context: &Context, (height, width): (usize, usize)) -> Result<Self> {
         if height * width == 0 || height * width > 1 << 30 {
             return Err(Error::config(format!(
-                "image size {width}x{height}: the device decodes into 1 to 2^30 pixels"
+                "the device cannot decode into images of {width}x{height}: expected 1 to 2^30 pixels"
             )));
         }
         let load = |name: &str| Kernel::load(context, name.into());

@@ -279,7 +279,7 @@ fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMo
     exchanged.result().is_ok().then_some(mode)
 }
 
-/// Converts the error of a driver call, and adds what failed.
+/// Converts the error of a driver call, and adds a description of the call.
 pub(super) trait Doing<T> {
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
 }

@@ -55,8 +55,8 @@ impl<G: Gpu, H: FullSlot> Queued<G, H> {
 pub(super) enum Stage<G: Gpu, H> {
     /// All work for the batch has been submitted.
     Sent,
-    /// The device is decoding images of the batch. It reports the ones that it cannot decode when
-    /// it has finished.
+    /// The device is decoding images of the batch. When it has finished, it reports the images that
+    /// it cannot decode.
     Decoding(Load<G, H>),
     /// Workers are decoding some images of the batch.
     Repairing(Repair<H>),

@@ -297,8 +297,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        // Time only the copies of images, because the others are small, and because the copy stream
-        // may wait for the consumer between them.
+        // Time only the copies of images, because the other copies are small, and because the copy
+        // stream may wait for the consumer between them.
         let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&time.begin, &self.copy)?;
             upload(uploads, base)?;

@@ -102,7 +102,12 @@ impl<B> Batches<B> {
         };
         let (effective, begun) = changes.change(from, values, epoch)?;
         let draws = now.draws().max(1);
-        let place = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
+        let mut place = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
+        // The change can take effect among the samples that `LastBatch::Drop` drops. An epoch without
+        // batches is after the end of the run.
+        if (1..=place.batch).contains(&schedule.num_batches(place.epoch)) {
+            place = BatchIndex { epoch: place.epoch + 1, batch: 0 };
+        }
         if begun.is_some_and(|begun| begun >= place) {
             self.shared().mark_changed();
         }

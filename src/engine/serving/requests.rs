@@ -324,7 +324,7 @@ impl<B: Send> Source for Requests<B> {
             }
             Image::TooLarge(bytes) => {
                 let most = self.limits.image_bytes;
-                Err(Error::in_source(format!("the image has {bytes} bytes, max_sample_bytes is {most}")))
+                Err(Error::in_source(format!("the image has {bytes} bytes, but max_sample_bytes is {most}")))
             }
         }
     }

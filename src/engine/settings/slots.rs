@@ -165,8 +165,8 @@ impl Settings {
         self.clock().seconds()
     }
 
-    /// Called by each worker when it starts. Lowers its priority, if required, and collects its
-    /// statistics from now on.
+    /// Called by each worker when it starts. Lowers its priority, if required, and starts to
+    /// collect its statistics.
     pub(crate) fn register_worker(&self) {
         if self.low_priority {
             priority::lower();
@@ -182,7 +182,7 @@ impl Settings {
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
-    /// Sends as many slots to `free` as the current depth needs, and moves the others into the
+    /// Sends as many slots to `free` as the current depth needs, and moves all other slots to the
     /// reserve.
     pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
         let in_use = self.slots().min(slots.len());

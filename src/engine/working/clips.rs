@@ -74,7 +74,7 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Decodes the frames `group` into the pixel buffers from index `used` on.
+    /// Decodes the frames `group` into the pixel buffers, starting at index `used`.
     fn decode_frames(
         &mut self,
         taken: &mut ReadSample<'a>,

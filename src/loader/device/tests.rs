@@ -456,7 +456,7 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     let loader = loader(&originals).decode_on(DecodeOn::Gpu);
     let expected = on_host(loader.clone(), 1);
     let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
-    assert!(rest == expected[4..], "the batches from number 4 on are the same");
+    assert!(rest == expected[4..], "the batches with number 4 and above are the same");
     // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();

@@ -218,8 +218,8 @@ impl Drawn {
         })
     }
 
-    /// Marks the geometric effects from index `first` on as part of a chain, so that they do not
-    /// transform annotations.
+    /// Marks the geometric effects, starting with index `first`, as part of a chain, so that they
+    /// do not transform annotations.
     pub(super) fn join_chain(&mut self, first: usize) {
         for effect in &mut self.pixels[first..] {
             if let OnPixels::Warp(warp) = effect {

@@ -18,7 +18,7 @@ record! {
         kind: u32,
         /// BRIGHTNESS: the factor. CONTRAST: the weights of the image and of its mean gray.
         /// POSTERIZE: the mask of the bits that are kept. SOLARIZE: the threshold. ADD: the number
-        /// that is added, and the level from which on nothing is added.
+        /// that is added, and the lowest level to which nothing is added.
         by: [f32; 2],
     }
 }

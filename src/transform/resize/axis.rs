@@ -1,10 +1,11 @@
 //! [`Axis`]: the filter along one axis, as fixed-point coefficients.
 //!
 //! Resizing is separable, so the filter of an axis is only a list of taps for each output position:
-//! the first source position, and the weights from there on. The filter depends only on the sizes
-//! and the window, so it is reused if the next image has the same parameters. The weights are
-//! converted to 16-bit coefficients, because the vector code multiplies pairs of 16-bit integers in
-//! one instruction. The coefficients have as many fractional bits as the largest weight allows.
+//! the first source position, and the weights of this position and the following ones. The filter
+//! depends only on the sizes and the window, so it is reused if the next image has the same
+//! parameters. The weights are converted to 16-bit coefficients, because the vector code multiplies
+//! pairs of 16-bit integers in one instruction. The coefficients have as many fractional bits as
+//! the largest weight allows.
 
 use std::ops::Range;
 
@@ -214,15 +215,15 @@ impl Axis {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// Returns the first source position that `output` reads, and the coefficients (at least one)
-    /// from there on.
+    /// Returns the first source position that `output` reads, and the coefficients of this position
+    /// and the following ones. There is at least one coefficient.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])
     }
 
-    /// Returns the first source position that `output` reads, and the weights from there on, which
-    /// sum to 1.
+    /// Returns the first source position that `output` reads, and the weights of this position and
+    /// the following ones, which sum to 1.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.weights[taps.from as usize..taps.to as usize])

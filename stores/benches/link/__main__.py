@@ -146,7 +146,7 @@ def first(options: argparse.Namespace) -> None:
     """Measures the first batch, the first batch after a resume, and the epoch boundary, in round trips."""
     link, trip = Link(options), options.ms / 1000
     print(f"Times in round trips of {options.ms:.0f} ms. The first batches have 8 photographs.\n")
-    head("first batch", "first batch after a resume", "pause at the border of an epoch", "median between batches")
+    head("first batch", "first batch after a resume", "pause at the epoch boundary", "median between batches")
     with link.open():
         for name in options.only:
             cells = []

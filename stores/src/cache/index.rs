@@ -495,9 +495,9 @@ mod tests {
             loop {
                 let before = searched.load(Ordering::Relaxed);
                 let admitted = index.admit(1, first, None);
-                let asked = searched.load(Ordering::Relaxed) - before;
+                let count = searched.load(Ordering::Relaxed) - before;
                 // Each block takes at most two searches, in this epoch and in the next epoch.
-                assert!(asked <= 2 * (MAX_RANKED + 1), "{asked} searches in one step");
+                assert!(count <= 2 * (MAX_RANKED + 1), "{count} searches in one step");
                 steps += 1;
                 if steps == half as usize / MAX_RANKED + 1 || admitted.is_some() {
                     assert_eq!(admitted, answer, "after {steps} steps");

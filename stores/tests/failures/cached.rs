@@ -139,7 +139,7 @@ fn a_failing_cache_disk_changes_no_batch() {
     // instead of three, because threads replace blocks concurrently. The next read fills the gap.
     sweep("small cache", &shards, (3 << 12, 0), None, Some((2, 3)));
     sweep("cache, below memory", &shards, (ROOM, 1500), None, None);
-    sweep("whole files, brought", &lmdb, (ROOM, 0), None, None);
+    sweep("whole files, downloaded", &lmdb, (ROOM, 0), None, None);
     sweep("whole files, read", &lmdb, (ROOM, 0), Some(of_lmdb.path()), None);
     table.finish();
 }

@@ -2,7 +2,7 @@
 //! truncated pages are retried. Loops of pages, and pages that are not listings, are rejected with
 //! an error that names the page, and the token is sent only to the Hub. All requests of a process
 //! use the same commit. A folder or table on the Hub has the same samples, keys and classes as its
-//! local copy, whatever the file names.
+//! local copy, for any file names.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -106,8 +106,9 @@ fn a_hub_listing_is_complete_or_an_error() {
     other.scripts.lock().unwrap().insert("/page2".to_owned(), vec![page(&two, None)]);
     let pages = vec![(tree("away"), vec![page(&one, Some(&format!("{elsewhere}/page2")))])];
     assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);
-    let told = |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
-    assert_eq!((told(server), told(&other)), (true, false));
+    let received_token =
+        |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
+    assert_eq!((received_token(server), received_token(&other)), (true, false));
 
     // The branch moves after the first request, but a table and its files still come from the same
     // commit.

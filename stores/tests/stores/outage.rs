@@ -13,7 +13,7 @@ use warpfeed::source::{CancelToken, Memory, Options, OwnedSample};
 use warpfeed::{Augment, Loader};
 
 /// Maximum time for closing a loader. It is shorter than the 30 seconds after which a request fails
-/// by itself, and much longer than a busy machine needs.
+/// without being closed, and much longer than a busy machine needs.
 const MOMENT: Duration = Duration::from_secs(20);
 
 /// Returns a BMP of 8 by 8 pixels.
@@ -51,15 +51,15 @@ fn closing_does_not_wait_for_a_silent_server() {
         wait_until_no_request_waits(&server);
     }
 
-    let asked = Arc::new(AtomicBool::new(false));
-    let is_asked = asked.clone();
-    let stop = CancelToken::new(move || is_asked.load(Ordering::SeqCst));
+    let requested = Arc::new(AtomicBool::new(false));
+    let is_requested = requested.clone();
+    let stop = CancelToken::new(move || is_requested.load(Ordering::SeqCst));
     let options = Options::new().stores(warpfeed_stores::all());
     thread::scope(|scope| {
         let opening = scope.spawn(|| stop.during(|| options.open(&url).map(|_| ())));
         thread::sleep(Duration::from_millis(200));
         let begun = Instant::now();
-        asked.store(true, Ordering::SeqCst);
+        requested.store(true, Ordering::SeqCst);
         let e = opening.join().unwrap().unwrap_err();
         assert!(e.cause().contains("cancelled"), "{e}");
         assert!(begun.elapsed() < MOMENT, "given up after {:?}", begun.elapsed());

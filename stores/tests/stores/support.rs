@@ -41,7 +41,7 @@ pub struct Server {
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
 
-/// Number that means that there is no fault. The numbers of faults are smaller.
+/// Fault number that means no fault. All other fault numbers are smaller.
 pub const SOUND: u64 = 10;
 
 /// Decodes a percent-encoded part of a URL.

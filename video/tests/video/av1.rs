@@ -117,7 +117,7 @@ fn a_decoder_shows_the_same_frames_in_any_order() {
         for frame in frame..tracks[video].len().min(frame + 1 + random.below(3)) {
             let mut bytes = crate::record::record(&files[video], &tracks[video], frame);
             let found = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap();
-            assert_eq!(found, expected[video][frame], "{} frame {frame}", names[video]);
+            assert_eq!(Some(&found), expected[video].get(frame), "{} frame {frame}", names[video]);
             // Damage must not reach the frames after it.
             if random.below(8) == 0 {
                 let at = bytes.len() - 1 - random.below(bytes.len() / 2);

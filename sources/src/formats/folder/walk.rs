@@ -103,10 +103,10 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
-        // Only links need an additional system call, because the directory entry tells files from
-        // folders. A dangling link counts as a file, so that reading its sample fails instead of
-        // the sample disappearing silently. Skip pipes and devices, because opening them could
-        // block.
+        // Only links need an additional system call, because a directory entry says whether it is a
+        // file or a folder. A dangling link counts as a file, so that reading its sample fails
+        // instead of the sample disappearing silently. Skip pipes and devices, because opening them
+        // could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();

@@ -79,6 +79,11 @@ impl Kind {
         matches!(self, Kind::Image | Kind::Video | Kind::Text)
     }
 
+    /// Returns whether the value is an encoded image.
+    pub(super) fn is_camera(&self) -> bool {
+        self.is_encoded() && *self != Kind::Text
+    }
+
     /// Returns what a feature contains, or the reason why it cannot be read.
     fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {

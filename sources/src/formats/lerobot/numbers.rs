@@ -8,9 +8,9 @@ use crate::storage::{OpenFile, Storage};
 use crate::values::elements::Dtype;
 use crate::values::npy::Npy;
 
-/// Maximum size of a header in bytes.
+/// Maximum size of a header, in bytes.
 const MAX_HEADER: u64 = 4096;
-/// Maximum size of a file in a store in bytes. The file is kept in memory.
+/// Maximum size of a file in a store, in bytes. The file is kept in memory.
 const MAX_IN_MEMORY: u64 = 4 << 30;
 
 /// The numbers of a feature in all frames: an array with one row for each frame. A local file is
@@ -52,10 +52,16 @@ impl NumberFile {
         };
         let row_bytes = shape.iter().try_fold(element.size(), |bytes, &side| bytes.checked_mul(side));
         let whole = row_bytes.and_then(|bytes| bytes.checked_mul(found)).map(|bytes| npy.start as u64 + bytes as u64);
-        if found != rows || whole != Some(file.len()) {
+        if found != rows {
             return Err(Error::in_source(format!(
-                "the file has {} bytes and claims {found} rows, but the dataset has {rows} frames; pack the dataset again",
-                file.len()
+                "the file has {found} rows, but the dataset has {rows} frames; pack the dataset again"
+            )));
+        }
+        if whole != Some(file.len()) {
+            return Err(Error::in_source(format!(
+                "the file has {} bytes, which do not match its header: {}; pack the dataset again",
+                file.len(),
+                npy.shown()
             )));
         }
         let (start, shape) = (npy.start as u64, shape.to_vec());

@@ -60,7 +60,7 @@ use crate::storage::DatasetLocation;
 /// names both times. The frame is returned with the packets from its key frame on.
 ///
 /// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each video
-/// feature, the sample tables of the files that were used last stay in memory, up to 46 MB. The pages of
+/// feature, the sample tables of the files that were used last stay in memory, up to 30 MB. The pages of
 /// the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
     home: Home,
@@ -292,7 +292,7 @@ impl Source for LeRobot {
 
     /// Returns the cameras.
     fn images(&self) -> Vec<String> {
-        let cameras = self.features().iter().filter(|feature| feature.has.0 && feature.kind == Kind::Image);
+        let cameras = self.features().iter().filter(|feature| feature.has.0 && feature.kind.is_camera());
         cameras.map(|feature| feature.field.clone()).collect()
     }
 

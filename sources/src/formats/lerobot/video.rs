@@ -19,7 +19,7 @@ use super::text::Home;
 use crate::error::{Error, Result, append, push};
 use crate::storage::OpenFile;
 
-/// Maximum number of packets in the tables of a feature that stay in memory. A packet takes 44 bytes.
+/// Maximum number of packets in the tables of a feature that stay in memory. A packet takes 28 bytes.
 /// The tables of the files in use may exceed the maximum.
 const MAX_PACKETS: usize = 1 << 20;
 
@@ -151,8 +151,8 @@ impl VideoFile {
         let found = track.time(frame).seconds();
         // The times in the data files are rounded to f32.
         let rounding = 2.0 * f64::from(f32::EPSILON) * wanted.abs();
-        // Written so that it also fails for NaN.
-        if !((found - wanted).abs() <= tolerance_s + rounding) {
+        let is_near = (found - wanted).abs() <= tolerance_s + rounding;
+        if !is_near {
             return Err(Error::in_source(format!(
                 "no frame at {wanted} s: the nearest is frame {frame} at {found} s, which is further away than \
                  tolerance_s={tolerance_s}"

@@ -218,7 +218,7 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u
             append_json(nodes, id, page).map_err(named)?;
             Found::Json(RowBytes::since(start, page))
         }
-        other => return Err(named(Error::in_source(format!("pickle: {}", other.kind())))),
+        other => return Err(named(Error::in_source(format!("pickle: {} is not a supported value", other.kind())))),
     };
     Ok(Named { name, content })
 }

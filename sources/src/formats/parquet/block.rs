@@ -144,7 +144,7 @@ impl Block {
         Block { rows: first..first + rows, values, bytes, dictionary_bytes: 0 }
     }
 
-    /// Makes the values borrow from a dictionary of `dictionary_bytes` bytes.
+    /// Records that the values borrow from a dictionary of `dictionary_bytes` bytes.
     #[cfg(test)]
     pub(super) fn sharing(self, dictionary_bytes: usize) -> Self {
         Block { dictionary_bytes, ..self }

@@ -68,7 +68,7 @@ pub(super) struct Cache {
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
-    /// What a loader grants if its memory limit allows, in bytes.
+    /// Number of bytes that a loader grants if its memory limit is high enough.
     max_grant: AtomicUsize,
 }
 
@@ -90,7 +90,7 @@ impl PageLimit {
         self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |least| least.max(MIN_PAGE_LIMIT))
     }
 
-    /// Returns what a loader grants if its memory limit allows, in bytes.
+    /// Returns the number of bytes that a loader grants if its memory limit is high enough.
     pub(super) fn max_grant(&self) -> usize {
         self.max_grant.load(Ordering::Relaxed)
     }

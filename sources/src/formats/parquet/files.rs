@@ -4,8 +4,8 @@
 //! group, or the whole column in a row group if the offsets of its pages are unknown. Units are
 //! numbered across the dataset like the samples of other sources, so the same code can prefetch,
 //! cache and count them. Several samples may need the same unit, but its decoded page is cached.
-//! The order in which units are prefetched therefore leaves out those that are probably still
-//! cached in decoded form.
+//! Units that are probably still cached in decoded form are therefore left out of the prefetch
+//! order.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -22,8 +22,8 @@ use crate::storage::ahead::Parts;
 use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
-/// Maximum number of samples per page for which the next use of the page is computed: the earliest
-/// next use of these samples. A page that more samples need is assumed to be in constant use.
+/// If at most this many samples need a page, its next use is the earliest next use of these
+/// samples. A page that more samples need is assumed to be in constant use.
 const MAX_ROWS: usize = 512;
 
 /// The relation between samples and the rows that they need.

@@ -1,4 +1,4 @@
-//! Tests that a column that is not selected takes no memory and is not decoded.
+//! Tests that a column that is not selected is not decoded and uses no memory.
 
 use super::Parquet;
 use crate::lists::{NUMBERS, ROWS, write};

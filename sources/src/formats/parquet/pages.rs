@@ -38,7 +38,7 @@ pub(super) struct Column<'a> {
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
-    /// What a loader grants if its memory limit allows, in bytes.
+    /// Number of bytes that a loader grants if its memory limit is high enough.
     pub(super) max_grant: usize,
 }
 
@@ -254,8 +254,8 @@ impl Column<'_> {
 /// [`Column::lists_need`]).
 ///
 /// # Errors
-/// If `need` exceeds `limit`. The advice in the message depends on `max_grant`, which is what a
-/// loader grants if its memory limit allows.
+/// If `need` exceeds `limit`. The advice in the message depends on `max_grant`, the number of bytes
+/// that a loader grants if its memory limit is high enough.
 pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()> {
     if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS_NEED, need, limit, max_grant)) }
 }

@@ -30,7 +30,7 @@ impl Rows {
         let mut used = Vec::new();
         for (place, field) in set.fields.iter().enumerate().filter(|(_, field)| uses(&field.name)) {
             if let Form::Unsupported(what) = field.form {
-                let cause = format!("column {:?} holds {what}, which are not read", field.name);
+                let cause = format!("column {:?} holds {what}, which are not supported", field.name);
                 return Err(Error::in_source(cause).at_path(files.first().map_or(path, |file| file)));
             }
             used.push(place);
@@ -117,7 +117,8 @@ impl Rows {
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
     }
 
-    /// Returns a prefetcher for the samples in `order`. `rows` tells which rows a sample needs.
+    /// Returns a prefetcher for the samples in `order`. `rows` maps each sample to the rows that it
+    /// needs.
     pub(crate) fn follow(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         self.0.follow_rows(order, rows)
     }

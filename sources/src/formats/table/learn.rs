@@ -9,7 +9,7 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, whole};
 
 impl Table {
-    /// Determines the labels of all rows. `chosen` tells whether the user chose the label column.
+    /// Determines the labels of all rows. `chosen` is true if the user chose the label column.
     pub(super) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -46,8 +46,8 @@ impl Table {
             if classes.is_none() {
                 self.warn_mixed(column, &learner);
             }
-            if let Some(pair) = learner.alike(again) {
-                return Err(self.are_alike(column, pair));
+            if let Some(pair) = learner.equal_integers(again) {
+                return Err(self.equal_integers_error(column, pair));
             }
         }
         let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
@@ -99,7 +99,7 @@ impl Table {
     }
 
     /// Returns the error for two labels that are written differently but denote the same integer.
-    fn are_alike(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
+    fn equal_integers_error(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
             "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
              everywhere, or write distinct classes as text, such as \"c007\"",
@@ -111,8 +111,8 @@ impl Table {
         .at_line(&self.file, self.line(one.0))
     }
 
-    /// Returns the error for a label column with values that cannot be labels. `listed` tells
-    /// whether they are lists.
+    /// Returns the error for a label column with values that cannot be labels. `listed` is true if
+    /// they are lists.
     fn no_labels(&self, column: usize, listed: bool) -> Error {
         let mut cells = Cells::default();
         let mut of_row = |row: usize| {

@@ -28,9 +28,9 @@ pub(super) struct Scan {
 /// Scans all rows of `text`.
 ///
 /// # Errors
-/// If a quote is invalid or never closed, because such a quote merges rows. If there are too many
-/// columns, because each column slows down reading any row. Returns the offset in the text, and the
-/// error.
+/// If a quote is invalid or never closed, because it would merge rows, or if there are too many
+/// columns, because each of them slows down reading any row. Returns the offset in the text, and
+/// the cause.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };

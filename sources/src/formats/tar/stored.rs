@@ -138,8 +138,8 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     let found = in_parallel(MAX_REQUESTS, &all, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
-            // A missing index is not an error, because most shards have none. A transient error is
-            // one, because ignoring it would cause a scan of the whole shard.
+            // A missing index is not an error, because most shards have none. Report a transient
+            // error, however, because ignoring it would cause a scan of the whole shard.
             Err(e) if is_index && !e.is_transient() => Ok(None),
             found => found.map(Some),
         })
@@ -241,7 +241,7 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
 /// length.
 ///
 /// # Errors
-/// If the request fails. An index that must not be read, for lack of permission, counts as missing.
+/// If the request fails. An index that the user has no permission to read counts as missing.
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX) else { return Ok(None) };
     let mut bytes = vec![0; len];

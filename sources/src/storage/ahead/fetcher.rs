@@ -413,7 +413,7 @@ impl State {
     }
 }
 
-/// The handle that a loader holds. Dropping it closes the fetcher.
+/// A loader's handle to its fetcher. Dropping it closes the fetcher.
 pub(super) struct FetcherHandle(pub(super) Arc<Fetcher>);
 
 impl Prefetcher for FetcherHandle {

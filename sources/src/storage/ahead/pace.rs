@@ -330,7 +330,7 @@ mod tests {
 
     /// Number of additional round trips before the first response over a new connection.
     const COLD: f64 = 3.0;
-    /// Of the requests that overflow the router's buffer, one in this many loses bytes.
+    /// One in this many requests that overflow the router's buffer loses bytes.
     const LOSS_INTERVAL: u64 = 64;
     /// Delay in seconds until lost bytes are retransmitted.
     const RETRANSMISSION: f64 = 1.0;

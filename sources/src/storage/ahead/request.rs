@@ -92,7 +92,7 @@ pub(crate) struct Counts {
     pub(crate) retries: AtomicU64,
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    /// Number of bytes that samples contained.
+    /// Number of received bytes that belong to samples.
     pub(crate) used: AtomicU64,
     /// The numbers of reads and of bytes that the in-memory cache served, followed by the same
     /// numbers for the on-disk cache.

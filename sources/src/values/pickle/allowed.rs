@@ -61,7 +61,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
                 return wrong();
             };
             let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(c).ok()).collect();
-            let Some(bytes) = bytes else { return Err("text that is not latin-1".to_owned()) };
+            let Some(bytes) = bytes else { return Err("text is not latin-1".to_owned()) };
             Node::Bytes(Cow::Owned(bytes))
         }
         (Known::Bytes | Known::ByteArray, &[bytes]) => match &nodes[bytes] {
@@ -96,7 +96,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
                 _ => false,
             };
             if !arguments.get(6).is_none_or(plain) {
-                return Err("a tensor with metadata, such as a negated view; store its clone".to_owned());
+                return Err("a tensor has metadata, such as a negated view: store its clone".to_owned());
             }
             let (Node::Storage { key, dtype, elements }, &Node::Int(offset)) = (&nodes[storage], &nodes[offset]) else {
                 return wrong();
@@ -127,44 +127,44 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
             check_order(!matches!(nodes[fortran], Node::Bool(false) | Node::Int(0)), &shape)?;
             array(nodes, dtype, shape, data)
         }
-        (node, _) => Err(format!("state of {}", node.kind())),
+        (node, _) => Err(format!("cannot set the state of {}", node.kind())),
     }
 }
 
 /// Returns the storage with the persistent ID `id`. The caller adds the location to an error.
 pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, String> {
-    let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent id that is not a tuple".to_owned()) };
+    let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent id is not a tuple".to_owned()) };
     let &[tag, class, key, _device, elements] = &parts[..] else {
-        return Err(format!("a persistent id of {} parts", parts.len()));
+        return Err(format!("a persistent id has {} parts", parts.len()));
     };
     let (Some("storage"), Node::Known(Known::Storage(dtype)), Some(_), &Node::Int(elements)) =
         (nodes.text(tag), &nodes[class], nodes.text(key), &nodes[elements])
     else {
-        return Err("a persistent id that is not of a storage".to_owned());
+        return Err("a persistent id does not denote a storage".to_owned());
     };
-    let elements = u64::try_from(elements).map_err(|_| "a storage of negative length".to_owned())?;
+    let elements = u64::try_from(elements).map_err(|_| "a storage has a negative length".to_owned())?;
     Ok(Node::Storage { key, dtype: *dtype, elements })
 }
 
 /// Returns an error for Fortran order, unless it equals C order for this shape.
 fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
     if fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
-        return Err("an array in Fortran order; store numpy.ascontiguousarray of it".to_owned());
+        return Err("an array is in Fortran order: store numpy.ascontiguousarray(array)".to_owned());
     }
     Ok(())
 }
 
 fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Result<Node<'a>, String> {
-    let Node::Dtype(dtype) = nodes[dtype] else { return Err("an array without a type".to_owned()) };
+    let Node::Dtype(dtype) = nodes[dtype] else { return Err("an array has no type".to_owned()) };
     if dtype.kind == b'O' {
-        return Err("an array of Python objects".to_owned());
+        return Err("an array contains Python objects".to_owned());
     }
     let Node::Bytes(bytes) = &nodes[data] else {
-        return Err(format!("an array whose content is {}", nodes[data].kind()));
+        return Err(format!("the content of an array is {}: expected bytes", nodes[data].kind()));
     };
     let claimed = shape.iter().try_fold(dtype.size, |size, &side| size.checked_mul(side));
     if claimed != Some(bytes.len()) {
-        return Err(format!("an array of shape {shape:?} with {} bytes", bytes.len()));
+        return Err(format!("an array of shape {shape:?} has {} bytes of data", bytes.len()));
     }
     Ok(Node::Array(Array { dtype, shape, data }))
 }

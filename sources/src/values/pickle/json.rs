@@ -32,15 +32,14 @@ struct Writer<'a, 'n> {
 
 impl Writer<'_, '_> {
     fn value(&mut self, id: Id, depth: usize) -> Result<()> {
-        self.values_left = self
-            .values_left
-            .checked_sub(1)
-            .ok_or_else(|| Error::in_source(format!("pickle: a nested value of more than {MAX_VALUES} values")))?;
+        self.values_left = self.values_left.checked_sub(1).ok_or_else(|| {
+            Error::in_source(format!("pickle: a nested value contains more than {MAX_VALUES} values"))
+        })?;
         if self.to.len() > self.max_len {
-            return Err(Error::in_source(format!("pickle: a nested value of more than {MAX_BYTES} bytes of JSON")));
+            return Err(Error::in_source(format!("pickle: a nested value exceeds {MAX_BYTES} bytes as JSON")));
         }
         if depth > MAX_DEPTH {
-            return Err(Error::in_source(format!("pickle: values nested more than {MAX_DEPTH} deep")));
+            return Err(Error::in_source(format!("pickle: values are nested more than {MAX_DEPTH} deep")));
         }
         let nodes = self.nodes;
         match &nodes[id] {
@@ -51,7 +50,7 @@ impl Writer<'_, '_> {
             Node::Text(text) => self.text(text),
             Node::Bytes(bytes) => match std::str::from_utf8(bytes) {
                 Ok(text) => self.text(text),
-                Err(_) => return Err(Error::in_source("pickle: bytes in a nested value")),
+                Err(_) => return Err(Error::in_source("pickle: a nested value contains bytes")),
             },
             Node::Tuple(items) | Node::List(items) => {
                 self.to.push(b'[');
@@ -72,21 +71,28 @@ impl Writer<'_, '_> {
                     match (&nodes[key], nodes.text(key)) {
                         (_, Some(text)) => self.text(text),
                         (Node::Int(int), _) => self.text(&int.to_string()),
-                        (key, _) => return Err(Error::in_source(format!("pickle: {} as a key", key.kind()))),
+                        (key, _) => {
+                            return Err(Error::in_source(format!(
+                                "pickle: a nested value has {} as a key",
+                                key.kind()
+                            )));
+                        }
                     }
                     self.to.push(b':');
                     self.value(value, depth + 1)?;
                 }
                 self.to.push(b'}');
             }
-            node => return Err(Error::in_source(format!("pickle: {} in a nested value", node.kind()))),
+            node => return Err(Error::in_source(format!("pickle: a nested value contains {}", node.kind()))),
         }
         Ok(())
     }
 
     fn float(&mut self, float: f64) -> Result<()> {
         if !float.is_finite() {
-            return Err(Error::in_source(format!("pickle: {float} in a nested value; JSON has only finite numbers")));
+            return Err(Error::in_source(format!(
+                "pickle: a nested value contains {float}, but JSON has only finite numbers"
+            )));
         }
         serde_json::to_writer(&mut *self.to, &float).expect("writing to a Vec cannot fail");
         Ok(())

@@ -58,7 +58,7 @@ impl<'a> Machine<'a> {
         loop {
             let at = self.at;
             let Some(&opcode) = self.bytes.get(at) else {
-                return Err(Error::in_source(format!("pickle: no end (opcode STOP) in {at} bytes")));
+                return Err(Error::in_source(format!("pickle: no end (opcode STOP) within {at} bytes")));
             };
             self.at += 1;
             if opcode == b'.' {
@@ -244,7 +244,7 @@ impl<'a> Machine<'a> {
         }
         let (name, module) = (self.pop()?, self.pop()?);
         let (Node::Text(module), Node::Text(name)) = (&self.nodes[module], &self.nodes[name]) else {
-            return Err("a name that is not text".to_owned());
+            return Err("a name is not text".to_owned());
         };
         let (module, name) = (module.clone(), name.clone());
         self.global(&module, &name)
@@ -254,14 +254,18 @@ impl<'a> Machine<'a> {
     fn call(&mut self) -> Step {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
-            return Err(format!("a call of {}", self.nodes[function].kind()));
+            return Err(format!("cannot call {}", self.nodes[function].kind()));
         };
         let result = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &result {
             // Limit the total number of bytes, because a shared value can be converted many times.
             self.copied += bytes.len();
             if self.copied > self.bytes.len() {
-                return Err(format!("{} bytes converted in a pickle of {}", self.copied, self.bytes.len()));
+                return Err(format!(
+                    "{} bytes of converted text exceed the {} bytes of the pickle",
+                    self.copied,
+                    self.bytes.len()
+                ));
             }
         }
         self.push(result)
@@ -308,7 +312,7 @@ impl<'a> Machine<'a> {
         let top = self.top()?;
         match &mut self.nodes.nodes[top.0 as usize] {
             Node::List(items) => Ok(items),
-            node => Err(format!("items of {}", node.kind())),
+            node => Err(format!("{} is not a list", node.kind())),
         }
     }
 
@@ -316,7 +320,7 @@ impl<'a> Machine<'a> {
         let top = self.top()?;
         match &mut self.nodes.nodes[top.0 as usize] {
             Node::Dict(pairs) => Ok(pairs),
-            node => Err(format!("pairs of {}", node.kind())),
+            node => Err(format!("{} is not a dict", node.kind())),
         }
     }
 
@@ -332,7 +336,7 @@ impl<'a> Machine<'a> {
         // Limit the length of the memo. Picklers number its entries consecutively, and each entry
         // takes at least one byte of the pickle.
         if index > self.bytes.len() {
-            return Err(format!("entry {index} of the memo in a pickle of {} bytes", self.bytes.len()));
+            return Err(format!("entry {index} of the memo is not possible in a pickle of {} bytes", self.bytes.len()));
         }
         if self.memo.len() <= index {
             self.memo.resize(index + 1, None);
@@ -366,7 +370,7 @@ impl<'a> Machine<'a> {
 
     fn long(&mut self) -> std::result::Result<usize, String> {
         let long = self.array().map(u64::from_le_bytes)?;
-        usize::try_from(long).map_err(|_| format!("a length of {long}"))
+        usize::try_from(long).map_err(|_| format!("the length {long} is not supported"))
     }
 
     fn line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
@@ -399,7 +403,7 @@ impl<'a> Machine<'a> {
         long[..low.len()].copy_from_slice(low);
         let long = i64::from_le_bytes(long);
         if high.iter().any(|&byte| byte != sign) || (long < 0) != (sign != 0) {
-            return Err(format!("an integer of {length} bytes; up to 64 bits are supported"));
+            return Err(format!("an integer has {length} bytes, but only up to 64 bits are supported"));
         }
         self.push(Node::Int(long))
     }
@@ -408,7 +412,7 @@ impl<'a> Machine<'a> {
 fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
     match items.as_chunks::<2>() {
         (pairs, []) => Ok(pairs.iter().map(|&[key, value]| (key, value)).collect()),
-        _ => Err("a key without a value".to_owned()),
+        _ => Err("a key has no value".to_owned()),
     }
 }
 
@@ -436,9 +440,9 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
                 let digits = inner.get(at..at + 2).and_then(|digits| std::str::from_utf8(digits).ok());
                 at += 2;
                 let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-                byte.ok_or("an escape that is not hexadecimal")?
+                byte.ok_or("an escape is not hexadecimal")?
             }
-            _ => return Err(format!("the escape \\{}", escape.escape_ascii())),
+            _ => return Err(format!("the escape \\{} is not supported", escape.escape_ascii())),
         });
     }
     Ok(bytes)

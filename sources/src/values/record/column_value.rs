@@ -53,7 +53,7 @@ impl<'a> Found<'a> {
     /// Returns the name of the type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Found::Null => "nothing",
+            Found::Null => "null",
             Found::Bytes(_) | Found::Path(_) => "bytes",
             Found::Text(_) => "text",
             Found::Json(_) => "a nested value",

@@ -51,6 +51,19 @@ impl Holds {
     pub(crate) fn of_bytes(first: &[u8]) -> Self {
         if format::of(first).is_some() { Holds::Images } else { Holds::Bytes }
     }
+
+    /// Describes the type for messages.
+    pub(crate) fn shown(self) -> &'static str {
+        match self {
+            Holds::Images => "images",
+            Holds::Bytes => "bytes",
+            Holds::Text => "text",
+            Holds::Integers => "integers",
+            Holds::Numbers => "numbers",
+            Holds::Json => "JSON",
+            Holds::Unread(what) => what,
+        }
+    }
 }
 
 /// A column of a dataset.
@@ -118,10 +131,10 @@ impl All<'_> {
             let Holds::Unread(what) = holds else { continue };
             match chosen {
                 Some(chosen) if chosen.contains(&column) => {
-                    return Err(Error::config(format!("column {name:?} holds {what}, which are not read")));
+                    return Err(Error::config(format!("column {name:?} holds {what}, which are not supported")));
                 }
                 Some(_) => {}
-                None => tracing::warn!("skipping column {name:?}: it holds {what}, which are not read"),
+                None => tracing::warn!("skipping column {name:?}: it holds {what}, which are not supported"),
             }
         }
         Ok(())
@@ -135,7 +148,7 @@ impl All<'_> {
         };
         let column = self.named(name)?;
         if !matches!(self.0[column].holds, Holds::Images | Holds::Bytes) {
-            return Err(Error::config(format!("column {name:?} has no images: {}", shown(self.0))));
+            return Err(Error::config(format!("column {name:?} has no images; the columns are {}", shown(self.0))));
         }
         Ok(Some(column))
     }
@@ -150,7 +163,7 @@ impl All<'_> {
         };
         let column = self.named(name)?;
         if !is_label(self.0[column].holds) {
-            let cause = format!("column {name:?} has no labels (integers or text): {}", shown(self.0));
+            let cause = format!("column {name:?} has no labels (integers or text); the columns are {}", shown(self.0));
             return Err(Error::config(cause));
         }
         Ok(Some(column))
@@ -446,7 +459,7 @@ impl Field {
 
 /// Lists the names and types of columns, for a message.
 fn shown(columns: &[Column]) -> String {
-    let describe = |column: &Column| format!("{:?} ({:?})", column.name, column.holds).to_lowercase();
+    let describe = |column: &Column| format!("{:?} ({})", column.name, column.holds.shown());
     let shown: Vec<String> = columns.iter().take(20).map(describe).collect();
     let more = columns.len() - shown.len();
     format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })

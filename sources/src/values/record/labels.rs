@@ -112,7 +112,10 @@ impl Learner {
     /// Returns two labels that are the same integer with different numbers of leading zeros, such
     /// as `007` and `07`, if there are any, and their rows. They may be two different classes.
     /// `again` visits values, as for [`labels`](Learner::labels).
-    pub(crate) fn alike(&self, again: impl Fn(usize, &mut dyn FnMut(usize, &str))) -> Option<[(usize, String); 2]> {
+    pub(crate) fn equal_integers(
+        &self,
+        again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
+    ) -> Option<[(usize, String); 2]> {
         if self.text.is_some() || self.padded.is_empty() {
             return None;
         }

@@ -249,8 +249,8 @@ impl Rows {
                     content.cell(page)
                 }
                 (holds, content) => {
-                    let cause = format!("{}, but other samples have {holds:?}", content.kind());
-                    Err(Error::in_source(cause.to_lowercase()))
+                    let cause = format!("{}, but other samples have {}", content.kind(), holds.shown());
+                    Err(Error::in_source(cause))
                 }
             };
             cell.map_err(|e| Error::new(e.kind(), format!("{name:?} is {}", e.cause())))

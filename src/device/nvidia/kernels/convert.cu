@@ -104,7 +104,7 @@ template <class T> union Words {
     }
 };
 
-// Computes P output pixels of one sample, from column `x` of row `y` on, before mixing.
+// Computes P output pixels of one sample before mixing, starting at column `x` of row `y`.
 template <int P>
 __device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 effects, u32 x, u32 y, const Normalize& norm,
                                         float (&v)[3 * P]) {

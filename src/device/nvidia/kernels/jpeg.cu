@@ -22,7 +22,7 @@
 //
 // All arithmetic is the same as on the host, in the same order, so both produce the same bits. Up
 // to the pixels, the code corresponds to `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs`, and
-// from there on to `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is
+// the remaining code to `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is
 // compiled without contraction of multiply-adds. `jpeg.ptx` is the compiled form (see README.md).
 //
 // Records come from the host and are trusted. Entropy-coded bytes are not trusted. Whatever they
@@ -34,8 +34,8 @@
 
 typedef signed short i16;
 
-// The samples of a launch: from `first` up to, but excluding, `end`. A sample gets one more share for
-// each `heavy` units of work. If `heavy` is 0, no sample does.
+// The samples of a launch: from `first` up to, but excluding, `end`. A sample gets one additional
+// share for each `heavy` units of work, or none if `heavy` is 0.
 struct Samples { u32 end, first, heavy; };
 
 // The work of a sample in the kernels that process entropy-coded bytes, and in the others.
@@ -121,7 +121,7 @@ enum { MAX_TAPS = 64 };
 
 // Start of a table with the filter along one axis of `n` outputs. It is followed by n pairs (start,
 // taps), and then by MAX_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with
-// 0. The sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes`
+// a zero. The sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes`
 // computes the same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MAX_TAPS * 2) + 15) / 16 * 16; }
@@ -238,7 +238,7 @@ enum { DC_BITS = 9, AC_BITS = 11 };
 enum { LONG_CODE = 9 };
 
 // A position in a block is 1 + the index of the latest coefficient, or 0 before the DC difference.
-// Positions from DONE on mean that the block is complete. A valid block ends exactly at DONE or
+// Positions of at least DONE mean that the block is complete. A valid block ends exactly at DONE or
 // with an end-of-block code. ASIDE is a dummy position for values that are not coefficients.
 enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
 
@@ -1325,8 +1325,8 @@ struct Strip {
 };
 
 // Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread processes
-// four columns from `x` on. When downscaling, it converts each source pixel only once for the two
-// output rows that use it.
+// four columns, starting at `x`. When downscaling, it converts each source pixel only once for the
+// two output rows that use it.
 template <u32 Luma, u32 Chroma, u32 Colors>
 __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
     const u32 first = Luma == ANY ? o.parts[0].upsampling : Luma;

@@ -17,9 +17,9 @@ struct __align__(16) Effect {
 };
 static_assert(sizeof(Effect) == 48, "Effect");
 
-// What is done with one sample in addition to normalizing it. There is one record per sample,
-// which is copied to the device together with the batch. If the host mixes the batch, the
-// record stores the effects on values until then.
+// The operations on one sample in addition to normalization. There is one record per sample,
+// which is copied to the device together with the batch. If the host mixes the batch, it reads
+// the effects on values from the record.
 //
 // The order of the operations is fixed: effects on pixels, normalization, effects on values,
 // and mixing. The partner that a sample is mixed with has its own record.
@@ -43,7 +43,7 @@ enum { MIX = 1, CUT = 2 };
 
 enum { TRANSPOSED = 1, MIRRORED = 2, FLIPPED = 4 };
 
-// How one color component is stored in the MCUs of an image.
+// Layout of one color component in the MCUs of an image.
 struct Component {
     // Number of blocks across an MCU.
     u32 h;
@@ -65,7 +65,7 @@ struct Component {
 };
 static_assert(sizeof(Component) == 32, "Component");
 
-// How the kernels decode and resize one sample. There is one record per sample, which is
+// Instructions for decoding and resizing one sample. There is one record per sample, which is
 // copied to the device together with the batch. Kernels skip an all-zero record, which marks a
 // sample that was decoded on the host.
 struct __align__(16) DecodeOps {
@@ -139,7 +139,7 @@ struct Tone {
     u32 kind;
     // BRIGHTNESS: the factor. CONTRAST: the weights of the image and of its mean gray.
     // POSTERIZE: the mask of the bits that are kept. SOLARIZE: the threshold. ADD: the number
-    // that is added, and the level from which on nothing is added.
+    // that is added, and the lowest level to which nothing is added.
     float by[2];
 };
 static_assert(sizeof(Tone) == 12, "Tone");

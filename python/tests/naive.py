@@ -1,0 +1,278 @@
+"""Naive versions of the orders of samples, which build lists. They share only the definition of the
+random numbers, and the order of floating-point operations, with the loader."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Callable, Iterator, Sequence
+
+MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def epoch_key(seed: int, epoch: int) -> int:
+    return mix(seed ^ mix(epoch ^ 0x5851F42D4C957F2D))
+
+
+@functools.lru_cache(1 << 14)
+def permutation(count: int, key: int) -> tuple[int, ...]:
+    """Returns a permutation of `count` numbers: a Feistel network with cycle walking."""
+    half = max(1, ((max(count, 1) - 1).bit_length() + 1) // 2)
+    low = (1 << half) - 1
+    # The result of a round for each half is computed once.
+    rounds = [[mix(right ^ mix((key + step) & MASK)) & low for right in range(low + 1)] for step in range(8)]
+    order = []
+    for value in range(count):
+        while True:
+            left, right = value >> half, value & low
+            for table in rounds:
+                left, right = right, left ^ table[right]
+            value = left << half | right
+            if value < count:
+                break
+        order.append(value)
+    return tuple(order)
+
+
+def shuffled(count: int, seed: int, epoch: int) -> tuple[int, ...]:
+    """Returns the order of `count` samples in an epoch."""
+    return permutation(count, epoch_key(seed, epoch))
+
+
+def windowed(count: int, seed: int, epoch: int, window: int) -> list[int]:
+    """Returns the order of `count` samples in an epoch: shuffled blocks, shuffled within windows of blocks."""
+    block = min(max(1, -(-window // 64)), max(1, count))
+    key, per_window = epoch_key(seed, epoch), max(1, -(-min(window, count) // block))
+    blocks = [range(first, min(first + block, count)) for first in range(0, count, block)]
+    blocks = [blocks[n] for n in permutation(len(blocks), key)]
+    order = []
+    for number, first in enumerate(range(0, len(blocks), per_window)):
+        samples = [sample for block in blocks[first : first + per_window] for sample in block]
+        order += [samples[n] for n in permutation(len(samples), mix(key ^ mix(number)))]
+    return order
+
+
+@functools.lru_cache(1 << 10)
+def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
+    """Returns Vose's alias table: for each sample, the probability of its own cell, and the other sample."""
+    largest = max(weights)
+    total = 0.0
+    for weight in weights:
+        total += weight / largest
+    mean = total / len(weights)
+    own, other = [weight / largest / mean for weight in weights], list(range(len(weights)))
+    less, more = [n for n, x in enumerate(own) if x < 1], [n for n, x in enumerate(own) if x >= 1]
+    while less and more:
+        small, large = less.pop(), more[-1]
+        other[small] = large
+        own[large] -= 1 - own[small]
+        if own[large] < 1:
+            less.append(more.pop())
+    for n in less + more:
+        own[n], other[n] = (1.0, n) if weights[n] > 0 else (0.0, weights.index(largest))
+    return list(zip(own, other, strict=True))
+
+
+def drawn(weights: Sequence[float], seed: int, epoch: int, position: int) -> int:
+    """Returns the sample at a position of an epoch of draws by weight."""
+    table = alias_table(tuple(weights))
+    state = 0
+    for word in (mix(seed ^ 0x6A09E667F3BCC908), epoch, position):
+        state = mix(((state + GOLDEN) & MASK) ^ mix((word + GOLDEN) & MASK))
+    numbers = [mix((state + n * GOLDEN) & MASK) for n in (1, 2)]
+    cell = numbers[0] * len(table) >> 64
+    own, other = table[cell]
+    return cell if (numbers[1] >> 11) / 2**53 < own else other
+
+
+def batches_of_buckets(
+    lengths: Sequence[int],
+    bounds: Sequence[int],
+    batch: int,
+    budget: int | None,
+    drop: bool,
+    seed: int | None,
+    epoch: int,
+) -> tuple[list[list[int]], list[int]]:
+    """Returns the batches of similar lengths in an epoch, and the samples that are used as padding. Without a
+    seed, nothing is shuffled."""
+    key = 0 if seed is None else epoch_key(seed, epoch)
+    buckets: list[tuple[int, list[int]]] = []
+    for bucket in range(len(bounds) + 1):
+        samples = [n for n, length in enumerate(lengths) if sum(length > bound for bound in bounds) == bucket]
+        if samples:
+            if seed is not None:
+                order = permutation(len(samples), mix(key ^ mix(len(buckets) + 1)))
+                samples = [samples[n] for n in order]
+            buckets.append((bounds[bucket] if bucket < len(bounds) else max(lengths), samples))
+    every = [sample for _, samples in buckets for sample in samples]
+    if budget is None:
+        batches = [every[first : first + batch] for first in range(0, len(every), batch)]
+        full = len(every) // batch
+        if seed is not None:
+            batches = [batches[n] for n in permutation(full, key)] + batches[full:]
+        return batches[:full] if drop else batches, [sample for batch in batches for sample in batch]
+    batches = []
+    for width, samples in buckets:
+        count = min(batch, budget // max(1, width))
+        own = [samples[first : first + count] for first in range(0, len(samples), count)]
+        batches += [samples for samples in own if len(samples) == count or not drop]
+    return [batches[n] for n in permutation(len(batches), key)] if seed is not None else batches, every
+
+
+def quotas(shares: list[float], draws: int) -> list[int]:
+    """Returns the draws from each dataset, by the largest remainder method."""
+    largest = max(shares)
+    if largest == 0:
+        return [0] * len(shares)
+    total = 0.0
+    for share in shares:
+        total += share / largest
+    exact = [share / largest / total * draws for share in shares]
+    counts = [int(x) for x in exact]
+    order = sorted((k for k in range(len(shares)) if shares[k] > 0), key=lambda k: -(exact[k] % 1))
+    for k in (order * draws)[: draws - sum(counts)]:
+        counts[k] += 1
+    return counts
+
+
+def normal(shares: list[float]) -> list[float]:
+    # Use the loader's order of operations, because a rounding difference could break a tie of
+    # remainders differently.
+    largest, total = max(shares), 0.0
+    for share in shares:
+        total += share / largest
+    return [share / largest / total for share in shares]
+
+
+def half_cosine(x: float) -> float:
+    """Returns (1 - cos(pi x)) / 2, computed by the same operations as in the loader."""
+    angle = math.pi / 2 * x
+    term = sine = angle
+    for n in range(2, 24, 2):
+        term *= -angle * angle / (n * (n + 1.0))
+        sine += term
+    assert math.isclose(sine * sine, (1 - math.cos(math.pi * x)) / 2, abs_tol=1e-14)
+    return sine * sine
+
+
+def shares_at(now: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
+    """Returns the shares after `now` samples. A schedule entry is (start, end, curve, shares)."""
+    found, before = first, normal(first)
+    for start, end, curve, shares in schedule:
+        steps = min((end - start) // span, 100)
+        for step in range(steps):
+            if start + (end - start) * step // steps <= now:
+                x = (step + 0.5) / steps
+                x = x if curve == "linear" else half_cosine(x)
+                found = [a + (b - a) * x for a, b in zip(before, normal(shares), strict=True)]
+        if end <= now:
+            found = shares
+        before = normal(shares)
+    return found
+
+
+def in_effect(calls: list[tuple[int, list[float]]], now: int) -> list[float] | None:
+    """Returns the values of the last call that has taken effect at position `now`. A call replaces earlier calls that
+    would take effect at its position or later."""
+    active: list[tuple[int, list[float]]] = []
+    for call in calls:
+        active = [other for other in active if other[0] < call[0]] + [call]
+    return next((values for at, values in reversed(active) if at <= now), None)
+
+
+def endless(order: Callable[[int], Sequence[int]]) -> Iterator[int]:
+    """Returns the samples of all passes. ``order(pass)`` returns the samples of one pass."""
+    number = 0
+    while True:
+        yield from order(number)
+        number += 1
+
+
+def seed_within(seed: int, dataset: int) -> int:
+    """Returns the seed for the order of one dataset of a mixture."""
+    return mix(seed ^ mix(dataset))
+
+
+def mixed(
+    orders: Sequence[Callable[[int], Sequence[int]]],
+    limits: list[int | None],
+    shares: Callable[[int], list[float]],
+    seed: int,
+    round_: int,
+    unit: int,
+    samples: int,
+) -> list[int]:
+    """Returns the first samples of a mixture. ``orders`` returns the samples of a pass over each dataset, ``limits``
+    contains the number of draws from each dataset, and ``shares(now)`` returns the current shares."""
+    streams = [endless(order) for order in orders]
+    left = [1 << 60 if limit is None else limit for limit in limits]
+    found: list[int] = []
+    number = 0
+    while len(found) < samples:
+        now = [share if left[k] else 0.0 for k, share in enumerate(shares(number * round_ * unit))]
+        taken = [0] * len(left)
+        while True:
+            more = quotas(now, round_ - sum(taken))
+            over = [k for k in range(len(left)) if more[k] > left[k]]
+            if not over:
+                taken = [a + b for a, b in zip(taken, more, strict=True)]
+                break
+            for k in over:
+                taken[k], now[k] = left[k], 0.0
+        tickets = [[next(streams[k]) for _ in range(unit)] for k in range(len(left)) for _ in range(taken[k])]
+        left = [a - b for a, b in zip(left, taken, strict=True)]
+        for place in shuffled(len(tickets), ~seed & MASK, number):
+            found += tickets[place]
+        if len(tickets) < round_:
+            break
+        number += 1
+    return found[:samples]
+
+
+def shares_of_ranks(
+    batch: list[int], padding: Sequence[int], least: int, world: int
+) -> list[list[tuple[int, bool]]]:
+    """Divides a global batch between ranks. A rank with fewer than `least` samples gets padding."""
+    counts = [0] * world
+    for n in range(len(batch)):
+        counts[n % world] += 1
+    samples, used = iter(batch), 0
+    ranks = []
+    for count in counts:
+        rank = [(next(samples), True) for _ in range(count)]
+        while len(rank) < least:
+            rank.append((padding[used % len(padding)], False))
+            used += 1
+        ranks.append(rank)
+    return ranks
+
+
+def packed(tokens: list[int], end: int, length: int, window: int, most: int) -> list[list[list[int]]]:
+    """Packs the documents of a file one at a time. Returns the documents of each row."""
+    documents: list[list[int]] = [[]]
+    for token in tokens:
+        documents[-1].append(token)
+        if token == end:
+            documents.append([])
+    documents = [document for document in documents if document]
+    rows: list[list[list[int]]] = []
+    for start in range(0, len(documents), window):
+        own: list[list[list[int]]] = []
+        for document in documents[start : start + window]:
+            for first in range(0, len(document), length):
+                piece = document[first : first + length]
+                fits = (row for row in own if len(row) < most and sum(map(len, row)) + len(piece) <= length)
+                row = next(fits, None)
+                if row is None:
+                    own.append(row := [])
+                row.append(piece)
+        rows += own
+    return rows

@@ -1,0 +1,148 @@
+"""Compares the batches of loaders with random options with naive orders::
+
+    python python/tests/orders.py 100000 [--seed 0] [--jobs 2] [--kind mixture]
+
+A case of ``order_cases.py`` is a dataset with random options. Its loader begins at a random batch. After a few
+batches it stops, and resumes on a different number of ranks. Every rank must deliver the samples of a list that
+``naive.py`` builds. The script prints the number of cases, the time and the differences. The exit code is 1 if
+there is a difference. The number of a case is its seed: ``orders.py 1 --seed 4711`` repeats case 4711.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import functools
+import json
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import naive
+import warpfeed
+from order_cases import EPOCHS, KINDS, Case, Files, Mixed
+
+Ranks = list[list[tuple[int, bool]]]
+
+
+class Run:
+    """A run of a case that begins at a random batch, stops and resumes on other numbers of ranks."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.rng, self.counted = case, case.rng, 0
+        self.epochs = [case.batches(epoch) for epoch in range(EPOCHS)]
+        lens = [len(batches) for batches, _ in self.epochs]
+        #: The epoch and number of each batch.
+        self.all = [(epoch, number) for epoch in range(EPOCHS) for number in range(lens[epoch])]
+
+    def open(self, world: int, **options: Any) -> list[warpfeed.Loader]:
+        made = []
+        for rank in range(world):
+            threads = {"prefetch": self.rng.randint(1, 4), "num_workers": self.rng.choice([1, 1, 1, 2])}
+            made.append(self.case.loader(rank=rank, world_size=world, **threads, **options))
+        return made
+
+    def compare(self) -> None:
+        if not self.epochs[0][0]:
+            try:
+                self.open(1)
+            except warpfeed.ConfigError as e:
+                assert "no batch" in str(e) or "less than one global batch" in str(e), e
+                return
+            raise AssertionError("a loader without a batch was opened")
+        # Calls take effect relative to the batches before them, so such a run begins at its first batch.
+        at = 0 if self.case.planned else self.rng.randrange(len(self.all))
+        stop = min(len(self.all), at + self.rng.randint(14, 20) if self.case.planned else at + self.rng.randint(2, 9))
+        state: Any = None
+        while at < stop:
+            ranks = self.open(self.rng.randint(1, 3), resume=state)
+            until = min(stop, at + self.rng.randint(1, 8))
+            self.walk(ranks, at, until, state is None)
+            at = until
+            states = {json.dumps(rank.state_dict()) for rank in ranks}
+            assert len(states) == 1, f"the states of the ranks differ: {states}"
+            state = json.loads(states.pop())
+            for rank in ranks:
+                rank.close()
+
+    def walk(self, ranks: list[warpfeed.Loader], at: int, until: int, jump: bool) -> None:
+        """Compares the batches from `at` until `until`."""
+        iterators: list[Iterator[Any]] = []
+        for place in range(at, until):
+            epoch, number = self.all[place]
+            if jump and not self.case.planned and place == at:
+                iterators = [rank.epoch_from(epoch, number) for rank in ranks]
+            elif number == 0 or place == at:
+                assert all(next(iterator, None) is None for iterator in iterators), f"more batches before epoch {epoch}"
+                for rank in ranks:
+                    # An epoch without a batch.
+                    while rank.epoch < epoch:
+                        assert not list(rank)
+                iterators = [iter(rank) for rank in ranks]
+            batches = [next(iterator) for iterator in iterators]
+            self.expect(batches, epoch, number)
+            if place in self.case.planned:
+                self.call(ranks, place)
+
+    def expect(self, batches: list[Any], epoch: int, number: int) -> None:
+        case, (known, padding) = self.case, self.epochs[epoch]
+        found = [list(zip(batch.ids, batch.valid, strict=True)) for batch in batches]
+        expected: Ranks = naive.shares_of_ranks(known[number], padding, case.least(len(batches)), len(batches))
+        assert found == expected, f"batch {number} of epoch {epoch}: {found} instead of {expected}"
+        for batch in batches:
+            assert (batch.epoch, batch.number) == (epoch, number), f"batch {batch.number} of epoch {batch.epoch}"
+            if len(batch.ids):
+                case.check(batch)
+        self.counted += 1
+
+    def call(self, ranks: list[warpfeed.Loader], place: int) -> None:
+        values, after = self.case.planned[place]
+        for rank in ranks:
+            call = rank.set_mixture if isinstance(self.case, Mixed) else rank.set_weights
+            found, expected = call(values, after=after), self.case.effective(place)
+            assert found == expected, f"the call after batch {place} returned {found} instead of {expected}"
+
+
+def compared(number: int, files: Files, kind: str | None = None) -> tuple[str, int, str]:
+    """Compares one case. Returns its kind, the number of batches, and the difference, or an empty text."""
+    kind = kind or random.Random(-1 - number).choice(["plain", "plain", "mixture", "mixture", "buckets", "packing"])
+    run = None
+    try:
+        run = Run(KINDS[kind](number, files))
+        run.compare()
+    except Exception as e:
+        options = "" if run is None else {**run.case.options, "batch": run.case.batch, "last": run.case.last}
+        return kind, 0, f"case {number}, {kind}, {options}: {type(e).__name__}: {e}"
+    return kind, run.counted, ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("--seed", type=int, default=0, help="number of the first case")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--kind", choices=KINDS)
+    options = parser.parse_args()
+    start, counts, differences = time.monotonic(), collections.Counter[str](), 0
+    with tempfile.TemporaryDirectory() as folder:
+        one = functools.partial(compared, files=Files(Path(folder)), kind=options.kind)
+        with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=20) as pool:
+            numbers = range(options.seed, options.seed + options.cases)
+            for kind, batches, difference in pool.imap_unordered(one, numbers, chunksize=100):
+                counts.update({kind: 1, "batches": batches})
+                if difference:
+                    differences += 1
+                    print(difference, flush=True)
+    batches = counts.pop("batches", 0)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+    took = time.monotonic() - start
+    print(f"{options.cases:,} cases ({kinds}), {batches:,} global batches, {took:.0f} s, {differences} differences")
+    return int(differences > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Promise: for random datasets, options, ranks and positions, the batches are those of naive lists. ``orders.py``
+compares more cases than these tests."""
+
+from __future__ import annotations
+
+import collections
+import os
+from pathlib import Path
+from typing import Any
+
+import naive
+import pytest
+from order_cases import KINDS, Files
+from orders import compared
+
+CASES = int(os.environ.get("WARPFEED_ORDERS", "240"))
+
+
+def test_random_orders_equal_naive_lists(tmp_path: Path) -> None:
+    files, counts, different = Files(tmp_path), collections.Counter[str](), []
+    for number in range(CASES):
+        kind, batches, difference = compared(number, files)
+        counts.update({kind: 1, "batches": batches})
+        if difference:
+            different.append(difference)
+    print(dict(counts))
+    assert not different, "\n".join(different)
+    assert CASES < 240 or (set(KINDS) <= set(counts) and counts["batches"] > 4 * CASES)
+
+
+def swapped(order: Any) -> Any:
+    """Exchanges the first two samples of an order."""
+
+    def changed(*args: Any) -> list[int]:
+        found = list(order(*args))
+        found[:2] = found[:2][::-1]
+        return found
+
+    return changed
+
+
+FAULTS: dict[str, tuple[str, str, Any]] = {
+    "the order of an epoch": ("plain", "shuffled", swapped),
+    "windows": ("plain", "windowed", swapped),
+    "draws by weight": ("plain", "drawn", lambda order: lambda w, s, e, p: order(w, s, e, p + 1)),
+    "the time of a call": ("plain", "in_effect", lambda effect: lambda calls, now: effect(calls, now + 1)),
+    "the shares of a round": ("mixture", "quotas", lambda quotas: lambda s, n: sorted(quotas(s, n))),
+    "steps of a schedule": ("mixture", "half_cosine", lambda curve: lambda x: x),
+    "samples of a rank": ("plain", "shares_of_ranks", lambda cut: lambda *args: cut(*args)[::-1]),
+    "shuffled buckets": ("buckets", "permutation", swapped),
+    "first-fit": ("packing", "packed", lambda pack: lambda t, e, n, window, most: pack(t, e, n, window + 1, most)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_comparison_notices_a_fault(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, name, change = FAULTS[fault]
+    files = Files(tmp_path)
+    naive.permutation.cache_clear()
+    monkeypatch.setattr(naive, name, change(getattr(naive, name)))
+    assert any(compared(number, files, kind)[2] for number in range(100)), f"{fault}: no difference"
