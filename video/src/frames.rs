@@ -31,15 +31,15 @@ pub fn check(codec: Codec) -> Result<()> {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder of frames with at most `max_pixels` pixels. Memory is allocated for the
-    /// first frame.
-    #[cfg_attr(not(feature = "av1"), allow(unused_variables))]
-    pub fn new(max_pixels: u32) -> Self {
+    /// Creates a decoder of frames with at most `max_pixels` pixels. Codecs that a GPU decodes use the
+    /// GPU with index `gpu`. Memory is allocated for the first frame.
+    #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
+    pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {
             #[cfg(feature = "av1")]
             av1: crate::av1::FrameDecoder::new(max_pixels),
             #[cfg(feature = "nvdec")]
-            nvdec: crate::nvdec::FrameDecoder::new(),
+            nvdec: crate::nvdec::FrameDecoder::new(gpu),
         }
     }
 
@@ -53,11 +53,19 @@ impl FrameDecoder {
         decoded
     }
 
-    /// Estimates how many bytes of host memory decoding a frame of this size allocates: the eight
-    /// reference frames of AV1, the current frame, the kept pictures, and tables, at 16 bits and
-    /// without subsampling.
-    pub fn memory(width: u32, height: u32) -> u64 {
-        (u64::from(width) * u64::from(height)).saturating_mul(64).saturating_add(4 << 20)
+    /// Lets other threads use the decoder of the GPU, until the next frame. The frames of a clip are
+    /// decoded without this in between.
+    pub fn rest(&mut self) {
+        #[cfg(feature = "nvdec")]
+        self.nvdec.rest();
+    }
+
+    /// Estimates how many bytes of host memory decoding a frame of this size allocates. For AV1, these
+    /// are the eight reference frames, the current frame, the kept pictures, and tables, at 16 bits
+    /// and without subsampling. For a GPU, these are the planes.
+    pub fn memory(codec: Codec, width: u32, height: u32) -> u64 {
+        let per_pixel = if codec == Codec::Av1 { 64 } else { 4 };
+        (u64::from(width) * u64::from(height)).saturating_mul(per_pixel).saturating_add(4 << 20)
     }
 
     /// Decodes the frame of a record, and passes it to `show`.

@@ -11,9 +11,6 @@ use crate::error::{Error, Result, reserve};
 /// Marks the start of a NAL unit.
 const START: [u8; 4] = [0, 0, 0, 1];
 
-/// Maximum number of frames in a VP9 packet.
-const MAX_VP9_FRAMES: usize = 8;
-
 /// What has to be known to rewrite the packets of a video.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitstream {
@@ -27,8 +24,8 @@ pub(super) struct Bitstream {
 /// What the parser has to find in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Minimum and maximum number of images.
-    pub(super) images: (usize, usize),
+    /// Minimum number of images.
+    pub(super) images: usize,
     /// Whether decoding that starts here may find images that refer to earlier ones. They follow
     /// this packet, but precede it in presentation order.
     pub(super) is_open: bool,
@@ -71,7 +68,7 @@ impl Bitstream {
         }
         if self.codec == Codec::Vp9 {
             to.extend_from_slice(packet);
-            return Ok(Content { images: (0, MAX_VP9_FRAMES), is_open: false });
+            return Ok(Content { images: 0, is_open: false });
         }
         self.start_codes(packet, to)
     }
@@ -114,7 +111,7 @@ impl Bitstream {
         if slices + skipped == 0 {
             return Err(Error::damaged(format!("the packet of {} bytes contains no image", packet.len())));
         }
-        Ok(Content { images: (usize::from(slices > 0), 1), is_open })
+        Ok(Content { images: usize::from(slices > 0), is_open })
     }
 }
 
@@ -239,7 +236,7 @@ mod tests {
         let units = [0, 0, 0, 1, 0x06, 7, 0, 0, 0, 1, 0x65, 8, 9];
         let sets = [0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 0x68];
         let mut to = vec![1, 2, 3];
-        assert_eq!(stream.rewrite(&packet, true, &mut to).unwrap(), Content { images: (1, 1), is_open: false });
+        assert_eq!(stream.rewrite(&packet, true, &mut to).unwrap(), Content { images: 1, is_open: false });
         assert_eq!(to, [&sets[..], &units].concat());
         stream.rewrite(&packet, false, &mut to).unwrap();
         assert_eq!(to, units);
@@ -295,7 +292,7 @@ mod tests {
     #[test]
     fn images_that_a_decoder_skips_after_a_key_frame_need_not_be_decoded() {
         let stream = Bitstream::new(&config(Codec::Hevc, &hvcc())).unwrap();
-        let coded = |kind: u8| stream.rewrite(&[0, 0, 0, 2, kind << 1, 1], false, &mut Vec::new()).unwrap().images.0;
+        let coded = |kind: u8| stream.rewrite(&[0, 0, 0, 2, kind << 1, 1], false, &mut Vec::new()).unwrap().images;
         assert_eq!([coded(0), coded(1), coded(8), coded(9), coded(21)], [1, 1, 0, 0, 1]);
     }
 

@@ -1,14 +1,15 @@
 //! [`Decoder`]: decodes the packets from a key frame on, and reads frames.
 //!
 //! **Idea.** The parser of the driver reads the packets. It calls one function when the format is
-//! known, and one for each image in decoding order, which queues the image for an engine and
-//! remembers the packet. So a frame is found by its packet, no matter in which order images are
-//! shown. The times that the parser reports are not used: it sorts the times of the packets, and
-//! assigns them to the images in presentation order.
+//! known, and one for each image in decoding order, which queues the image for an engine. A packet of
+//! H.264 or HEVC encodes one image, so a frame is found by its packet, no matter when it is shown. A
+//! packet of VP9 may encode hidden images, or show an earlier one, so its headers are read. The times
+//! that the parser reports are not used: it sorts the times of the packets, and assigns them to the
+//! images in presentation order.
 //!
-//! **Cost.** Creating a decoder takes much longer than decoding an image. So a decoder is created
-//! once per thread, for the largest size so far, and is reconfigured if another size follows. A
-//! parser is created for each key frame, so that frames do not depend on earlier groups.
+//! **Cost.** Creating a decoder takes much longer than decoding an image. So it is created for the
+//! largest size so far, and is reconfigured if another size follows. A parser is created for each key
+//! frame, so that frames do not depend on earlier groups.
 //!
 //! **Exactness.** An engine could crop and scale images. Its output has the encoded size instead,
 //! and is cropped while it is copied, so that all samples are the ones that the standard defines.
@@ -32,13 +33,14 @@ use std::ptr::{NonNull, null_mut};
 use std::time::{Duration, Instant};
 
 use super::bitstream::{Bitstream, Content};
-use super::device::{Chroma, Device, cuvid_codec};
+use super::device::{Device, cuvid_codec};
 use super::ffi::{self, Copy2d, CreateInfo, DecodeStatus, Format, PicParams, ProcParams, ReconfigureInfo};
 use super::frame::Frame;
-use super::images::{Image, Images};
+use super::images::Images;
 use super::vp9::References;
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, ErrorKind, Result};
+use crate::frame::Coding;
 
 /// Number of images that the parser holds back, so that the surfaces of the last frames are not
 /// used again at once.
@@ -47,8 +49,8 @@ const DELAY: u32 = 4;
 /// Maximum time that an engine may take for an image.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Decodes packets on a GPU. Create one decoder per thread.
-pub struct Decoder {
+/// Decodes packets on a GPU.
+pub(super) struct Decoder {
     group: Option<Group>,
     input: Vec<u8>,
     state: NonNull<State>,
@@ -82,6 +84,8 @@ struct State {
     key_order: Option<c_int>,
     /// Whether the group starts with an H.264 key frame that is not an IDR image.
     is_open: bool,
+    /// Matrix and range of VP9, which the driver does not report.
+    vp9_color: (u8, bool),
     /// Whether an image that follows the key frame in presentation order was decoded.
     is_past_leading: bool,
     /// Whether the driver reports damage for this codec.
@@ -98,7 +102,7 @@ impl Decoder {
     ///
     /// # Errors
     /// If a function of the driver fails.
-    pub fn new(device: Device) -> Result<Self> {
+    pub(super) fn new(device: Device) -> Result<Self> {
         let mut stream = null_mut();
         {
             let _here = device.enter()?;
@@ -115,6 +119,7 @@ impl Decoder {
             packet: 0,
             key_order: None,
             is_open: false,
+            vp9_color: (2, false),
             is_past_leading: false,
             reports_damage: true,
             failed: None,
@@ -131,17 +136,12 @@ impl Decoder {
         unsafe { self.state.as_mut() }
     }
 
-    /// Returns the number of packets since [`start`](Self::start).
-    pub fn count(&self) -> usize {
-        self.group.as_ref().map_or(0, |group| group.shown.len())
-    }
-
     /// Forgets all packets. The next packet must be a key frame of a video with this configuration.
     ///
     /// # Errors
     /// If the configuration is damaged, if the GPU cannot decode the codec, or if a function of the
     /// driver fails.
-    pub fn start(&mut self, config: &CodecConfig) -> Result<()> {
+    pub(super) fn start(&mut self, config: &CodecConfig) -> Result<()> {
         let bitstream = Bitstream::new(config)?;
         let user = self.state.as_ptr().cast();
         let device = self.state().device.clone();
@@ -149,7 +149,7 @@ impl Decoder {
         self.end(&device);
         let state = self.state();
         state.images.clear();
-        state.codec = config.codec;
+        (state.codec, state.failed, state.panic) = (config.codec, None, None);
         (state.format, state.key_order) = (None, None);
         (state.is_open, state.is_past_leading, state.reports_damage) = (false, false, true);
         let mut params = ffi::ParserParams::zeroed();
@@ -193,7 +193,7 @@ impl Decoder {
     ///
     /// # Panics
     /// If nothing was started.
-    pub fn push(&mut self, packet: &[u8]) -> Result<()> {
+    pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_mut().expect("`start` precedes `push`");
@@ -223,8 +223,8 @@ impl Decoder {
         Err(error)
     }
 
-    /// Returns the frame of a packet. Returns `None` if it is no longer in the memory of the GPU:
-    /// the frames of the last [`push`](Self::push) always are.
+    /// Reads the frame of a packet. Returns `false` if it is no longer in the memory of the GPU: the
+    /// frame of the last packet always is.
     ///
     /// A frame is damaged if its packet, or a packet before it that it may depend on, is damaged.
     ///
@@ -233,7 +233,7 @@ impl Decoder {
     ///
     /// # Panics
     /// If the packet was not pushed.
-    pub fn frame(&mut self, packet: usize) -> Result<Option<Frame<'_>>> {
+    pub(super) fn frame(&mut self, packet: usize, to: &mut Frame) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
@@ -246,12 +246,11 @@ impl Decoder {
             });
         };
         let state = self.state();
-        let Some((surface, image)) = state.images.surface(shown) else { return Ok(None) };
-        state.read(surface, image, packet, &device).map(Some)
+        let Some((surface, image)) = state.images.surface(shown) else { return Ok(false) };
+        state.read(surface, image.is_field, shown, packet, &device, to)?;
+        Ok(true)
     }
-}
 
-impl Decoder {
     /// Returns whether [`frame`](Self::frame) finds the frame of a packet in the memory of the GPU.
     pub(super) fn has(&mut self, packet: usize) -> bool {
         let shown = self.group.as_ref().and_then(|group| group.shown[packet]);
@@ -301,15 +300,11 @@ impl Group {
             ErrorKind::Damaged => fault(at, &e.to_string()),
             _ => e,
         };
-        let Content { images: (mut min, mut max), is_open } =
-            self.bitstream.rewrite(packet, at == 0, input).map_err(damaged)?;
-        let is_vp9 = self.bitstream.codec() == Codec::Vp9;
-        let mut shown = None;
-        if is_vp9 {
-            let content = self.references.add(packet).map_err(damaged)?;
-            (min, max) = (content.images, content.images);
-            shown = Some(content.shown);
-        }
+        let Content { images: mut min, is_open } = self.bitstream.rewrite(packet, at == 0, input).map_err(damaged)?;
+        let vp9 = match self.bitstream.codec() {
+            Codec::Vp9 => Some(self.references.add(packet).map_err(damaged)?),
+            _ => None,
+        };
         let first = {
             // SAFETY: the parser is not running.
             let state = unsafe { state.as_mut() };
@@ -317,7 +312,7 @@ impl Group {
                 self.has_leading = is_open;
                 state.is_open = is_open;
             }
-            state.packet = at;
+            (state.packet, state.vp9_color) = (at, self.references.color);
             state.images.count()
         };
         let mut source = ffi::SourcePacket {
@@ -335,16 +330,21 @@ impl Group {
         }
         device.driver().check(status, || format!("parsing packet {at} after the key frame"))?;
         let found = state.images.count() - first;
+        if let Some(vp9) = vp9 {
+            return match found {
+                _ if found == vp9.images => Ok(Some(vp9.shown)),
+                _ => Err(fault(at, &format!("it contains {} images, but the driver found {found}", vp9.images))),
+            };
+        }
         // Images that precede the key frame in presentation order may be impossible to decode.
         if found == 0 && at > 0 && self.has_leading && !state.is_past_leading {
             min = 0;
         }
         match found {
             _ if found < min => Err(fault(at, "the parser of the driver found no image in it")),
-            _ if found > max => Err(fault(at, &format!("it contains {found} images"))),
-            _ if is_vp9 => Ok(shown),
             0 => Ok(None),
-            _ => Ok(Some(first)),
+            1 => Ok(Some(first)),
+            _ => Err(fault(at, &format!("it contains {found} images"))),
         }
     }
 }
@@ -511,15 +511,19 @@ impl State {
                 before.coded_width, before.coded_height, size.0, size.1, self.packet
             )));
         }
-        let chroma = Chroma::of_number(format.chroma);
+        let chroma = match format.chroma {
+            0 => "gray",
+            ffi::CHROMA_420 => "4:2:0",
+            2 => "4:2:2",
+            _ => "4:4:4",
+        };
         let bit_depth = 8 + format.bit_depth_luma_minus8;
         let what = || format!("{} of {} x {} pixels, {chroma} with {bit_depth} bits", self.codec, size.0, size.1);
-        if chroma != Chroma::YUV420 || format.bit_depth_luma_minus8 != format.bit_depth_chroma_minus8 {
+        if format.chroma != ffi::CHROMA_420 || format.bit_depth_luma_minus8 != format.bit_depth_chroma_minus8 {
             return Err(Error::unsupported(format!("{} is not supported on the GPU: 4:2:0 is", what())));
         }
         let device = self.device.clone();
-        let can = device.capabilities(self.codec, chroma, bit_depth.into())?;
-        can.check(|| device.name(), what, size)?;
+        device.check(self.codec, bit_depth.into(), size, what)?;
         let (left, top, right, bottom) = area(format);
         let fits = |from: c_int, to: c_int, max: u32| from >= 0 && from % 2 == 0 && from < to && to as u32 <= max;
         if !fits(left, right, size.0) || !fits(top, bottom, size.1) {
@@ -538,14 +542,15 @@ impl State {
         let image = unsafe { &*params };
         let surface = image.surface as usize;
         if image.is_field != 0 && image.is_second_field != 0 {
-            self.images.complete(surface);
+            if let Some(first) = self.images.at(surface) {
+                first.is_field = false;
+            }
         } else {
             self.wait(surface)?;
             let order = image.order_h264[0].min(image.order_h264[1]);
             let is_leading = self.is_open && order < *self.key_order.get_or_insert(order);
             self.is_past_leading |= self.packet > 0 && !is_leading;
-            let is_reference = image.is_reference != 0;
-            self.images.add(surface, self.packet, is_reference, is_leading, image.is_field != 0);
+            self.images.add(surface, self.packet, is_leading, image.is_field != 0);
         }
         let driver = *self.device.driver();
         let session = self.session.as_ref().ok_or_else(|| Error::damaged("an image precedes its format"))?;
@@ -560,7 +565,7 @@ impl State {
     /// damaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
-        if !self.images.is_unknown(surface) {
+        if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {
             return Ok(());
         }
         let driver = self.device.driver();
@@ -588,8 +593,16 @@ impl State {
         Ok(())
     }
 
-    /// Copies an image to host memory. The context is current.
-    fn read(&mut self, surface: usize, image: Image, packet: usize, device: &Device) -> Result<Frame<'_>> {
+    /// Copies the image with an index to host memory. The context is current.
+    fn read(
+        &mut self,
+        surface: usize,
+        is_field: bool,
+        index: usize,
+        packet: usize,
+        device: &Device,
+        to: &mut Frame,
+    ) -> Result<()> {
         let (Some(format), Some(session)) = (self.format, &self.session) else {
             return Err(Error::damaged("an image precedes its format"));
         };
@@ -606,7 +619,7 @@ impl State {
         let mut params = ProcParams::zeroed();
         params.progressive = 1;
         params.second_field = 1;
-        params.unpaired_field = c_int::from(image.is_field);
+        params.unpaired_field = c_int::from(is_field);
         params.stream = self.stream;
         let (mut address, mut pitch): (u64, c_uint) = (0, 0);
         // SAFETY: the context is current and the handle is valid (invariant 1). The driver writes
@@ -641,25 +654,23 @@ impl State {
         driver.check(unmapped, || "releasing a decoded frame".into())?;
 
         // An engine decodes the images of a session one after the other, so these are decoded.
-        let unknown: Vec<usize> = self.images.unknown(image.index).collect();
+        let unknown: Vec<usize> = self.images.unknown(index).collect();
         for surface in unknown {
             self.wait(surface)?;
         }
-        if let Some(at) = self.images.fault(image) {
+        if let Some(at) = self.images.fault(index) {
             return Err(fault(at, "the video engine of the GPU reports an error"));
         }
         // SAFETY: the copies are complete, and fill this many bytes.
         let samples = unsafe { std::slice::from_raw_parts(host.cast::<u8>(), luma_bytes + chroma_bytes) };
         let (luma, chroma) = samples.split_at(luma_bytes);
-        Ok(Frame {
-            width,
-            height,
-            bit_depth: 8 + format.bit_depth_luma_minus8,
-            luma,
-            chroma,
-            full_range: format.signal & 8 != 0,
-            matrix: format.matrix,
-        })
+        let bits = 8 + format.bit_depth_luma_minus8;
+        let (matrix, is_full_range) = match self.codec {
+            Codec::Vp9 => self.vp9_color,
+            _ => (format.matrix, format.signal & 8 != 0),
+        };
+        let coding = Coding { matrix: matrix.into(), is_full_range, bits };
+        to.set((width, height), coding, luma, chroma)
     }
 }
 

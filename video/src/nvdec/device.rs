@@ -10,7 +10,6 @@
 #![allow(unsafe_code, reason = "see the invariants above")]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -28,10 +27,8 @@ const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 /// Number of scopes in which a context is current, in all threads.
 static ENTERED: AtomicUsize = AtomicUsize::new(0);
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
-/// The process that registered the exit handler.
+/// The process that opened a GPU first, or 0.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// Index of the GPU of [`Device::shared`].
-static DEFAULT: AtomicUsize = AtomicUsize::new(0);
 
 /// The functions of the driver.
 #[derive(Clone, Copy)]
@@ -99,7 +96,7 @@ fn library(name: &str) -> Result<&'static libloading::Library, String> {
 
 /// A GPU that decodes videos.
 #[derive(Clone)]
-pub struct Device(Arc<Primary>);
+pub(super) struct Device(Arc<Primary>);
 
 /// The primary context of a device, which the whole process shares.
 struct Primary {
@@ -107,8 +104,8 @@ struct Primary {
     ordinal: usize,
     device: c_int,
     context: ffi::Context,
-    /// The process that opened the device.
-    process: u32,
+    /// What the GPU can decode. Asking takes milliseconds, so the answers are remembered.
+    caps: Mutex<Vec<Caps>>,
 }
 
 // SAFETY: a context may be current on several threads at a time.
@@ -137,14 +134,7 @@ impl Drop for Call {
 impl Primary {
     /// Begins calls of the driver.
     fn call(&self) -> Result<Call> {
-        if self.process != std::process::id() {
-            return Err(Error::unsupported(format!(
-                "this process was created by a fork of process {}, which had already opened the GPU for decoding videos, \
-                 and the driver of NVIDIA does not support that; start worker processes with `spawn` or `forkserver`, \
-                 or decode no video before the fork",
-                self.process
-            )));
-        }
+        check_process()?;
         // Count first, so that the exit handler either sees this call or makes it fail.
         ENTERED.fetch_add(1, Ordering::SeqCst);
         let call = Call;
@@ -155,12 +145,27 @@ impl Primary {
     }
 }
 
+/// Checks that this process may use the GPU.
+///
+/// # Errors
+/// If it was created by a fork of a process that had opened a GPU.
+pub(super) fn check_process() -> Result<()> {
+    match PROCESS.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        process if process == std::process::id() => Ok(()),
+        process => Err(Error::unsupported(format!(
+            "this process was created by a fork of process {process}, which had already opened the GPU for decoding \
+             videos, and the driver of NVIDIA does not support that; start worker processes with `spawn` or \
+             `forkserver`, or decode no video before the fork"
+        ))),
+    }
+}
+
 /// Registers the exit handler, once per process. The driver must be initialized before this:
 /// handlers run in the reverse order of their registration, so the driver's handlers then run later.
 fn on_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        PROCESS.store(std::process::id(), Ordering::Relaxed);
         // SAFETY: the handler neither panics nor unwinds, and has no preconditions.
         let _ = unsafe { libc::atexit(close) };
     });
@@ -169,7 +174,7 @@ fn on_exit() {
 /// Refuses new calls of the driver, and waits for those in progress.
 extern "C" fn close() {
     // A child created by `fork` inherits the handler, but not the threads that make the calls.
-    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+    if check_process().is_err() {
         return;
     }
     IS_EXITING.store(true, Ordering::SeqCst);
@@ -180,39 +185,25 @@ extern "C" fn close() {
 }
 
 impl Device {
-    /// Returns the device that decodes the frames of records: the GPU with the index that
-    /// [`set_default`](Self::set_default) was called with, or the first one. It is opened once per
-    /// process.
+    /// Returns the GPU with index `ordinal`. It is opened once per process.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
-    pub fn shared() -> Result<Self> {
+    /// If there is no driver, if its video library is missing, or if there is no such GPU.
+    pub(super) fn shared(ordinal: usize) -> Result<Self> {
         static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
-        let ordinal = DEFAULT.load(Ordering::Relaxed);
+        let driver = Driver::get()?;
+        check_process()?;
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = devices.iter().find(|device| device.ordinal() == ordinal) {
+        if let Some(device) = devices.iter().find(|device| device.0.ordinal == ordinal) {
             return Ok(device.clone());
         }
-        let device = Device::new(ordinal)?;
+        let device = Device::open(driver, ordinal)?;
         devices.push(device.clone());
         Ok(device)
     }
 
-    /// Sets the index of the GPU that decodes the frames of records, for decoders that are created
-    /// later.
-    pub fn set_default(ordinal: usize) {
-        DEFAULT.store(ordinal, Ordering::Relaxed);
-    }
-
-    /// Opens the GPU with index `ordinal`.
-    ///
-    /// # Errors
-    /// If there is no driver, if its video library is missing, or if there is no such GPU.
-    pub fn new(ordinal: usize) -> Result<Self> {
-        Self::open(Driver::get()?, ordinal)
-    }
-
     pub(super) fn open(driver: Driver, ordinal: usize) -> Result<Self> {
+        PROCESS.store(std::process::id(), Ordering::SeqCst);
         let (mut device, mut context) = (0, null_mut());
         let doing = || format!("opening GPU {ordinal} for decoding videos");
         // SAFETY: these functions need no context. They write their results before they return.
@@ -222,12 +213,7 @@ impl Device {
             driver.check((driver.cuda.retain)(&raw mut context, device), doing)?;
         }
         on_exit();
-        Ok(Device(Arc::new(Primary { driver, ordinal, device, context, process: std::process::id() })))
-    }
-
-    /// Returns the index of the GPU.
-    pub fn ordinal(&self) -> usize {
-        self.0.ordinal
+        Ok(Device(Arc::new(Primary { driver, ordinal, device, context, caps: Mutex::default() })))
     }
 
     pub(super) fn driver(&self) -> &Driver {
@@ -235,7 +221,7 @@ impl Device {
     }
 
     /// Returns the name of the GPU, such as `NVIDIA H200`.
-    pub fn name(&self) -> String {
+    fn name(&self) -> String {
         let Ok(_call) = self.0.call() else { return format!("GPU {}", self.0.ordinal) };
         let mut name = [0; 128];
         // SAFETY: the driver writes a string of at most this length, which ends with a zero.
@@ -266,34 +252,42 @@ impl Device {
         }
     }
 
-    /// Returns what the GPU can decode.
+    /// Checks that the GPU can decode frames of a size, with 4:2:0 chroma. `what` describes them.
     ///
     /// # Errors
-    /// If the codec is not one of H.264, HEVC and VP9, or if a function of the driver fails.
-    pub fn capabilities(&self, codec: Codec, chroma: Chroma, bit_depth: u32) -> Result<Capabilities> {
-        let _here = self.enter()?;
+    /// If it cannot, or if a function of the driver fails.
+    pub(super) fn check(
+        &self,
+        codec: Codec,
+        bit_depth: u32,
+        size: (u32, u32),
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let caps = self.caps(codec, bit_depth)?;
+        match why_not(&caps, size) {
+            None => Ok(()),
+            Some(why) => {
+                Err(Error::unsupported(format!("{} cannot decode {} ({why}); {ALTERNATIVES}", self.name(), what())))
+            }
+        }
+    }
+
+    fn caps(&self, codec: Codec, bit_depth: u32) -> Result<Caps> {
         let mut caps = Caps::zeroed();
-        caps.codec = cuvid_codec(codec)
-            .ok_or_else(|| Error::unsupported(format!("the GPU decodes H.264, HEVC and VP9, but not {codec}")))?;
-        caps.chroma = chroma.0;
+        caps.codec = cuvid_codec(codec).expect("checked by the bitstream");
+        caps.chroma = ffi::CHROMA_420;
         caps.bit_depth_minus8 = bit_depth.saturating_sub(8);
+        let mut all = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = |caps: &Caps| (caps.codec, caps.bit_depth_minus8);
+        if let Some(known) = all.iter().find(|known| key(known) == key(&caps)) {
+            return Ok(*known);
+        }
+        let _here = self.enter()?;
         // SAFETY: the driver reads and writes the structure during the call.
         let status = unsafe { (self.0.driver.cuvid.caps)(&raw mut caps) };
         self.0.driver.check(status, || format!("asking GPU {} what it can decode", self.0.ordinal))?;
-        Ok(Capabilities {
-            is_supported: caps.is_supported != 0,
-            engines: u32::from(caps.engines),
-            min: (u32::from(caps.min_width), u32::from(caps.min_height)),
-            max: (caps.max_width, caps.max_height),
-            max_macroblocks: caps.max_macroblocks,
-            output_formats: caps.output_formats,
-        })
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({})", self.0.ordinal)
+        all.push(caps);
+        Ok(caps)
     }
 }
 
@@ -307,72 +301,19 @@ pub(super) fn cuvid_codec(codec: Codec) -> Option<c_int> {
     }
 }
 
-/// A chroma format, by the driver's number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chroma(c_int);
-
-impl Chroma {
-    /// Chroma of half the width and half the height.
-    pub const YUV420: Self = Chroma(ffi::CHROMA_420);
-
-    /// Returns the format with a number of the driver.
-    pub fn of_number(number: c_int) -> Self {
-        Chroma(number)
-    }
-}
-
-impl fmt::Display for Chroma {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("without chroma"),
-            1 => f.write_str("4:2:0"),
-            2 => f.write_str("4:2:2"),
-            3 => f.write_str("4:4:4"),
-            other => write!(f, "chroma format {other}"),
-        }
-    }
-}
-
-/// What the video engines of a GPU can decode, for one codec, chroma format and bit depth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Whether they decode the format at all.
-    pub is_supported: bool,
-    /// Number of engines that decode the format.
-    pub engines: u32,
-    /// Minimum width and height.
-    pub min: (u32, u32),
-    /// Maximum width and height.
-    pub max: (u32, u32),
-    /// Maximum number of blocks of 16 x 16 pixels in a frame.
-    pub max_macroblocks: u32,
-    /// Bit `n` says whether the driver's surface format `n` is supported.
-    pub output_formats: u16,
-}
-
-impl Capabilities {
-    /// Checks that the GPU can decode frames of a size.
-    ///
-    /// # Errors
-    /// If it cannot.
-    pub(super) fn check(
-        &self,
-        gpu: impl FnOnce() -> String,
-        what: impl FnOnce() -> String,
-        (width, height): (u32, u32),
-    ) -> Result<()> {
-        let why = if !self.is_supported {
-            "its video engines do not support this format".to_owned()
-        } else if width > self.max.0 || height > self.max.1 {
-            format!("its video engines decode at most {} x {} pixels", self.max.0, self.max.1)
-        } else if width < self.min.0 || height < self.min.1 {
-            format!("its video engines decode at least {} x {} pixels", self.min.0, self.min.1)
-        } else if u64::from(width) * u64::from(height) / 256 > u64::from(self.max_macroblocks) {
-            format!("its video engines decode at most {} pixels", u64::from(self.max_macroblocks) * 256)
-        } else {
-            return Ok(());
-        };
-        Err(Error::unsupported(format!("{} cannot decode {} ({why}); {ALTERNATIVES}", gpu(), what())))
+/// Returns why video engines cannot decode frames of a size, if they cannot.
+fn why_not(caps: &Caps, (width, height): (u32, u32)) -> Option<String> {
+    let (min_width, min_height) = (u32::from(caps.min_width), u32::from(caps.min_height));
+    if caps.is_supported == 0 {
+        Some("its video engines do not support this format".to_owned())
+    } else if width > caps.max_width || height > caps.max_height {
+        Some(format!("its video engines decode at most {} x {} pixels", caps.max_width, caps.max_height))
+    } else if width < min_width || height < min_height {
+        Some(format!("its video engines decode at least {min_width} x {min_height} pixels"))
+    } else if u64::from(width) * u64::from(height) / 256 > u64::from(caps.max_macroblocks) {
+        Some(format!("its video engines decode at most {} pixels", u64::from(caps.max_macroblocks) * 256))
+    } else {
+        None
     }
 }
 
@@ -429,25 +370,15 @@ mod tests {
 
     #[test]
     fn what_a_gpu_cannot_decode_is_refused_with_its_limits() {
-        let can = Capabilities {
-            is_supported: true,
-            engines: 7,
-            min: (48, 16),
-            max: (4096, 4096),
-            max_macroblocks: 65_536,
-            output_formats: 1,
-        };
-        let check = |can: Capabilities, size| {
-            can.check(|| "NVIDIA H100".into(), || format!("H.264 of {} x {} pixels", size.0, size.1), size)
-        };
-        check(can, (4096, 4096)).unwrap();
-        let text = check(can, (8192, 16)).unwrap_err().to_string();
-        let start = "NVIDIA H100 cannot decode H.264 of 8192 x 16 pixels (its video engines decode at most 4096 x 4096 pixels); re-encode";
-        assert!(text.starts_with(start), "{text}");
-        assert!(check(can, (32, 32)).unwrap_err().to_string().contains("at least 48 x 16 pixels"));
-        let few = Capabilities { max_macroblocks: 100, ..can };
-        assert!(check(few, (1024, 1024)).unwrap_err().to_string().contains("at most 25600 pixels"));
-        let none = Capabilities { is_supported: false, ..can };
-        assert!(check(none, (640, 480)).unwrap_err().to_string().contains("do not support this format"));
+        let mut caps = Caps::zeroed();
+        let said = |caps: &Caps, size| why_not(caps, size).unwrap_or_default();
+        assert_eq!(said(&caps, (640, 480)), "its video engines do not support this format");
+        (caps.is_supported, caps.min_width, caps.min_height) = (1, 48, 16);
+        (caps.max_width, caps.max_height, caps.max_macroblocks) = (4096, 4096, 65_536);
+        assert_eq!(said(&caps, (4096, 4096)), "");
+        assert_eq!(said(&caps, (8192, 16)), "its video engines decode at most 4096 x 4096 pixels");
+        assert_eq!(said(&caps, (32, 32)), "its video engines decode at least 48 x 16 pixels");
+        caps.max_macroblocks = 100;
+        assert_eq!(said(&caps, (1024, 1024)), "its video engines decode at most 25600 pixels");
     }
 }

@@ -149,6 +149,7 @@ macro_rules! structs {
         }
 
         impl $name {
+            #[allow(dead_code, reason = "the driver creates some of the structures")]
             pub(super) fn zeroed() -> Self {
                 // SAFETY: invariant 3.
                 unsafe { std::mem::zeroed() }

@@ -4,11 +4,13 @@
 //! toolkit or FFmpeg.
 //!
 //! 1. `bitstream`: rewrites H.264 and HEVC packets of MP4 files as the driver expects them.
-//! 2. `vp9`: finds the frame that a VP9 packet shows.
+//! 2. `vp9`: finds the image that a VP9 packet shows.
 //! 3. `ffi`: the functions and structures of the driver.
-//! 4. [`Device`]: a GPU.
-//! 5. [`Decoder`]: decodes packets, starting at a key frame, and reads [`Frame`]s.
-//! 6. [`FrameDecoder`]: decodes the frames of [records](crate::record).
+//! 4. `device`: a GPU.
+//! 5. `decoder`: decodes packets, starting at a key frame, and reads frames. `images` remembers what
+//!    the memory of the GPU contains, and `frame` is a frame in host memory.
+//! 6. `pool`: the decoders of a GPU, which all threads share.
+//! 7. [`FrameDecoder`]: decodes the frames of [records](crate::record).
 
 mod bitstream;
 mod decoder;
@@ -17,6 +19,7 @@ mod ffi;
 mod frame;
 mod frames;
 mod images;
+mod pool;
 #[cfg(test)]
 mod simulation;
 mod vp9;
@@ -24,9 +27,6 @@ mod vp9;
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 
-pub use decoder::Decoder;
-pub use device::{Capabilities, Chroma, Device};
-pub use frame::{Frame, Scratch};
 pub use frames::FrameDecoder;
 
 /// Checks that the driver is installed, without initializing it.

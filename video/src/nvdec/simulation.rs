@@ -8,31 +8,32 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use super::decoder::Decoder;
 use super::device::{Device, Driver};
 use super::ffi::{self, Cuda, Cuvid, Status};
+use super::frame::Frame;
 use super::frames::FrameDecoder;
+use super::pool::{MAX_SESSIONS, Pool};
 use super::vp9::{Header, for_each_frame, tests as vp9};
 use crate::codec::{Codec, CodecConfig};
+use crate::frame::{Coding, Planes};
 use crate::record::{self, Record};
 
 const SIZE: (u32, u32) = (64, 48);
 
 struct Parser {
     params: ffi::ParserParams,
-    surfaces: Vec<Surface>,
+    /// Whether each surface waits to be shown.
+    surfaces: Vec<bool>,
     /// Surfaces of images that are not shown yet, with their presentation order.
     waiting: Vec<(u8, usize)>,
     references: [Option<usize>; 8],
     /// Where the next reference image of H.264 goes.
     next: usize,
+    /// Number of VP9 images so far.
     count: u8,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Surface {
-    waits: bool,
 }
 
 #[derive(Default)]
@@ -64,13 +65,12 @@ impl Parser {
             if surfaces == 0 {
                 return false;
             }
-            self.surfaces = vec![Surface::default(); surfaces as usize];
+            self.surfaces = vec![false; surfaces as usize];
         }
-        let is_free = |at: usize| !self.surfaces[at].waits && !self.references.contains(&Some(at));
+        let is_free = |at: usize| !self.surfaces[at] && !self.references.contains(&Some(at));
         let surface = (0..self.surfaces.len()).find(|&at| is_free(at)).expect("a surface is free");
         let mut params = ffi::PicParams::zeroed();
         params.surface = surface as c_int;
-        params.is_reference = c_int::from(toy.refresh != 0);
         params.order_h264 = [c_int::from(toy.order); 2];
         // The engine reads the number and the state from here.
         params.bytes = u32::from(toy.number);
@@ -83,13 +83,13 @@ impl Parser {
                 *reference = Some(surface);
             }
         }
-        self.surfaces[surface].waits = true;
+        self.surfaces[surface] = true;
         self.waiting.push((toy.order, surface));
         // The real driver holds back more images.
         while self.waiting.len() > 1 {
             let first = (0..self.waiting.len()).min_by_key(|&at| self.waiting[at].0).unwrap();
             let (_, surface) = self.waiting.remove(first);
-            self.surfaces[surface].waits = false;
+            self.surfaces[surface] = false;
             unsafe { self.params.on_display.unwrap()(self.params.user, null_mut()) };
         }
         true
@@ -112,16 +112,15 @@ impl Parser {
     /// Parses VP9: frames are numbered from 1.
     fn frames(&mut self, data: &[u8]) -> bool {
         let mut goes_on = true;
-        for_each_frame(data, |frame| {
+        let parsed = for_each_frame(data, |frame| {
             if let Header::Encoded { refresh, .. } = Header::parse(frame)? {
                 self.count += 1;
                 let toy = Toy { number: self.count, order: self.count, refresh, is_damaged: false };
                 goes_on = goes_on && self.decode(&toy);
             }
             Ok(())
-        })
-        .is_ok()
-            && goes_on
+        });
+        parsed.is_ok() && goes_on
     }
 }
 
@@ -316,17 +315,22 @@ fn config(codec: Codec) -> CodecConfig {
     CodecConfig { codec, width: SIZE.0, height: SIZE.1, record, color: None }
 }
 
+/// Returns the number in all samples of a frame.
+fn number_of(planes: &Planes<'_>) -> u8 {
+    let all = (0..3).flat_map(|plane| {
+        let (width, height) = planes.size(plane);
+        (0..width * height).map(move |at| planes.sample(plane, at % width, at / width))
+    });
+    let first = planes.sample(0, 0, 0);
+    assert!((planes.width, planes.height) == (64, 48) && all.into_iter().all(|sample| sample == first));
+    first as u8
+}
+
 /// Returns the number in the frame of a packet.
 fn number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
-    match decoder.frame(packet) {
-        Ok(Some(frame)) => {
-            assert_eq!((frame.width, frame.height), (64, 48));
-            assert!(frame.luma.iter().chain(frame.chroma).all(|&sample| sample == frame.luma[0]));
-            Ok(Some(frame.luma[0]))
-        }
-        Ok(None) => Ok(None),
-        Err(e) => Err(e.to_string()),
-    }
+    let mut frame = Frame::default();
+    let found = decoder.frame(packet, &mut frame).map_err(|e| e.to_string())?;
+    Ok(found.then(|| number_of(&frame.planes())))
 }
 
 fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
@@ -371,35 +375,27 @@ fn damage_of_leading_images_does_not_spread() {
 }
 
 #[test]
-fn damage_of_images_without_references_stays_there() {
-    let images = [(Idr, 1, false), (Reference, 4, false), (Single, 2, true), (Single, 3, false)];
-    let found = run(&images);
-    assert!(found[2].is_err());
-    assert_eq!(found[3], Ok(Some(4)));
-}
-
-#[test]
-fn hidden_vp9_frames_are_shown_by_the_packet_that_names_them() {
+fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     let packets = [
-        vp9::key((64, 48)),
-        vp9::inter(true, 1),
-        vp9::superframe(&[vp9::inter(false, 4), vp9::inter(true, 1)]),
-        vp9::inter(true, 0),
-        vp9::inter(true, 1),
-        vp9::existing(2),
-        vp9::inter(true, 1),
+        (vp9::key(2), 1),
+        (vp9::inter(true, 1), 2),
+        // A hidden image, which replaces reference 2, and a shown one.
+        (vp9::superframe(&[vp9::inter(false, 4), vp9::inter(true, 1)]), 4),
+        (vp9::inter(true, 0), 5),
+        (vp9::inter(true, 1), 6),
+        (vp9::existing(2), 3),
+        (vp9::existing(7), 1),
+        (vp9::inter(true, 1), 7),
     ];
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::Vp9)).unwrap();
-    let shown: Vec<_> = packets
-        .iter()
-        .enumerate()
-        .map(|(at, packet)| {
-            decoder.push(packet).unwrap();
-            number(&mut decoder, at).unwrap().unwrap()
-        })
-        .collect();
-    assert_eq!(shown, [1, 2, 4, 5, 6, 3, 7]);
+    let mut frame = Frame::default();
+    for (at, (packet, wanted)) in packets.iter().enumerate() {
+        decoder.push(packet).unwrap();
+        assert!(decoder.frame(at, &mut frame).unwrap());
+        assert_eq!(number_of(&frame.planes()), *wanted);
+        assert_eq!(frame.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
+    }
 }
 
 #[test]
@@ -431,36 +427,94 @@ fn a_packet_without_an_image_is_damaged() {
     assert!(error.contains("the parser of the driver found no image in it"), "{error}");
 }
 
+/// Returns the records of the frames of a group with B frames. The numbers start after `first`.
+fn records(first: usize) -> Vec<Vec<u8>> {
+    let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
+    let packets: Vec<_> = group.iter().enumerate().map(|(at, &image)| packet(first + at, image)).collect();
+    let of_frame = |count: usize| {
+        let mut bytes = Vec::new();
+        record::start(&config(Codec::H264), 1, "", count as u32, &mut bytes).unwrap();
+        for packet in &packets[..count] {
+            bytes.extend((packet.len() as u32).to_le_bytes());
+            bytes.extend(packet);
+        }
+        bytes
+    };
+    (1..=packets.len()).map(of_frame).collect()
+}
+
+fn show(decoder: &mut FrameDecoder, record: &[u8]) -> u8 {
+    decoder.decode(&Record::parse(record).unwrap(), |planes| Ok(number_of(planes))).unwrap()
+}
+
 #[test]
 fn the_same_frames_result_for_any_order_of_records() {
-    let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
-    let packets: Vec<_> = group.iter().enumerate().map(|(at, &image)| packet(at, image)).collect();
-    let records: Vec<Vec<u8>> = (1..=packets.len())
-        .map(|count| {
-            let mut bytes = Vec::new();
-            record::start(&config(Codec::H264), 1, "", count as u32, &mut bytes).unwrap();
-            for packet in &packets[..count] {
-                bytes.extend((packet.len() as u32).to_le_bytes());
-                bytes.extend(packet);
-            }
-            bytes
-        })
-        .collect();
-    let mut decoder = FrameDecoder::on(device()).unwrap();
-    let mut show = |at: usize| {
-        let record = Record::parse(&records[at]).unwrap();
-        decoder.decode(&record, |planes| Ok(planes.sample(0, 3, 3))).unwrap()
-    };
+    let (records, pool) = (records(0), Arc::new(Pool::new(device())));
+    let mut decoder = FrameDecoder::on(&pool);
     // Presentation order, then all pairs.
-    assert_eq!([0, 3, 2, 4, 1].map(&mut show), [1, 4, 3, 5, 2]);
+    assert_eq!([0, 3, 2, 4, 1].map(|at| show(&mut decoder, &records[at])), [1, 4, 3, 5, 2]);
     for (first, second) in (0..25).map(|at| (at / 5, at % 5)) {
-        assert_eq!([first, second].map(&mut show), [first as u16 + 1, second as u16 + 1]);
+        let found = [first, second].map(|at| show(&mut decoder, &records[at]));
+        assert_eq!(found, [first as u8 + 1, second as u8 + 1]);
     }
-    for at in 0..5 {
-        show(at);
+    for record in &records {
+        show(&mut decoder, record);
     }
     let before = decoder.decoded();
-    let record = Record::parse(&records[4]).unwrap();
-    decoder.decode(&record, |_| Ok(())).unwrap();
+    show(&mut decoder, &records[4]);
     assert_eq!(decoder.decoded(), before, "nothing is decoded twice");
+    decoder.rest();
+    let mut other = FrameDecoder::on(&pool);
+    show(&mut other, &records[4]);
+    assert_eq!(other.decoded(), 0, "a different thread continues");
+    assert_eq!(pool.count(), 1);
+}
+
+#[test]
+fn many_threads_share_few_decoders() {
+    let pool = Arc::new(Pool::new(device()));
+    let groups: Vec<_> = (0..6).map(|group| records(group * 10)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..3 * MAX_SESSIONS {
+            let (pool, groups) = (&pool, &groups);
+            scope.spawn(move || {
+                let mut decoder = FrameDecoder::on(pool);
+                for step in 0..60 {
+                    let (group, frame) = ((thread + step / 5) % 6, step * (thread + 1) % 5);
+                    assert_eq!(usize::from(show(&mut decoder, &groups[group][frame])), group * 10 + frame + 1);
+                    if step % 7 == 0 {
+                        decoder.rest();
+                    }
+                }
+            });
+        }
+    });
+    assert!(pool.count() <= MAX_SESSIONS);
+}
+
+#[test]
+fn a_thread_waits_while_all_decoders_are_in_use() {
+    let (pool, records) = (Arc::new(Pool::new(device())), records(0));
+    let mut all: Vec<_> = (0..MAX_SESSIONS).map(|_| FrameDecoder::on(&pool)).collect();
+    all.iter_mut().for_each(|decoder| assert_eq!(show(decoder, &records[2]), 3));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| show(&mut FrameDecoder::on(&pool), &records[4]));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(!waits.is_finished());
+        all[3].rest();
+        assert_eq!(waits.join().unwrap(), 5);
+    });
+    assert_eq!(pool.count(), MAX_SESSIONS);
+}
+
+#[test]
+fn a_damaged_record_leaves_the_decoder_usable() {
+    let pool = Arc::new(Pool::new(device()));
+    let (mut decoder, good) = (FrameDecoder::on(&pool), records(0));
+    let mut bad = good[2].clone();
+    let at = bad.len() - 8;
+    bad[at + 3] = 200;
+    let error = decoder.decode(&Record::parse(&bad).unwrap(), |_| Ok(())).unwrap_err().to_string();
+    assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
+    assert_eq!(show(&mut decoder, &good[2]), 3);
 }

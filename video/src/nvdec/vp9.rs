@@ -1,16 +1,13 @@
-//! Reads the headers of VP9 frames, to know which image a packet shows.
+//! Reads the headers of VP9 frames, to know which image a packet shows, and what its samples mean.
 //!
 //! A packet contains up to eight frames, of which one is shown. A frame replaces some of the eight
 //! reference images, or shows one of them without encoding anything. The driver reports only the
-//! encoded frames, so the reference images are tracked here.
+//! encoded frames, so the reference images are tracked here. It reports no matrix either.
 //!
 //! **Source.** VP9 Bitstream & Decoding Process Specification, version 0.6, sections 6.2 and 7.2,
 //! and annex B.
 
 use crate::error::{Error, Result};
-
-/// Maximum number of frames in a packet.
-const MAX_FRAMES: usize = 8;
 
 /// The bytes with which the headers of intra frames start.
 const SYNC_CODE: u32 = 0x49_83_42;
@@ -22,8 +19,6 @@ pub(super) struct Content {
     pub(super) images: usize,
     /// The shown image, as its index among all encoded images since the key frame.
     pub(super) shown: usize,
-    /// Size of the last key frame in the packet.
-    pub(super) key_size: Option<(u32, u32)>,
 }
 
 /// The images that later frames may refer to.
@@ -32,6 +27,9 @@ pub(super) struct References {
     /// By index of the reference. Images are counted from the key frame.
     images: [Option<usize>; 8],
     count: usize,
+    /// Matrix coefficients as in ISO/IEC 23091-2, and whether samples have the full range, according
+    /// to the last key frame.
+    pub(super) color: (u8, bool),
 }
 
 /// A frame header.
@@ -42,7 +40,8 @@ pub(super) enum Header {
         /// Bit `n` says whether reference `n` is replaced.
         refresh: u32,
         is_shown: bool,
-        key_size: Option<(u32, u32)>,
+        /// Matrix and range, for key frames.
+        key: Option<(u8, bool)>,
     },
 }
 
@@ -54,14 +53,14 @@ impl References {
     /// must not be used any more.
     pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
         let first = self.count;
-        let (mut shown, mut last_key) = (None, None);
+        let mut shown = None;
         for_each_frame(packet, |frame| {
             let now = match Header::parse(frame)? {
                 Header::Existing(at) => Some(self.images[at].ok_or_else(|| {
                     Error::damaged(format!("a VP9 frame shows the reference image {at}, which does not exist"))
                 })?),
-                Header::Encoded { refresh, is_shown, key_size } => {
-                    if self.count == 0 && key_size.is_none() {
+                Header::Encoded { refresh, is_shown, key } => {
+                    if self.count == 0 && key.is_none() {
                         return Err(Error::damaged("the first VP9 frame is not a key frame"));
                     }
                     let image = self.count;
@@ -71,7 +70,7 @@ impl References {
                             *reference = Some(image);
                         }
                     }
-                    last_key = key_size.or(last_key);
+                    self.color = key.unwrap_or(self.color);
                     is_shown.then_some(image)
                 }
             };
@@ -82,7 +81,7 @@ impl References {
             Ok(())
         })?;
         let shown = shown.ok_or_else(|| Error::damaged("the packet shows no VP9 frame"))?;
-        Ok(Content { images: self.count - first, shown, key_size: last_key })
+        Ok(Content { images: self.count - first, shown })
     }
 }
 
@@ -118,19 +117,25 @@ impl Bits<'_> {
         }
     }
 
-    /// Skips the bit depth, the color space and the subsampling.
-    fn color(&mut self, profile: u32) -> Result<()> {
+    /// Reads the bit depth, the color space and the subsampling. Returns the matrix and the range.
+    fn color(&mut self, profile: u32) -> Result<(u8, bool)> {
         if profile >= 2 {
             self.take(1)?;
         }
-        let is_rgb = self.take(3)? == 7;
-        match (is_rgb, profile & 1) {
-            (false, 0) => self.take(1)?,
-            (false, _) => self.take(4)?,
-            (true, 0) => return Err(Error::damaged("a VP9 frame is RGB, which its profile excludes")),
-            (true, _) => self.take(1)?,
+        let matrix = match self.take(3)? {
+            1 => 5,
+            2 => 1,
+            3 => 6,
+            4 => 7,
+            5 => 9,
+            7 => return Err(Error::unsupported("the VP9 frame is RGB: only 4:2:0 is supported on the GPU")),
+            _ => 2,
         };
-        Ok(())
+        let is_full_range = self.is_set()?;
+        if profile & 1 == 1 {
+            self.take(3)?;
+        }
+        Ok((matrix, is_full_range))
     }
 }
 
@@ -152,9 +157,7 @@ impl Header {
         let is_resilient = bits.is_set()?;
         if is_key {
             bits.sync_code()?;
-            bits.color(profile)?;
-            let size = (bits.take(16)? + 1, bits.take(16)? + 1);
-            return Ok(Header::Encoded { refresh: 0xff, is_shown, key_size: Some(size) });
+            return Ok(Header::Encoded { refresh: 0xff, is_shown, key: Some(bits.color(profile)?) });
         }
         let is_intra = !is_shown && bits.is_set()?;
         if !is_resilient {
@@ -166,7 +169,7 @@ impl Header {
                 bits.color(profile)?;
             }
         }
-        Ok(Header::Encoded { refresh: bits.take(8)?, is_shown, key_size: None })
+        Ok(Header::Encoded { refresh: bits.take(8)?, is_shown, key: None })
     }
 }
 
@@ -194,7 +197,6 @@ fn index(packet: &[u8]) -> Option<(&[u8], usize)> {
         return None;
     }
     let (frames, length_bytes) = (usize::from(last & 7) + 1, usize::from(last >> 3 & 3) + 1);
-    debug_assert!(frames <= MAX_FRAMES);
     let index = packet.get(packet.len().checked_sub(2 + frames * length_bytes)?..)?;
     (index[0] == last).then(|| (&index[1..index.len() - 1], length_bytes))
 }
@@ -204,14 +206,9 @@ pub(super) mod tests {
     use super::*;
 
     /// Writes the header of a frame.
-    pub(in super::super) fn key(size: (u16, u16)) -> Vec<u8> {
-        // Marker 2, profile 0, coded, key frame, shown, not resilient.
-        let mut bits = String::from("10000010");
-        bits += "010010011000001101000010";
-        // Color space 1, limited range.
-        bits += "0010";
-        bits += &format!("{:016b}{:016b}", size.0 - 1, size.1 - 1);
-        bytes(&bits)
+    pub(in super::super) fn key(color_space: u8) -> Vec<u8> {
+        // Marker 2, profile 0, coded, key frame, shown, not resilient. The sync code. Full range.
+        bytes(&format!("10000010{SYNC_CODE:024b}{color_space:03b}1"))
     }
 
     pub(in super::super) fn inter(is_shown: bool, refresh: u8) -> Vec<u8> {
@@ -245,7 +242,7 @@ pub(super) mod tests {
     #[test]
     fn a_packet_shows_its_visible_frame_or_an_earlier_one() {
         let packets = [
-            key((640, 480)),
+            key(1),
             inter(true, 1),
             // A hidden frame, which replaces reference 2, and a visible one.
             superframe(&[inter(false, 4), inter(true, 1)]),
@@ -259,7 +256,7 @@ pub(super) mod tests {
     #[test]
     fn damaged_headers_are_errors() {
         let error = |packets: &[Vec<u8>]| shown(packets).unwrap_err().to_string();
-        let start = key((64, 48));
+        let start = key(1);
         assert_eq!(error(&[inter(true, 1)]), "the first VP9 frame is not a key frame");
         assert!(error(&[existing(3)]).contains("reference image 3, which does not exist"));
         assert_eq!(error(&[start.clone(), inter(false, 1)]), "the packet shows no VP9 frame");
@@ -279,8 +276,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_size_of_a_key_frame_is_read() {
-        let content = References::default().add(&key((1920, 1080))).unwrap();
-        assert_eq!(content.key_size, Some((1920, 1080)));
+    fn the_matrix_and_the_range_of_a_key_frame_are_read() {
+        for (color_space, matrix) in [(0, 2), (1, 5), (2, 1), (3, 6), (4, 7), (5, 9), (6, 2)] {
+            let mut references = References::default();
+            references.add(&key(color_space)).unwrap();
+            references.add(&inter(true, 1)).unwrap();
+            assert_eq!(references.color, (matrix, true));
+        }
+        assert!(References::default().add(&key(7)).unwrap_err().to_string().contains("RGB"));
     }
 }

@@ -1,23 +1,28 @@
 //! Frames that a GPU decodes are equal to FFmpeg's. Without a GPU, the tests are skipped.
 
-use warpfeed_video::nvdec::Device;
 use warpfeed_video::record::Record;
-use warpfeed_video::{Codec, FrameDecoder, check, open};
+use warpfeed_video::{Codec, Coding, FrameDecoder, check, open};
 
 use crate::record::record;
 use crate::require::missing;
-use crate::support::{bytes, crc, fixture};
+use crate::support::{Random, bytes, crc, fixture};
 
-/// The videos, and the number of frames of each.
-const VIDEOS: [(&str, usize); 3] = [("gpu-h264", 24), ("gpu-hevc", 24), ("gpu-vp9", 24)];
+const FRAMES: usize = 24;
 
-/// Returns whether there is a GPU. Otherwise says why the test is skipped.
-fn has_gpu() -> bool {
-    match Device::shared() {
-        Ok(_) => true,
+/// The videos, and what their samples mean.
+const VIDEOS: [(&str, Coding); 3] = [
+    ("gpu-h264", Coding { matrix: 1, is_full_range: true, bits: 8 }),
+    ("gpu-hevc", Coding { matrix: 2, is_full_range: false, bits: 10 }),
+    ("gpu-vp9", Coding { matrix: 1, is_full_range: false, bits: 8 }),
+];
+
+/// Returns a decoder, or `None` if there is no GPU. Then says why the test is skipped.
+fn decoder() -> Option<FrameDecoder> {
+    match check(Codec::H264) {
+        Ok(()) => Some(FrameDecoder::new(1 << 20, 0)),
         Err(e) => {
             missing("cuda", e);
-            false
+            None
         }
     }
 }
@@ -28,60 +33,78 @@ fn expected(name: &str) -> Vec<u32> {
     text.lines().map(|line| u32::from_str_radix(line.split_once(' ').unwrap().1, 16).unwrap()).collect()
 }
 
-/// Decodes frames of a video in some order, and returns their CRC-32.
-fn decoded(decoder: &mut FrameDecoder, name: &str, frames: impl Iterator<Item = usize>) -> Vec<u32> {
-    let file = bytes(&format!("{name}.mp4"));
+/// Decodes frames of a video in some order, and compares their CRC-32.
+fn compare(decoder: &mut FrameDecoder, (name, coding): (&str, Coding), frames: impl Iterator<Item = usize>) {
+    let (file, expected) = (bytes(&format!("{name}.mp4")), expected(name));
+    assert_eq!(expected.len(), FRAMES);
     let track = open(&file).unwrap();
-    let crc_of = |frame| {
+    for frame in frames {
         let bytes = record(&file, &track, frame);
-        decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap()
-    };
-    frames.map(crc_of).collect()
+        let found = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok((crc(planes), planes.coding)));
+        assert_eq!(found.unwrap(), (expected[frame], coding), "{name}: frame {frame}");
+    }
 }
 
 #[test]
 fn frames_are_equal_to_ffmpeg_bit_for_bit() {
-    if !has_gpu() {
-        return;
-    }
-    for (name, count) in VIDEOS {
-        let expected = expected(name);
-        assert_eq!(expected.len(), count);
-        assert_eq!(decoded(&mut FrameDecoder::new(1 << 20), name, 0..count), expected, "{name}");
-        let reversed: Vec<u32> = expected.iter().rev().copied().collect();
-        assert_eq!(decoded(&mut FrameDecoder::new(1 << 20), name, (0..count).rev()), reversed, "{name}, reversed");
+    for video in VIDEOS {
+        let Some(mut decoder) = decoder() else { return };
+        compare(&mut decoder, video, 0..FRAMES);
+        compare(&mut decoder, video, (0..FRAMES).rev());
     }
 }
 
 #[test]
 fn a_decoder_changes_between_videos() {
-    if !has_gpu() {
-        return;
-    }
-    let mut decoder = FrameDecoder::new(1 << 20);
-    for frame in 0..24 {
-        for (name, _) in VIDEOS {
-            let found = decoded(&mut decoder, name, std::iter::once(frame));
-            assert_eq!(found, [expected(name)[frame]], "{name}: frame {frame}");
+    let Some(mut decoder) = decoder() else { return };
+    for frame in 0..FRAMES {
+        for video in VIDEOS {
+            compare(&mut decoder, video, std::iter::once(frame));
         }
     }
 }
 
 #[test]
 fn threads_decode_at_the_same_time() {
-    if !has_gpu() {
-        return;
-    }
     std::thread::scope(|scope| {
-        for thread in 0..6 {
+        for thread in 0..20 {
+            let Some(mut decoder) = decoder() else { return };
             scope.spawn(move || {
-                let (name, count) = VIDEOS[thread % 3];
-                let order = (0..count).map(|at| (at * 7 + thread) % count);
-                let wanted: Vec<u32> = order.clone().map(|frame| expected(name)[frame]).collect();
-                assert_eq!(decoded(&mut FrameDecoder::new(1 << 20), name, order), wanted, "{name}");
+                for frame in (0..FRAMES).map(|at| (at * 7 + thread) % FRAMES) {
+                    compare(&mut decoder, VIDEOS[thread % 3], std::iter::once(frame));
+                    decoder.rest();
+                }
             });
         }
     });
+}
+
+#[test]
+fn damaged_packets_are_errors_or_frames_of_the_same_size() {
+    let Some(mut decoder) = decoder() else { return };
+    let mut random = Random(0x0dd_ba11);
+    for video in VIDEOS {
+        let file = bytes(&format!("{}.mp4", video.0));
+        let track = open(&file).unwrap();
+        let mut errors = 0;
+        for _ in 0..60 {
+            let mut bytes = record(&file, &track, random.below(FRAMES));
+            let start = bytes.len() - Record::parse(&bytes).unwrap().body().len() + track.config().record.len();
+            for _ in 0..=random.below(4) {
+                let at = start + random.below(bytes.len() - start);
+                bytes[at] = random.next() as u8;
+            }
+            let Ok(record) = Record::parse(&bytes) else { continue };
+            if let Err(e) = decoder.decode(&record, |planes| Ok(assert_eq!((planes.width, planes.height), (178, 146))))
+            {
+                let text = e.to_string();
+                assert!(text.starts_with("clip.mp4: frame "), "{text}");
+                errors += 1;
+            }
+        }
+        assert!(video.0 == "gpu-vp9" || errors > 10, "{}: {errors}", video.0);
+        compare(&mut decoder, video, 0..FRAMES);
+    }
 }
 
 #[test]
