@@ -103,7 +103,8 @@ class LeRobot(Arguments):
 
     The fields of a sample have the names of the features: numbers and ``bool`` for
     :class:`NdArray`, images for :class:`Image`, and strings and ``task``, the text of the frame's
-    task, for :class:`Text`. A video is read like images. Only AV1 is decoded: a video that cannot be
+    task, for :class:`Text`. A video is read like images. AV1 is decoded, and
+    on a machine with an NVIDIA GPU H.264, HEVC and VP9 are decoded, too. A video that cannot be
     read is left out, and asking for it raises an error.
 
     With deltas, a feature of T frames has the shape (T, ...), and the field ``<feature>_is_pad``,

@@ -104,6 +104,11 @@ impl Pool {
     pub(super) fn count(&self) -> usize {
         self.idle().count
     }
+
+    #[cfg(test)]
+    pub(super) fn lock(&self) -> impl Sized {
+        self.idle()
+    }
 }
 
 impl Session {

@@ -518,3 +518,23 @@ fn a_damaged_record_leaves_the_decoder_usable() {
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
     assert_eq!(show(&mut decoder, &good[2]), 3);
 }
+
+#[test]
+fn a_child_process_refuses_to_decode_and_ends_cleanly() {
+    let (pool, records) = (Arc::new(Pool::new(device())), records(0));
+    let mut decoder = FrameDecoder::on(&pool);
+    show(&mut decoder, &records[0]);
+    // A thread that the child lacks has locked the pool.
+    let locked = pool.lock();
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let result = decoder.decode(&Record::parse(&records[0]).unwrap(), |_| Ok(()));
+        let is_refused = result.is_err_and(|e| e.to_string().contains("created by a fork of process"));
+        drop(decoder);
+        unsafe { libc::_exit(if is_refused { 0 } else { 1 }) };
+    }
+    drop(locked);
+    let mut status = 0;
+    assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
+    assert_eq!(show(&mut decoder, &records[1]), 2);
+}

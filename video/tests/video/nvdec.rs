@@ -68,8 +68,8 @@ fn a_decoder_changes_between_videos() {
 fn threads_decode_at_the_same_time() {
     std::thread::scope(|scope| {
         for thread in 0..20 {
-            let Some(mut decoder) = decoder() else { return };
             scope.spawn(move || {
+                let Some(mut decoder) = decoder() else { return };
                 for frame in (0..FRAMES).map(|at| (at * 7 + thread) % FRAMES) {
                     compare(&mut decoder, VIDEOS[thread % 3], std::iter::once(frame));
                     decoder.rest();
