@@ -95,8 +95,11 @@ fn damaged_packets_are_errors_or_frames_of_the_same_size() {
                 bytes[at] = random.next() as u8;
             }
             let Ok(record) = Record::parse(&bytes) else { continue };
-            if let Err(e) = decoder.decode(&record, |planes| Ok(assert_eq!((planes.width, planes.height), (178, 146))))
-            {
+            let shown = decoder.decode(&record, |planes| {
+                assert_eq!((planes.width, planes.height), (178, 146));
+                Ok(())
+            });
+            if let Err(e) = shown {
                 let text = e.to_string();
                 assert!(text.starts_with("clip.mp4: frame "), "{text}");
                 errors += 1;
