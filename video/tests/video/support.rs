@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(any(feature = "av1", feature = "nvdec"))]
 use warpfeed_video::{Plane, Planes};
 
 /// Returns the path of a fixture.
@@ -27,6 +28,7 @@ pub(crate) fn videos() -> Vec<String> {
 }
 
 /// Returns the CRC-32 of all samples, in the order and the format of FFmpeg.
+#[cfg(any(feature = "av1", feature = "nvdec"))]
 pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
     let mut crc = !0_u32;
     let mut add = |byte: u8| {
