@@ -1,5 +1,5 @@
-//! Measures the cost of loading masks and boxes in addition to photographs, and of a detection
-//! recipe.
+//! Measures how much slower loading becomes with masks and boxes in addition to photographs, and
+//! with a detection augmentation.
 //!
 //! ```text
 //! cargo bench --bench annotated
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Each image has a generated mask of the same size, and twelve generated boxes with classes. All
-//! loaders in a round read the same LMDB, and differ only in their fields. With
-//! `WARPFEED_LISTED=FOLDER`, the benchmark also writes the images and a `boxes.json` to FOLDER, for
-//! `benches/peers/detection.py`.
+//! loaders in a round read the same LMDB, and differ only in their fields. If
+//! `WARPFEED_LISTED=FOLDER` is set, the benchmark also writes the images and a `boxes.json` to
+//! FOLDER, for `benches/peers/detection.py`.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -26,8 +26,9 @@ use warpfeed::{AnnotationFrame, Augment, Dtype, Loader};
 use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 7;
-/// Boxes per image, and images per round.
+/// Number of boxes per image.
 const BOXES: usize = 12;
+/// Number of images per round.
 const IMAGES: usize = 2000;
 
 /// Returns random boxes inside an image of `size`, each with a class.
@@ -91,7 +92,7 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
 
 /// Returns the time in seconds to load `IMAGES` images into host memory, in batches of `batch`.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
-    // The annotations refer to upright images.
+    // The generated annotations are in the coordinates of the upright image.
     let loader =
         Loader::new(path).batch_size(batch).shuffle(1).drop_field("label").annotations_follow(AnnotationFrame::Upright);
     let mut batches = with(loader).host().unwrap();
@@ -119,17 +120,17 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type With = Box<dyn Fn(Loader) -> Loader>;
 
-/// Measures all `ways` alternately. Prints the rate of each, and its ratio to the first one in the
-/// same round.
-fn compare(title: &str, path: &Path, batch: usize, ways: &[(&str, With)]) {
+/// Measures all `variants` in turn. Prints the rate of each variant, and the ratio of this rate to
+/// the rate of the first variant in the same round.
+fn compare(title: &str, path: &Path, batch: usize, variants: &[(&str, With)]) {
     println!("\n{title}: images/s, and ratios to the first line; medians of {ROUNDS} rounds");
-    let mut rates = vec![Vec::new(); ways.len()];
+    let mut rates = vec![Vec::new(); variants.len()];
     for _ in 0..ROUNDS {
-        for (rates, (_, with)) in rates.iter_mut().zip(ways) {
+        for (rates, (_, with)) in rates.iter_mut().zip(variants) {
             rates.push(IMAGES as f64 / seconds(path, batch, with));
         }
     }
-    for (own, (name, _)) in rates.iter().zip(ways) {
+    for (own, (name, _)) in rates.iter().zip(variants) {
         let ratios = own.iter().zip(&rates[0]).map(|(own, first)| own / first).collect();
         println!("  {name:<44}{:>8.0}{:>8.2}", median(own.clone()), median(ratios));
     }

@@ -1,5 +1,5 @@
 //! Compares the wait for the first batch of an epoch with the waits for other batches, for datasets
-//! of 64, 500 and 50,000 samples, in host memory and on a GPU if there is one.
+//! of 64, 500 and 50,000 samples, in host memory and, if there is a GPU, in device memory.
 //!
 //! ```text
 //! cargo bench --bench border
@@ -7,10 +7,11 @@
 //! ```
 //!
 //! "Ahead" is the loader with default options, which prepares the next epoch while the current one
-//! ends. "On request" is the same loader with `epochs(0)`. The two are measured alternately. If the
-//! consumer does no work, the loader is the bottleneck; if its step takes 1.5 times as long as
-//! loading a batch, the consumer is. A wait is the time from requesting a batch until it is
-//! available. A device batch is available once the consumer's stream can use it.
+//! ends. "On request" is the same loader with `epochs(0)`. The two loaders are measured
+//! alternately. If the consumer does no work, the loader is the bottleneck. If the consumer's step
+//! takes 1.5 times as long as loading a batch, the consumer is the bottleneck. A wait is the time
+//! from requesting a batch until it is available. A device batch is available once the consumer's
+//! stream can use it.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -85,7 +86,7 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
             }
         }
         // Epochs of one batch have no waits inside them. Compare with the waits of the first loader
-        // or, if it has none either, with the time per batch.
+        // or, if it has no waits inside epochs either, with the time per batch.
         let inside = median(&all[0].inside);
         for (waits, (how, _)) in all.iter().zip(&loaders) {
             let border = median(&waits.border);

@@ -1,13 +1,13 @@
-//! Measures the throughput of decoding on the workers, on the device, and on both. The variants are
-//! measured alternately. Run with
+//! Measures the throughput of decoding on the workers, on the device, and on both, alternately. Run
+//! with
 //! `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--warmup N] [--rounds N] [--only Gpu]`.
 //!
 //! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops of 224x224 pixels are
 //! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
 //! process; limit the cores with `taskset -c 0-3`. "GPU ms" is the device time for decoding and
 //! converting a batch, measured with events on an otherwise idle device. "at 20,000/s" is the share
-//! of device time that decoding and converting would use at 20,000 images per second. "p99 ms" is
-//! the 99th percentile of the time that the consumer, which does no work, waits for a batch.
+//! of the device's time that decoding and converting 20,000 images per second would take. "p99 ms"
+//! is the 99th percentile of the time that the consumer, which does no work, waits for a batch.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -103,7 +103,7 @@ struct Round {
     wait_p99: f64,
 }
 
-/// Measures for `seconds`, after a warm-up that begins with the first batch.
+/// Measures for `seconds` seconds, after a warm-up that begins with the first batch.
 fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64, seconds: f64) -> Result<Round> {
     let monitor = batches.handle();
     let mut epoch = batches.epoch(0);

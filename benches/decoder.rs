@@ -3,11 +3,11 @@
 //!
 //! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The resulting batches are
 //! eval crops of 224x224 pixels, normalized f16 (N, C, H, W). If there is a CUDA driver, batches
-//! are delivered in device memory and measured twice: decoded on the GPU, then on the CPU.
-//! Otherwise, they stay in host memory. The latencies and the first rate are measured with one
-//! request at a time, from the call until the batch is in memory. The latencies are the median and
-//! the 99th percentile in ms, and rates are in images per second. "in flight" means that four
-//! requests are always in flight.
+//! are delivered in device memory, and measured twice: decoded on the GPU, and decoded on the CPU.
+//! Otherwise, batches are delivered in host memory. The latencies and the first rate are measured
+//! with one request at a time, from the call until the batch is in memory. The latencies are the
+//! median and the 99th percentile in ms. The rates are in images per second. "in flight" means that
+//! four requests are always in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn measure<B: Send + 'static>(
     let mut pending: VecDeque<_> = (0..UNDER_WAY).map(|_| decoder.submit(request())).collect::<Result<_>>()?;
     let (begin, mut count) = (Instant::now(), 0);
     while begin.elapsed().as_secs_f64() < seconds {
-        drop(pending.pop_front().expect("one per submitted request").wait()?);
+        drop(pending.pop_front().expect("every submitted request has a response").wait()?);
         pending.push_back(decoder.submit(request())?);
         count += size;
     }

@@ -4,20 +4,18 @@
     python3 benches/formats.py IMAGES              all formats, as tables in Markdown
     python3 benches/formats.py IMAGES hdf5 mds     these formats only
 
-IMAGES is a folder of class folders that contain JPEGs. The JPEGs are repeated up to --samples
-samples. Each format's own library writes the dataset to a temporary folder. Arrays contain the
-pixels of the images, resized to 256x256. If the library of a format is not installed, the script
-prints a message and skips the format.
+IMAGES is a folder of class folders that contain JPEGs. The JPEGs are repeated until a dataset has --samples samples.
+Each format's own library writes the dataset to a temporary folder. Arrays contain the pixels of the images, resized to
+256x256. If the library of a format is not installed, the script prints a message and skips the format.
 
 Reading alone: torch's `DataLoader` reads through the library with two worker processes, in shuffled
 order, without decoding. warpfeed reads on a single thread, as measured by `warpfeed doctor`.
 
-End to end: both shuffle, take random crops of 224x224 pixels, flip, and collate batches of 64. On
-the library's side, two worker processes decode with Pillow and augment with torchvision; warpfeed
-uses two worker threads. A Parquet page contains several images, so warpfeed shuffles Parquet rows
-in windows of 1,000, as `doctor` recommends.
+End to end: the library and warpfeed both shuffle, take random crops of 224x224 pixels, flip, and collate batches of 64.
+For the library, two worker processes decode with Pillow and augment with torchvision. warpfeed uses two worker threads.
+A Parquet page contains several images, so warpfeed shuffles Parquet rows in windows of 1,000, as `doctor` recommends.
 
-"Warm" means that the files are in the page cache. "Cold" means that they were evicted from it, and
+"Warm" means that the files are in the page cache. "Cold" means that the files were evicted from the page cache, and
 that no sample is read twice.
 """
 
@@ -100,7 +98,7 @@ def of_warpfeed(name, path, count, seconds, cold):
 
 
 def one(name, root, count, seconds, folder):
-    """Measures all figures of a format, in a separate process."""
+    """Measures one format in a separate process."""
     samples = Samples(root, count)
     path = FORMATS[name].write(samples, folder)
     forget(folder)
@@ -133,7 +131,7 @@ def main():
     given = parser.parse_args()
     unknown = set(given.formats) - set(FORMATS)
     if unknown:
-        parser.error(f"no such format: {', '.join(sorted(unknown))}: expected some of {', '.join(FORMATS)}")
+        parser.error(f"unknown formats: {', '.join(sorted(unknown))}: expected some of {', '.join(FORMATS)}")
     root = given.images.resolve()
     if given.one:
         return one(given.formats[0], root, given.samples, given.seconds, given.one)

@@ -2,9 +2,9 @@
 //! `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
 //!
 //! PATH is any image dataset. The benchmark repeats its samples as needed to write a temporary LMDB
-//! of 10,000 samples. Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, it
-//! is the only one. Results are medians over repeated measurements. Device times are measured with
-//! events.
+//! of 10,000 samples. Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, all
+//! other measurements are skipped. Results are medians over repeated measurements. Device times are
+//! measured with events.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -96,7 +96,8 @@ impl Gpu {
         Ok(median(all))
     }
 
-    /// Returns the GB/s of plain copies of a `u8` image batch from page-locked memory.
+    /// Returns the throughput in GB/s of plain copies of a `u8` image batch from page-locked
+    /// memory.
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = DeviceBuffer::new(&self.context, BATCH * IMAGE)?;
@@ -114,8 +115,8 @@ impl Gpu {
         Ok(rate)
     }
 
-    /// Returns the GB/s (bytes read plus bytes written) of a 1 GiB copy on the device, which is the
-    /// upper bound for conversions.
+    /// Returns the throughput of a 1 GiB copy on the device in GB/s, counting bytes read and
+    /// written. This is the upper bound for conversions.
     fn device_copy(&self) -> Result<f64> {
         let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("memory is available");
         let (from, mut to) = (block(), block());
@@ -140,7 +141,7 @@ impl Gpu {
         let (size, area) = (Size::new(SIDE as u32, SIDE as u32), 1.0 / 12.0);
         let erasing = RandomErasing::new(1.0).scale(area, area);
         let augment = Augment::resize(size.width, size.height).erase(erasing);
-        // The first N records only erase; the next N also mix.
+        // The first N records only erase. The next N records erase and mix.
         let mut records = vec![0; 2 * N * SampleOps::BYTES];
         for (n, record) in records.as_chunks_mut().0.iter_mut().enumerate() {
             let erase = SampleOps::of(&augment.plan(size, &mut rng)?);
@@ -191,8 +192,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Opens a loader whose workers do nothing but fill slots, so that only the ring of slots is
-    /// measured.
+    /// Opens a loader whose workers only fill slots, without reading or decoding, so that only the
+    /// ring of slots is measured.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -295,7 +296,8 @@ impl Gpu {
     fn step(&self, nanoseconds: u64) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // One block per multiprocessor leaves room for other kernels, as most training kernels do.
+        // Launch one block per multiprocessor, which leaves resources for other kernels, as most
+        // training kernels do.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel takes exactly one `u64` argument.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");
@@ -308,7 +310,7 @@ impl Gpu {
         let one = |epoch| {
             let since = Instant::now();
             let mut epoch = batches.epoch(epoch);
-            let batch = epoch.next().expect("there are batches")?;
+            let batch = epoch.next().expect("the epoch has at least one batch")?;
             self.own.synchronize()?;
             let ms = since.elapsed().as_secs_f64() * 1e3;
             drop(batch);
@@ -330,7 +332,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Measures page-locked host batches that the caller uploads, with each way of returning them.
+    /// Measures page-locked host batches that the program uploads, for each method of releasing a
+    /// batch.
     fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
         println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");

@@ -39,8 +39,8 @@ def blocks():
 
 
 def dynamic():
-    """Returns the maximum bytes of dynamic shared memory per launch of `jpeg_resize`: for all but
-    very wide crops, and for the widest."""
+    """Returns the maximum number of bytes of dynamic shared memory per launch of `jpeg_resize`, for all but very wide
+    crops and for the widest crops."""
     lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
     columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
     usual = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10

@@ -1,5 +1,6 @@
-//! Compares a folder, an LMDB and a tar, with a warm and a cold page cache, for photographs and
-//! thumbnails. Also prints cold rates as fractions of the disk's bandwidth and of the warm rate.
+//! Compares the loading rates of a folder, an LMDB and a tar, with a warm and a cold page cache,
+//! for photographs and thumbnails. Also prints cold rates as fractions of the disk's rate and of
+//! the warm rate.
 //!
 //! ```text
 //! cargo bench --bench loader
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! "Cold" means that the files are evicted from the page cache before each epoch, while no process
-//! maps them. Random reads of the same sizes, at the best queue depth, measure the bandwidth of the
-//! disk in the same round. The time to open a loader is not included. `TMPDIR` selects the disk.
+//! maps them. In the same round, the disk's rate is measured with random reads of the same sizes,
+//! at the best queue depth. The time to open a loader is not included. `TMPDIR` selects the disk.
 #![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
 
 use std::fs::{self, File};
@@ -32,10 +33,11 @@ struct Set {
     name: &'static str,
     /// Number of distinct images.
     images: usize,
-    /// Number of files, which are copies of these images.
+    /// Number of files. Each file is a copy of one of the images.
     files: usize,
-    /// Longer side of generated images. Larger photographs are shrunk to it.
+    /// Longer side of generated images.
     drawn_side: u32,
+    /// Maximum longer side of photographs. Photographs with a longer side are shrunk.
     max_side: Option<u32>,
     /// Side of the crop.
     crop: u32,
@@ -84,7 +86,7 @@ fn main() {
     }
 }
 
-/// Writes `count` files in 100 class folders, repeating the images of `source` as needed.
+/// Writes `count` files to 100 class folders, repeating the images of `source` as needed.
 fn copies(source: &dyn Source, count: usize, folder: &Path) {
     let mut scratch = Vec::new();
     for class in 0..100 {
@@ -131,7 +133,7 @@ impl Set {
         }
         let best: Vec<f64> =
             (0..ROUNDS).map(|round| raw.iter().map(|rates| rates[round]).fold(0.0, f64::max)).collect();
-        println!("  best queue depth of each round: {:.0}", median(&best));
+        println!("  with the best queue depth of each round: {:.0}", median(&best));
         println!("  {:<26}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
         let row = |name: &str, rates: &[Vec<f64>; 3], to: &dyn Fn(usize) -> Option<Vec<f64>>| {
             let cells = (0..3).map(|kind| {
@@ -143,9 +145,9 @@ impl Set {
             });
             println!("  {name:<26}{}", cells.collect::<String>());
         };
-        row("read alone, cold (of disk)", &rates[0], &|_| Some(best.clone()));
+        row("read only, cold (/ disk)", &rates[0], &|_| Some(best.clone()));
         row("end to end, warm", &rates[2], &|_| None);
-        row("end to end, cold (of warm)", &rates[1], &|kind| Some(rates[2][kind].clone()));
+        row("end to end, cold (/ warm)", &rates[1], &|kind| Some(rates[2][kind].clone()));
     }
 }
 

@@ -4,12 +4,12 @@
     python3 benches/scale.py                     all cases, as a table in Markdown; about 4 GB of disk
     python3 benches/scale.py --samples 1000000   smaller datasets: see --help
     python3 benches/scale.py drawn weights       these cases only
-    python3 benches/scale.py ranks --devices 2   concurrent ranks with batches on GPUs, alternating between two
+    python3 benches/scale.py ranks --devices 2   concurrent ranks that share two GPUs
 
 Needs the Python package, built with optimization (`pip install ./python`), NumPy and Linux. Each
 case runs in a separate process. The columns are: seconds until the loader is open; CPU seconds used
-until then; seconds from opening the loader to its first batch; memory in use at that point, and at
-the peak, not counting imports and arguments; and the size of a checkpoint.
+until then; seconds from opening the loader to its first batch; memory in use after the first batch, and peak memory,
+both without imports and arguments; and the size of a checkpoint.
 """
 
 import argparse
@@ -149,7 +149,7 @@ def measure(case, sizes, folder, rank=None, devices=0):
         options |= {"rank": rank[0], "world_size": rank[1]}
     if devices:
         options |= {"output": "dlpack", "device": f"cuda:{rank[0] % devices}"}
-    # Excludes imports and the one-time memory of a process's first loader.
+    # Exclude imports and the one-time memory of a process's first loader.
     with warpfeed.Loader(Drawn(8), **OPTIONS, augment=warpfeed.Augment.eval(8, 8)) as small:
         next(iter(small))
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
@@ -169,8 +169,8 @@ def measure(case, sizes, folder, rank=None, devices=0):
     }
     print(json.dumps(found), flush=True)
     if rank is not None:
-        # All ranks are open at once. The memory of each includes its proportional share of shared
-        # pages.
+        # All ranks are open at the same time. The memory of each rank includes its proportional
+        # share of shared pages.
         sys.stdin.readline()
         lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
         sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}

@@ -1,8 +1,7 @@
-//! Measures how long it takes each source to read a sample from a warm page cache, without decoding
-//! it.
+//! Measures how long each source takes to read a sample from a warm page cache, without decoding.
 //!
-//! Run with `cargo bench --bench source`. Consecutive reads are far apart. The benchmark reads one
-//! byte of every cache line, because a decoder would load all of them.
+//! Run with `cargo bench --bench source`. Consecutive reads are far apart in the file. The
+//! benchmark reads one byte of every cache line, because a decoder would load all cache lines.
 
 use std::fs;
 use std::hint::black_box;
@@ -55,7 +54,7 @@ fn read(c: &mut Criterion) {
             group.bench_with_input(BenchmarkId::from_parameter(kind), &source, |b, source| {
                 b.iter(|| {
                     // 7919 is a prime that does not divide the number of samples, so every sample
-                    // is read once, and never right after its neighbor.
+                    // is read once, and never directly after an adjacent sample.
                     position = (position + 7919) % count;
                     let sample = source.read(position, &mut scratch).unwrap();
                     let (_, bytes) = sample.image().unwrap();

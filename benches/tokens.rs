@@ -1,5 +1,5 @@
 //! Compares the time to load an epoch of token windows with the time to copy the same bytes. The
-//! copy uses as many threads as the loader has workers, or one.
+//! copy uses as many threads as the loader has workers, or one thread.
 //!
 //! ```text
 //! cargo bench --bench tokens
@@ -7,8 +7,8 @@
 //!
 //! The copy finds the addresses of all windows in advance. It copies the windows in the order of
 //! the loader, from a memory map of the same file to as many buffers as the loader has batches.
-//! "One by one" is the same loader with a source that hides that its windows are in memory. The
-//! loader then reads, measures and writes each window separately. The measurements alternate.
+//! "One by one" is the same loader, but its source hides that the windows are in memory. The loader
+//! then reads, measures and writes each window separately. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;
@@ -25,7 +25,7 @@ const SETS: [(usize, usize, bool); 6] =
 /// Number of buffers that the copy fills in turn.
 const SLOTS: usize = 6;
 
-/// A token file that hides that its windows are in memory, so that each one is read separately.
+/// A token file that hides that its windows are in memory, so that each window is read separately.
 struct OneByOne(TokenFile);
 
 impl Source for OneByOne {

@@ -1,5 +1,5 @@
-//! Measures the cost of tracing. Loaders run alternately without a trace, outside of the window of
-//! a trace, and inside the window. The benchmark also measures the cost of one update of the
+//! Measures the cost of tracing. Loaders run in turn without a trace, with a trace but outside of
+//! its window, and inside the window. The benchmark also measures the cost of one update of the
 //! statistics, which are always on.
 //!
 //! ```text

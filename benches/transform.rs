@@ -1,5 +1,5 @@
-//! Compares crop, resize and flip with `fast_image_resize`, and measures the other steps on a
-//! 224x224 image. Run with `cargo bench --bench transform`.
+//! Compares crop, resize and flip with `fast_image_resize`, and measures the other transform steps
+//! on a 224x224 image. Run with `cargo bench --bench transform`.
 //!
 //! Crops are random-resized crops of 500x375 images, the typical size in ImageNet. Their mean area
 //! is 0.10 Mpx.
@@ -31,8 +31,8 @@ fn plans(augment: &Augment) -> Vec<Plan> {
     (0..200).map(|sample| augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap()).collect()
 }
 
-/// Uses `fast_image_resize` in its most efficient way: crops while resizing into a borrowed output,
-/// reuses the resizer and its scratch memory, and then flips.
+/// Uses `fast_image_resize` as efficiently as possible: crops while resizing into a borrowed
+/// output, reuses the resizer and its scratch memory, and then flips.
 fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();

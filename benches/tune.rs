@@ -5,8 +5,8 @@
 //! cargo bench --bench tune [-- waiting | computing | bursty]
 //! ```
 //!
-//! The grid is searched first. Once the automatic settings have converged, the best cell of the
-//! grid and the automatic loader are measured alternately.
+//! The benchmark first searches the grid. Once the automatic settings have converged, it
+//! alternately measures the best cell of the grid and the automatic loader.
 #![allow(missing_docs)]
 
 use std::thread::sleep;
@@ -115,7 +115,7 @@ impl Load {
             println!("  workers {workers:>2}, prefetch {prefetch:>2}: {rate:>7.0} samples/s");
             best = if rate > best.0 { (rate, workers, prefetch) } else { best };
         }
-        // If the workload has a fixed number of workers, only prefetch is tuned.
+        // If the workload has a fixed number of workers, only the prefetch depth is tuned.
         let automatic = if workers.len() == 1 { loader.clone().workers(workers[0]) } else { loader.clone() };
         let mut automatic = automatic.host().unwrap();
         let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();

@@ -6,18 +6,18 @@
     python benches/writers.py IMAGES --kill 0.4        also tests recovery after a worker is killed
 
 IMAGES is a folder of class folders of JPEGs. Every image is linked --copies times, so the source
-uses the disk space of one copy. --side shrinks the images first. Each writer runs two processes,
-unless its row says otherwise. The output is written to a temporary folder in --work. It takes a
-little more space than all images together, and is removed at the end.
+uses the disk space of one copy. With --side, the images are shrunk first. Each writer runs two processes,
+unless its row says otherwise. The output is written to a temporary folder in --work. The output takes a little more
+space than all images together, and is removed at the end.
 
 The columns are: seconds that the whole command takes, including imports; seconds until the output
 is on disk (some writers do not sync their files); CPU seconds of all processes; bytes written; and
 the number of samples that the writer's own library reads back, with the number of distinct samples.
 The script runs only on Linux.
 
-With --kill, the busiest process receives SIGKILL once this fraction of the bytes has been written.
-Then the same command runs again in the same folder. A command that takes longer than --patience
-times its usual duration is killed and reported.
+With --kill SHARE, the busiest process receives SIGKILL once the fraction SHARE of the bytes has been written. Then the
+same command runs again in the same folder. A command that takes longer than --patience times its usual duration is
+killed and reported.
 
 The environment variable WARPFEED selects the executable to use instead of the one in the Python
 package. If a writer's library is not installed, the script prints a message and skips the writer.
@@ -275,8 +275,8 @@ def start(name, source, out):
 
 
 def ended(process, seconds=None):
-    """Waits until the process has ended. Returns its exit code (None if it was killed after
-    `seconds`), its duration, and its CPU seconds."""
+    """Waits until the process has ended. Returns the exit code (None if the process was killed after `seconds`), the
+    duration, and the CPU seconds."""
     begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         code = process.wait(seconds)
@@ -295,7 +295,7 @@ def ended(process, seconds=None):
 
 
 def descendants(pid):
-    """Returns the descendants of process `pid` with their CPU time. Any of them may end during the call."""
+    """Returns the descendants of process `pid` with their CPU time. A descendant may end during the call."""
     found = []
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -349,7 +349,7 @@ def fresh(options, name):
 
 
 def written(options, name, source):
-    """Measures one run. Returns its table cells, its seconds and bytes, and its folder."""
+    """Measures one run. Returns the table cells, the seconds and bytes, and the output folder."""
     out = fresh(options, name)
     if hasattr(WRITERS[name], "before"):
         WRITERS[name].before(source, out)
@@ -385,7 +385,7 @@ def killed(options, name, source, usual):
         time.sleep(0.05)
         workers = descendants(process.pid)
     try:
-        # The busiest process is a worker, and not a parent that waits for workers.
+        # The busiest process is a worker rather than a parent that waits for workers.
         os.kill(max(workers)[1], signal.SIGKILL)
     except (ValueError, ProcessLookupError):
         process.kill()

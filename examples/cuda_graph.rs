@@ -54,8 +54,8 @@ fn run() -> Result<()> {
     }
     let stream = cuda::stream(0)?;
     // cudarc makes each use of a buffer wait for an event recorded after the previous use. During a
-    // capture, the driver rejects events that were recorded before it. SAFETY: this program uses
-    // its buffers on one stream only, and the loader synchronizes its own streams.
+    // capture, the driver rejects events that were recorded before the capture. SAFETY: this
+    // program uses its buffers on one stream only, and the loader synchronizes its own streams.
     unsafe { stream.context().disable_event_tracking() };
     let mut batches = Loader::source(Synth::new().images(640).classes(CLASSES as usize).side(64).memory()?)
         .batch_size(BATCH)
@@ -103,8 +103,8 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut epoch = batches.epoch(0);
     step.take(&epoch.next().ok_or("an epoch without batches")??)?;
 
-    // This is the strictest mode. Even so, driver calls from the loader's threads do not invalidate
-    // the capture.
+    // The global mode is the strictest. Even so, driver calls from the loader's threads do not
+    // invalidate the capture.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
     let refused = epoch.next();

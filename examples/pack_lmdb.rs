@@ -23,7 +23,7 @@ fn main() -> warpfeed::Result<()> {
         })
         .to(to)?;
     println!(
-        "{} samples: {} JPEGs re-packed, {} images unchanged; {} bytes of images became {}",
+        "{} samples: {} JPEGs repacked, {} images unchanged; {} bytes of images became {}",
         report.samples,
         report.repacked,
         report.kept + report.refused_count,

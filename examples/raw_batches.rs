@@ -6,7 +6,8 @@
 //! cargo run --release --example raw_batches -- '{"data": "datasets/mini", "batch_size": 16, "shuffle": 42, "side": 64}'
 //! ```
 //!
-//! `recipe` is the name of a set of options that both programs define.
+//! The option `recipe` names a set of loader options, which the comparing program must define as
+//! well.
 
 use std::io::Write;
 

@@ -62,7 +62,7 @@ fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// The error, if the image is invalid, and the response of the model, for each image of a batch.
+/// For each image of a batch: the error, if the image is invalid, and the response of the model.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(
@@ -105,7 +105,7 @@ fn serve<B: Send + 'static>(
         let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
         let stats = decoder.stats();
         println!(
-            "{} images in {} batches, {} decoded by the GPU; answers after {:.1} ms (median), {:.1} ms (99 %); all are right",
+            "{} images in {} batches, {} decoded by the GPU; responses after {:.1} ms (median) and {:.1} ms (99th percentile), all correct",
             took.len(),
             stats.batches,
             stats.decoded_on_device,

@@ -34,7 +34,7 @@ impl FieldType for Waveform {
         let sound = samples(&wav)?;
         let Some(spare) = sound.len().checked_sub(self.length) else {
             let found = sound.len();
-            return Err(Error::decode(format!("wav of {found} samples: expected at least {}", self.length)));
+            return Err(Error::decode(format!("the wav has {found} samples: expected at least {}", self.length)));
         };
         let start = input.rng().below(spare as u64 + 1) as usize;
         for (to, from) in place.bytes(0).as_chunks_mut::<4>().0.iter_mut().zip(&sound[start..]) {
@@ -48,7 +48,7 @@ impl FieldType for Waveform {
 fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     let mut rest = match wav.split_at_checked(12) {
         Some((head, rest)) if head.starts_with(b"RIFF") && head.ends_with(b"WAVE") => rest,
-        _ => return Err(Error::decode(format!("{} bytes without a WAV header", wav.len()))),
+        _ => return Err(Error::decode(format!("the wav has {} bytes, but no WAV header", wav.len()))),
     };
     let mut format: Option<&[u8; 16]> = None;
     // A chunk consists of its name, the length of its content, and the content, padded to an even
@@ -56,20 +56,22 @@ fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     while let Some((&[a, b, c, d, e, f, g, h], content)) = rest.split_first_chunk() {
         let length = u32::from_le_bytes([e, f, g, h]) as usize;
         let Some(chunk) = content.get(..length) else {
-            return Err(Error::decode(format!("wav ends after {} of {length} bytes of a chunk", content.len())));
+            return Err(Error::decode(format!("the wav ends after {} of {length} bytes of a chunk", content.len())));
         };
         match (&[a, b, c, d], format) {
             (b"fmt ", _) => format = chunk.first_chunk::<16>(),
             // PCM with one channel. The last two bytes contain the number of bits.
             (b"data", Some([1, 0, 1, 0, .., 16, 0])) => return Ok(chunk.as_chunks().0),
             (b"data", other) => {
-                return Err(Error::decode(format!("wav of format {other:?}: expected 16-bit PCM with one channel")));
+                return Err(Error::decode(format!(
+                    "the wav has the format {other:?}: expected 16-bit PCM with one channel"
+                )));
             }
             _ => {}
         }
         rest = content.get(length.next_multiple_of(2)..).unwrap_or_default();
     }
-    Err(Error::decode("wav without sound"))
+    Err(Error::decode("the wav contains no sound"))
 }
 
 /// Creates a WAV file with sample values counting from 0 to `length` - 1.

@@ -7,8 +7,8 @@ use warpfeed_sources::internal;
 pub(crate) use warpfeed_sources::internal::append;
 pub(crate) use warpfeed_sources::internal::{counted, panicked, reserve, resize};
 
-/// Runs code that may be user code, and converts a panic into an error. If the payload of a panic
-/// is an error, including a JPEG error, that error is returned.
+/// Runs code that may be user code, and converts a panic into an error. If the payload of the panic
+/// is itself an error, including a JPEG error, returns that error.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     internal::guarded_with(f, |panic| panic.downcast().map(|e| of_jpeg(*e)))
 }

@@ -3,8 +3,8 @@
 //! Worker threads read, decode and augment images, and write them to batches in GPU memory or
 //! page-locked host memory.
 //!
-//! [`Loader`] holds the options. Opening it returns [`Batches`], which owns the threads and all
-//! batch memory. [`Batches::epoch`] iterates over an epoch. Each item is a [`HostBatch`], or an
+//! [`Loader`] holds the options. Opening a loader returns [`Batches`], which owns the threads and
+//! all batch memory. [`Batches::epoch`] iterates over an epoch. Each item is a [`HostBatch`], or an
 //! [`Error`] that names the sample.
 //!
 //! # Hello, batch
@@ -14,7 +14,7 @@
 //!
 //! # fn main() -> warpfeed::Result<()> {
 //! # std::env::set_current_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
-//! // A folder, an LMDB, tar shards or a different format, detected from the files.
+//! // The dataset can be a folder, an LMDB, tar shards, ...; the format is detected.
 //! let loader = Loader::new("datasets/mini").workers(2).pinned(true).prefetch(4);
 //! // Random-resized crop and flip.
 //! let mut batches = loader.batch_size(16).shuffle(42).augment(Augment::train(64)).host()?;
@@ -63,22 +63,22 @@
 //!
 //! # Errors name the sample
 //!
-//! If a sample is bad, the iterator returns an error instead of its batch, for example `sample
-//! 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of 132`.
-//! If the program keeps iterating, it receives the next batch. A panic in a custom source, codec or
-//! transform is converted into such an error. With [`OnError::Skip`], another sample of the batch
-//! takes the place of the bad one, and [`Batches::sample_errors`] lists the error.
+//! If a sample is bad, the iterator returns an error instead of the sample's batch, for example
+//! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of
+//! 132`. If the program keeps iterating, it receives the next batch. A panic in a custom source,
+//! codec or transform becomes an error of the same form. With [`OnError::Skip`], another sample of
+//! the batch replaces the bad sample, and [`Batches::sample_errors`] lists the error.
 //!
 //! # Memory and waiting
 //!
 //! All batch memory is allocated when the loader is opened. The memory is divided into slots, each
-//! of which holds one batch. A batch keeps its slot until you drop it, and you may keep a batch as
-//! long as you like. `next()` waits until a batch is ready. Workers wait while all slots are full,
-//! which happens if the consumer is slower than the loader. If your program holds the batches of
-//! all slots and requests another one, the request fails after [`Loader::timeout`].
+//! of which holds one batch. A batch keeps its slot until you drop the batch, and you may keep a
+//! batch as long as you like. `next()` waits until a batch is ready. If the consumer is slower than
+//! the loader, all slots are full, and workers wait. If your program holds the batches of all slots
+//! and requests another batch, the request fails after [`Loader::timeout`].
 //!
 //! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that
-//! you still hold stay valid. Memory that a device is still reading is freed once the device has
+//! you still hold stay valid. Memory that a device is reading is freed after the device has
 //! finished reading it.
 //!
 //! # Logging
@@ -89,9 +89,9 @@
 //!
 //! # Modules
 //!
-//! The modules follow the path of the data: [`sampler`] decides which sample is next, [`source`]
-//! reads its bytes, [`decode`] turns them into pixels, [`transform`] crops, resizes and augments,
-//! and [`batch`] holds the result.
+//! The modules follow the path of the data: [`sampler`] selects the next sample, [`source`] reads
+//! the bytes of the sample, [`decode`] decodes them to pixels, [`transform`] crops, resizes and
+//! augments the pixels, and [`batch`] contains the result.
 //!
 //! # Cargo features
 //!
@@ -137,7 +137,7 @@ pub mod source;
 pub mod trace;
 pub mod transform;
 
-/// The code blocks of README.md and of the pages in `docs`, which run as doctests.
+/// Runs the code blocks of README.md and of the pages in `docs` as doctests.
 #[cfg(doctest)]
 mod pages {
     macro_rules! page {

@@ -1,7 +1,7 @@
 //! Datasets, which provide samples by index.
 //!
 //! This module re-exports the crate [`warpfeed_sources`], whose documentation lists the types by
-//! purpose. That crate can also be used on its own.
+//! purpose. You can also use that crate without `warpfeed`.
 
 #[cfg(feature = "arrays")]
 pub use warpfeed_sources::{Arrays, TfRecord};

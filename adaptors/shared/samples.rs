@@ -15,8 +15,8 @@ fn image(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the samples, with labels from three classes or without labels. Sample `n` has `n % 5`
-/// rows.
+/// Returns the samples. If `labeled` is true, they have labels from three classes. Sample `n` has
+/// `n % 5` rows.
 pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))
@@ -28,8 +28,8 @@ pub(crate) fn source(labeled: bool) -> Memory {
     Memory::new((0..50).map(sample).collect())
 }
 
-/// Returns a loader of random crops of the labeled samples, in seven batches: six with 8 samples
-/// and one with 2.
+/// Returns a loader of random crops of the labeled samples. An epoch has six batches of 8 samples,
+/// and one of 2.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
 }

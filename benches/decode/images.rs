@@ -1,5 +1,5 @@
-//! The images of the benchmark: photographs or generated ones, each as a plain JPEG, packed, and
-//! cut down to a crop for decoders that cannot skip segments.
+//! The images of the benchmark, which are photographs or generated: each as a plain JPEG, packed,
+//! and, for decoders that cannot skip segments, cut down to a crop.
 
 use std::path::Path;
 
@@ -50,8 +50,8 @@ fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Generates an image of shapes and noise that compresses to about as many bytes per pixel as a
-/// photograph.
+/// Generates an image of shapes and noise that has about as many bytes per pixel as a photograph
+/// when it is compressed.
 fn generate(random: &mut Random) -> Vec<u8> {
     let (width, height) = (500, 375);
     let mut pixels = vec![0; width * height * 3];

@@ -1,13 +1,13 @@
-//! Measures the JPEG decoder (`warpfeed-jpeg`) on one core against libjpeg-turbo and zune-jpeg, and
-//! then the whole pipeline. Run with `cargo bench --bench decode`.
+//! Compares the JPEG decoder (`warpfeed-jpeg`) on one core with libjpeg-turbo and zune-jpeg, and
+//! then measures the whole pipeline. Run with `cargo bench --bench decode`.
 //!
 //! 1. `images`: the images to decode.
 //! 2. `turbo`: libjpeg-turbo.
 //! 3. `path`: reading, decoding, resizing and writing, compared with decoding and resizing alone.
 //!
-//! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. If it is not set, the
-//! images are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If the
-//! library is missing, its column is empty. "Packed" files are the same images with standard
+//! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. If the variable is not
+//! set, the images are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If
+//! the library is missing, its column is empty. "Packed" files are the same images with standard
 //! Huffman tables and additional restart markers (three to eight segments per row). Crops are
 //! chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and the
 //! file cut down to the segments of the crop.
@@ -55,7 +55,7 @@ fn measure() {
     let full = |p: &Image| Rect::full(p.size);
     let codecs = Codecs::new();
     let one = |out: &mut Pixels, bytes: &[u8], region| {
-        codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("the image decodes");
+        codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("the image can be decoded");
     };
     let rival = |samples: &mut Vec<u8>, bytes: &[u8], size| {
         if let Some(turbo) = &turbo {
@@ -91,7 +91,7 @@ fn measure() {
             for p in &images {
                 samples.resize(p.size.area() as usize * 3, 0);
                 let mut decoder = JpegDecoder::new(ZCursor::new(&p.plain));
-                decoder.decode_into(&mut samples).expect("the image decodes");
+                decoder.decode_into(&mut samples).expect("the image can be decoded");
             }
         });
         time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.plain, full(p))));

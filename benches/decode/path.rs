@@ -1,5 +1,5 @@
-//! Measures the overhead of the whole path from a packed LMDB to a finished batch (reading,
-//! planning, threads, batch buffers) over decoding and resizing alone.
+//! Measures how much more time the whole path from a packed LMDB to a finished batch takes than
+//! decoding and resizing alone. The path includes reading, planning, threads and batch buffers.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -28,21 +28,21 @@ pub(super) fn measure(images: &[Image]) {
     let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
     let sample = |(i, p): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
     Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("packing succeeds");
-    let source = open(&lmdb).expect("the packed file opens");
+    let source = open(&lmdb).expect("the packed file can be opened");
     let files: Vec<Vec<u8>> = (0..source.len())
         .map(|i| {
             source
                 .read(i, &mut Vec::new())
                 .expect("the sample is readable")
                 .image()
-                .expect("it has an image")
+                .expect("the sample has an image")
                 .1
                 .to_vec()
         })
         .collect();
     let loader = |workers| {
         let loader = Loader::new(&lmdb).batch_size(BATCH).augment(Augment::train(SIDE)).workers(workers);
-        loader.host().expect("the loader opens")
+        loader.host().expect("the loader can be opened")
     };
     let (mut one, mut two) = (loader(1), loader(2));
     let count = files.len() as f64;
@@ -88,7 +88,7 @@ fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
         }
         decode_group(&mut jobs);
         for (job, plan) in jobs.iter().zip(&plans) {
-            job.result.as_ref().expect("the image decodes");
+            job.result.as_ref().expect("the image can be decoded");
             resizer.run(job.out, plan, black_box(&mut image)).expect("resizing succeeds");
         }
     }

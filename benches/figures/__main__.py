@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the benchmarks and regenerates the tables of the pages. Needs only Python 3.10.
 
-    python3 benches/figures all --photographs DIR              every table that this machine can measure, and `render`
+    python3 benches/figures all --photographs DIR              measures every table that this machine can, then `render`
     python3 benches/figures measure host --photographs DIR     a machine without a GPU: 5 minutes
     python3 benches/figures bundle OUT --photographs DIR       files for a GPU machine without Rust
-    python3 benches/figures measure device training --cores 16 --bundle OUT    on that machine: 8 minutes
+    python3 benches/figures measure device training --cores 16 --bundle OUT    on the GPU machine: 8 minutes
     python3 benches/figures measure device --cores 4,1 --add --bundle OUT      7 minutes
     python3 benches/figures measure training --cores 4 --add --bundle OUT      4 minutes
     python3 benches/figures measure requests --bundle OUT                      2 minutes
@@ -12,9 +12,9 @@
     python3 benches/figures check                              fails if a table differs from the measurement
 
 `measure` stores the result of every round in benches/figures/GROUP.json, with machine, date and commit. `render` writes
-the tables between `<!-- figures:NAME -->` and `<!-- /figures -->`. It copies tables that are marked with
-`<!-- result:NAME -->` in benches/RESULTS.md, and marks tables that are older than the code that they measure. `check`
-lists these tables, and also fails if a page states a rate, a latency or a speed-up outside of the tables.
+the tables between `<!-- figures:NAME -->` and `<!-- /figures -->`. It also copies the tables marked with `<!--
+result:NAME -->` in benches/RESULTS.md, and marks tables that are older than the measured code. `check` lists the older
+tables, and fails if a page states a rate, a latency or a speed-up outside of a table.
 
 DIR is any folder of JPEGs. Other loaders are measured if the interpreter given by `--python` has their packages;
 otherwise their cells stay empty. `all` needs Rust. On a machine with a GPU, it also needs maturin and Pillow, and takes
@@ -97,8 +97,7 @@ def measured(options, groups):
 
 
 def everything(options):
-    """Measures all tables that this machine can measure, writes them into the pages, and lists
-    tables with older results."""
+    """Measures all tables that this machine can, writes them into the pages, and lists tables with older results."""
     failed = measured(options, ["host"])
     if record.gpu():
         make_bundle(argparse.Namespace(out=options.work / "bundle", photographs=options.photographs, count=250))

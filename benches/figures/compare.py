@@ -1,5 +1,5 @@
-"""The tables about other loaders in docs/performance.md: the speed ratios, and the peers that have
-not been measured."""
+"""The tables about other loaders in docs/performance.md: the speed ratios, and the loaders that have not been
+measured."""
 
 import ast
 import re
@@ -7,10 +7,10 @@ import re
 from group import HERE, Group, table
 
 PEERS = HERE.parent / "peers"
-# For each record: a description of the work, and the other loaders. The entry of a loader consists
-# of its name, its packages, its script and peer in benches/peers, its figure, and our figures from
-# packed data and from plain files. `N` in the name of a figure stands for the number of cores, or
-# for the number of images per request.
+# For each record: what it measures, and the other loaders. Each loader is a tuple of its name, its
+# packages, its script and entry in benches/peers, the key of its result, and the keys of warpfeed's
+# results for packed data and for plain files. `N` in a key stands for the number of cores, or for
+# the number of images per request.
 TORCH = "torch `DataLoader` + torchvision"
 NVJPEG = "torchvision's `decode_jpeg` (nvJPEG)"
 AUTO = "resnet18/warpfeed auto/N", "resnet18/warpfeed folder auto/N"
@@ -45,7 +45,8 @@ RIVALS = {
 
 
 def measured():
-    """Yields the group, the work, the other loader with its figure, and our figures, for every measurement."""
+    """Yields one tuple per measurement: the group, the work, the other loader (name, packages, peer), and the keys of
+    the three results."""
     for name, (work, rivals) in RIVALS.items():
         group = Group(name)
         numbers = {int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()}
@@ -60,7 +61,7 @@ def rivals():
     rows = []
     for group, work, (rival, packages, _), figure, packed, same in measured():
         versions = ", ".join(f"{package} {group.about['versions'][package]}" for package in packages)
-        # Ratios near 1 are shown with two digits.
+        # Shows two significant digits, including the trailing zero of 1.0.
         ratios = [group.ratio(key, figure, "{:#.2g}").rstrip(".") for key in (same, packed)]
         rows.append([rival, work, *ratios, group.median(figure), versions, group.about["date"]])
     head = ["rival", "work", "ratio, plain files", "ratio, packed", "its images/s", "its version", "measured"]
@@ -68,8 +69,8 @@ def rivals():
 
 
 def unmeasured():
-    """Returns the peers in benches/peers that no record has a figure for, each with the version
-    that their README installs."""
+    """Lists the loaders in benches/peers without a measurement, each with the version pinned in the README of that
+    folder."""
     done = {peer for *_, (_, _, peer), _, _, _ in measured()}
     pins = dict(re.findall(r"([\w-]+)==([\w.]+)", (PEERS / "README.md").read_text()))
     rows = []

@@ -16,7 +16,7 @@ COPIES = 40
 # Timeout of another loader's run, in seconds.
 LONGEST = 90
 PEERS = ROOT / "benches" / "peers"
-# The values of DALI's `hw_decoder_load` that a sweep tries, and the seconds for each.
+# The values of DALI's `hw_decoder_load` that a sweep tries, and the seconds per value.
 SHARES, SWEEP = ["0.0", "0.65", "0.9", "1.0"], 2
 TORCH = "torch has one process per core, `prefetch_factor={}`, persistent workers and page-locked memory"
 DALI = "DALI has one thread per core and `prefetch_queue_depth=4`. Epochs have at least 50,000 samples"
@@ -53,7 +53,7 @@ class Setup:
         self.cores = [n for n in options.cores if n <= available] or [available]
 
     def tail(self):
-        """Creates and packs class folders in which 1 % of the samples are enlarged photographs."""
+        """Creates class folders in which 1 % of the samples are enlarged photographs, and packs them."""
         folder = self.folder.with_name("tail")
         packed = folder.with_suffix(".lmdb")
         if not packed.exists():
@@ -122,11 +122,11 @@ def peer(setup, name, which, cores):
 
 
 def sweep(setup, cores):
-    """Measures DALI with each share of images for the JPEG engine, and notes the best one."""
+    """Measures DALI with each share of images for the JPEG engine, and records the best share."""
     command = [setup.python, PEERS / "gpu.py", setup.folder, "dali_mixed", "--workers", cores, "--hardware", *SHARES]
     try:
         out = run([*command, "--seconds", SWEEP, "--warmup", WARMUP], cores, timeout=2 * LONGEST)
-    except subprocess.CalledProcessError as e:  # a share failed
+    except subprocess.CalledProcessError as e:  # DALI failed with one of the shares
         out = e.stdout
     for line in out.splitlines():
         if found := re.match(r"RESULT dali_mixed:([\d.]+) ", line):

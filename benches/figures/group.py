@@ -1,4 +1,4 @@
-"""Reads the figures of one group of benchmarks, and formats them for Markdown tables."""
+"""Reads the results of one group of benchmarks, and formats them for Markdown tables."""
 
 import json
 import pathlib
@@ -17,8 +17,8 @@ PATHS = {
     "requests": ["jpeg/src", "src/batch", "src/decode", "src/device", "src/transform"],
 }
 OLDER = "**Older than the code**:"
-# The line of a page that `older` adds. `check` ignores this line, because it depends on commits
-# that may not exist yet when the page is committed.
+# The line that `caption` adds to a page for an older table. `check` ignores this line, because the
+# line depends on commits that may not exist yet when the page is committed.
 MARK = re.compile(rf"\n+- {re.escape(OLDER)}.*(?:\n  .*)*")
 
 
@@ -48,7 +48,7 @@ def number(value, unit):
 
 
 class Group:
-    """The figures of one record. A figure that was not measured is None."""
+    """The results of one group. A result that was not measured is None."""
 
     def __init__(self, name):
         self.name = name
@@ -131,7 +131,7 @@ class Group:
         return "\n".join(wrap.fill(item) for item in items if item)
 
     def megabytes(self):
-        """Returns the size of the distinct photographs, because links to a photograph share its
+        """Returns the size of the distinct photographs. Links to a photograph do not count, because they share its
         pages in the page cache."""
         count, mean = re.match(r"(\d+) photographs \(mean (\d+) KB\)", self.about["data"]).groups()
         return round(int(count) * int(mean) / 1000)

@@ -1,4 +1,4 @@
-"""Measures images/s into host memory on a machine without a GPU, with the other loaders."""
+"""Measures warpfeed and the other loaders on a machine without a GPU, in images per second delivered to host memory."""
 
 import json
 import os
@@ -14,7 +14,8 @@ SETTINGS = (
     " `batches_ahead=3`; DALI has one thread per core and `prefetch_queue_depth=4`. An epoch of torch and FFCV has at"
     " least 50,000 samples"
 )
-# For each figure: its name, the peer in benches/peers/cpu.py, and the required packages.
+# For each other loader: the name of its result, its entry in benches/peers/cpu.py, and the required
+# packages.
 RIVALS = [
     ("torch", "torchvision_u8", ["torch", "torchvision"]),
     ("ffcv", "ffcv", ["ffcv"]),

@@ -22,7 +22,8 @@ CLAIM = re.compile(
 
 
 TORCH = "torch `DataLoader` + torchvision"
-# Rows of the tables: name, figure from plain files, and figure from packed data or the loader's own format.
+# Rows of the tables: name, result for plain files, and result for packed data or the loader's own
+# format.
 HOST = [
     ("**warpfeed**", "folder", "packed"),
     (TORCH, "torch", None),
@@ -64,7 +65,7 @@ TRAINING = [
 
 
 def flat(rows):
-    """Returns the rows of a table as pairs of a name and a figure."""
+    """Yields the rows of a table as pairs of a name and the key of a result."""
     for label, plain, own in rows:
         if plain:
             yield label + (", plain files" if own else ""), plain
@@ -187,7 +188,7 @@ def render():
 
 
 def age(group):
-    """Says whether the code that a group measures has changed since the measurement."""
+    """Describes whether the measured code has changed since the measurement."""
     commit = group.about["commit"]
     paths = changed(group.name, commit)
     if paths is None:

@@ -1,4 +1,4 @@
-"""Records one measurement: every round of every figure, with machine, date and commit."""
+"""Records one measurement: every round of every result, with machine, date and commit."""
 
 import datetime
 import json
@@ -13,9 +13,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGAN = time.monotonic()
-# Seconds of a measurement, and of the warm-up before it, for every loader.
+# Duration of a measurement and of the warm-up before it, in seconds, for every loader.
 SECONDS, WARMUP = 5, 1
-# Load average caused by other programs, read before our benchmarks start.
+# Load average of other programs, read before the benchmarks start.
 LOAD = round(os.getloadavg()[0], 1)
 
 
@@ -50,7 +50,7 @@ def commit():
 
 
 class Record:
-    """Collects figures by name. `add` appends the value of a round; `save` writes all of them."""
+    """Collects results by name. `add` appends the value of a round; `save` writes all values."""
 
     def __init__(self, group, options, data, settings, build=None):
         self.path, self.limit, self.failed = options.out / f"{group}.json", options.limit, set()
@@ -87,7 +87,7 @@ class Record:
         print(f"    {name}: {value:,.2f} {unit}", flush=True)
 
     def step(self, name, run):
-        """Runs one step if there is time left. A step that fails is reported and not repeated."""
+        """Runs one step if enough time is left. A step that fails is reported and not repeated."""
         took = time.monotonic() - BEGAN
         if took > self.limit or name in self.failed:
             why = "failed before" if name in self.failed else "no time is left"
@@ -99,7 +99,7 @@ class Record:
         except subprocess.CalledProcessError as e:
             self.failed.add(name)
             print(f"    failed: {' '.join(map(str, e.cmd))}\n{e.stdout}\n{e.stderr}", flush=True)
-        except Exception as e:  # keep the figures of the other steps
+        except Exception as e:  # keep the results of the other steps
             self.failed.add(name)
             print(f"    failed: {type(e).__name__}: {e}", flush=True)
         self.save()
@@ -136,13 +136,13 @@ def missing(python, rivals):
 
 
 def rival(record, name, output):
-    """Adds the figure and the versions from a `RESULT` line that a script in benches/peers printed."""
+    """Adds the result and the versions from a `RESULT` line that a script in benches/peers printed."""
     for line in output.splitlines():
         if found := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
             record.about["versions"].update(part.rsplit(" ", 1) for part in found[1].split(", "))
             record.add(name, "images/s", int(found[2]))
             return
-    raise RuntimeError(f"no figure in the output: {output}")
+    raise RuntimeError(f"no RESULT line in the output: {output}")
 
 
 def class_folders(photographs, work, copies):

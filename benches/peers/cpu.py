@@ -4,10 +4,10 @@
     cpu.py PHOTOGRAPHS WORK PEER... [--workers 2] [--seconds 5] [--warmup 1] [--batch 64] [--copies 6]
 
 PHOTOGRAPHS is searched for *.JPEG and *.jpg at any depth. The script creates the peers' data in
-WORK: ten class folders with `copies` links to each photograph, a .beton, and a .tar. An epoch of
-torch and FFCV repeats them to at least 50,000 samples, so no queue runs empty during a measurement;
-DALI's queue does not run empty at the end of an epoch. The script prints one line per peer: the
-images per second after a warm-up. The exit code is 1 if a peer failed.
+WORK: ten class folders with `copies` links to each photograph, a .beton, and a .tar. An epoch of torch and FFCV repeats
+the photographs until it has at least 50,000 samples, so that no queue runs empty during a measurement. DALI's queue
+does not run empty at the end of an epoch. The script prints one line per peer: the images per second after a warm-up.
+The exit code is 1 if a peer failed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def class_folders(options):
         return folder
     found = sorted(p for p in options.photographs.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg"))
     if not found:
-        sys.exit(f"{options.photographs}: no photographs")
+        sys.exit(f"{options.photographs}: contains no photographs")
     for i, photograph in enumerate(found):
         to = folder / f"class{i % 10}"
         to.mkdir(parents=True, exist_ok=True)

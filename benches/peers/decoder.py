@@ -3,10 +3,10 @@
     python decoder.py FOLDER [--seconds N]
 
 `cargo bench --bench decoder` measures warpfeed. Each request contains 1, 8, 64 or 256 JPEGs from
-FOLDER. Only one request is in flight; it is measured from the call until the device has finished.
-"decode" is `decode_jpeg` on the list of files. "batch" adds the other work that warpfeed's decoder
-does: resize the shorter side to 256 (antialiased), center-crop to 224, convert to normalized f16,
-and stack into one tensor (N, C, H, W). Images that `decode_jpeg` rejects are skipped and counted.
+FOLDER. Only one request is in flight at a time. It is measured from the call until the device has finished.
+"decode" is `decode_jpeg` on the list of files. "batch" adds the other operations of warpfeed's decoder: resize the
+shorter side to 256 (antialiased), center-crop to 224, convert to normalized f16, and stack into one tensor (N, C, H,
+W). Images that `decode_jpeg` rejects are skipped and counted.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Measures detection recipes in torch: torchvision's v2 transforms on tv_tensors, in a DataLoader.
 `../annotated.rs` measures the same recipes in warpfeed.
 
-    WARPFEED_LISTED=FOLDER cargo bench --bench annotated     # writes the images and boxes.json there
+    WARPFEED_LISTED=FOLDER cargo bench --bench annotated     # writes the images and boxes.json to FOLDER
     python detection.py FOLDER [--workers 2] [--seconds 10] [--recipe letterbox]
 
 The recipes are `letterbox` (640x640, with flip) and `crop` (random-resized crop to 224, with flip).
@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import functional as F
 
 
 class Letterbox(v2.Transform):
-    """A centered letterbox, which torchvision offers only as separate resize and pad transforms."""
+    """A centered letterbox. torchvision has only separate resize and pad transforms."""
 
     def __init__(self, side, fill):
         super().__init__()

@@ -3,9 +3,9 @@
 
     gpu.py CLASS_FOLDERS PEER... [--workers 16] [--seconds 5] [--warmup 1] [--batch 256]
 
-CLASS_FOLDERS contains one folder per class. An epoch repeats the photographs to at least 50,000
-samples, so no queue runs empty during a measurement. The script prints one line per peer: the images
-per second after a warm-up. The exit code is 1 if a peer failed.
+CLASS_FOLDERS contains one folder per class. An epoch repeats the photographs until it has at least 50,000 samples, so
+that no queue runs empty during a measurement. The script prints one line per peer: the images per second after a
+warm-up. The exit code is 1 if a peer failed.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def measure(batches, options):
 
 
 def run(batches, seconds):
-    """Takes batches for this time, and returns the number of images."""
+    """Iterates over batches for `seconds` seconds, and returns the number of images."""
     start, images = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         images += next(batches)
@@ -144,7 +144,7 @@ def dali_cpu(options):
 
 
 def dali_mixed(options):
-    """DALI; decodes on the GPU, with each share in `--hardware` of the images in its JPEG engine."""
+    """DALI; decodes on the GPU, with the shares in `--hardware` of the images on the GPU's JPEG engine."""
     return dali_batches(options, True)
 
 

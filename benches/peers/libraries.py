@@ -1,9 +1,8 @@
 """Writes and reads datasets in the formats of other libraries, using these libraries.
 
-Each format defines a title, a function `write`, which returns the path to open with warpfeed, and a
-function `open`, which returns a dataset for torch's `DataLoader`. A sample consists of an image and
-its label. If `decoded` is true, the image is decoded and augmented; otherwise only its size in
-bytes is returned, to measure reading alone.
+Each format defines a title, a function `write` that returns the path to open with warpfeed, and a function `open` that
+returns a dataset for torch's `DataLoader`. A sample consists of an image and its label. If `decoded` is true, the image
+is decoded and augmented. Otherwise, the sample contains only the size of the image in bytes, to measure reading alone.
 """
 
 import io
@@ -16,7 +15,7 @@ SIDE = 256
 
 
 class Samples:
-    """The JPEGs of class folders with their class indices, repeated up to `count` samples."""
+    """The JPEGs of class folders with their class indices, repeated until there are `count` samples."""
 
     def __init__(self, root, count):
         classes = sorted(path for path in pathlib.Path(root).iterdir() if path.is_dir())
@@ -155,7 +154,8 @@ class Arrow(Format):
 
 
 class Parquet(Arrow):
-    # When the library first opens the dataset, it converts it to Arrow files, which it then reads.
+    # When the library first opens a Parquet dataset, it converts the data to Arrow files, which it
+    # then reads.
     title = "Parquet (`datasets`)"
 
     @classmethod
@@ -464,8 +464,7 @@ class Npy(Arrays):
 
 
 class Npz(Arrays):
-    # NumPy cannot read a single row of an archive, so the whole archive is loaded into memory, as
-    # users do.
+    # NumPy cannot read a single row of an archive, so the whole archive is loaded into memory.
     title = "`.npz` of pixels (`numpy`, in memory)"
 
     class Set(Indexed):

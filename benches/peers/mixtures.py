@@ -5,13 +5,14 @@
                 [--workers 2] [--seconds 5] [--warmup 2] [--batch 64] [--samples 100]
 
 Dataset n of 35 has the proportion 1 / n. The script creates the data in WORK, in the format of each library. An
-image is one of the 64 JPEGs of datasets/mini. Each measurement runs in a process of its own, and the libraries take
-turns. Prints the median rate of each library, and the memory of its processes at the end (the proportional set
-size, in which memory that processes share counts once).
+image is one of the 64 JPEGs of datasets/mini. Each measurement runs in a separate process, and the libraries take
+turns. Prints the median rate of each library, and the memory of its processes at the end (the proportional set size, in
+which memory that processes share counts once).
 
-order    samples of 8 bytes in batches of 1,024. For Grain, the indices alone: it can return them without reading.
-images   JPEGs, a random-resized crop to 224 pixels and a flip, in batches of 64. All but warpfeed use
-         torchvision's decoder and transforms.
+order    samples of 8 bytes in batches of 1,024. Grain computes only the indices, because it can return them without
+         reading.
+images   JPEGs, a random-resized crop to 224 pixels and a flip, in batches of 64. All libraries except
+         warpfeed use torchvision's decoder and transforms.
 packing  documents of 20 to 1,500 tokens, packed first-fit into rows of 2,048 tokens, in batches of 8 rows.
 """
 
@@ -328,7 +329,7 @@ def one(options):
 
 
 def settings(options, peer, what):
-    """Returns the settings of a library that are tried."""
+    """Returns the settings with which a library is measured."""
     both = peer in ("energon", "litdata") or (peer, what) == ("grain", "images")
     return [[], ["--processes"]] if both else [[]]
 
@@ -356,7 +357,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=5, help="time that is measured")
     parser.add_argument("--warmup", type=float, default=2, help="time before, from the first batch on")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--samples", type=int, default=100, help="images in each dataset, a hundredth of the numbers")
+    parser.add_argument("--samples", type=int, default=100, help="images per dataset (for `order`, 100 times as many)")
     parser.add_argument("--processes", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -5,10 +5,10 @@ warpfeed with the same dataset after `warpfeed pack --frames`.
     python -m warpfeed pack FOLDER/images FOLDER/packed --frames
     python robots.py measure FOLDER [--seconds 10]
 
-The shape is that of ALOHA: four cameras of 640x480. A sample of the recipe `windows` has eight
+The data is similar to ALOHA: four cameras with 640x480 pixels. A sample of the recipe `windows` has eight
 frames of each camera, and a sample of the recipe `single` has one. Both loaders deliver shuffled
-f32 batches of whole frames with the actions. LeRobot is measured with each number of workers in
-`--workers` and each decoder in `--decoders`, and the table states the best setting.
+f32 batches of whole frames with the actions. LeRobot is measured with each number of workers in `--workers` and each
+decoder in `--decoders`. The table states the best combination.
 """
 
 import argparse

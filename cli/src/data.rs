@@ -65,7 +65,7 @@ pub(crate) struct FollowArgs {
 enum Follow {
     /// The pixels as stored in the file
     Stored,
-    /// The upright image, as viewers show it
+    /// The image after its EXIF rotation, as viewers show it
     Upright,
 }
 

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_become_flags_and_other_words_stay() {
+    fn options_become_flags_and_other_text_is_unchanged() {
         for (message, expected) in [
             ("batch_size(0): expected at least 1", "--batch-size 0: expected at least 1"),
             ("use .force(true) to replace it", "use --force to replace it"),

@@ -21,8 +21,8 @@ import urllib.request
 DASHBOARD = pathlib.Path(__file__).with_name("warpfeed.json")
 
 
-def asked(server, path, **parameters):
-    """Returns the data of an answer of Prometheus's HTTP API."""
+def request(server, path, **parameters):
+    """Returns the data in a response of Prometheus's HTTP API."""
     query = urllib.parse.urlencode(parameters)
     try:
         with urllib.request.urlopen(f"{server}/api/v1/{path}?{query}", timeout=30) as answer:
@@ -32,7 +32,7 @@ def asked(server, path, **parameters):
 
 
 def queries(dashboard, interval):
-    """Yields the title of the panel, the query, and the legend of its series."""
+    """For each query, yields the title of its panel, the query, and the legend of its series."""
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             query = target["expr"].replace("$__rate_interval", interval)
@@ -55,13 +55,13 @@ def main():
     options = parser.parse_args()
     dashboard, failed = json.loads(DASHBOARD.read_text(encoding="utf-8")), False
     for name, selector, label in variables(dashboard):
-        values = asked(options.server, f"label/{label}/values", **{"match[]": selector})
+        values = request(options.server, f"label/{label}/values", **{"match[]": selector})
         print(f"variable {name}: {', '.join(values) or 'NO VALUES'}")
         failed |= not values
     absent = [word for word in options.absent.split(",") if word]
     for title, query, legend in queries(dashboard, options.interval):
         try:
-            found = asked(options.server, "query", query=query)["result"]
+            found = request(options.server, "query", query=query)["result"]
             series = sum(math.isfinite(float(one["value"][1])) for one in found)
         except ValueError as e:
             series = 0

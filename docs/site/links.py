@@ -35,12 +35,12 @@ def dead(site):
             found = found / "index.html" if found.is_dir() else found
             anchor = unquote(parts.fragment)
             if not found.exists():
-                yield f"{file.relative_to(site)}: {link} leads to no file"
+                yield f"{file.relative_to(site)}: {link} does not lead to a file"
             elif anchor and found in pages and anchor not in pages[found].anchors and anchor != "__skip":
-                yield f"{file.relative_to(site)}: {link} leads to no anchor"
+                yield f"{file.relative_to(site)}: {link} does not lead to an anchor"
 
 
 if __name__ == "__main__":
     lines = list(dead(Path(sys.argv[1]).resolve()))
-    print("\n".join(lines) or "no dead link")
+    print("\n".join(lines) or "no dead links")
     sys.exit(bool(lines))

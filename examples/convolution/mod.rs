@@ -58,8 +58,9 @@ pub(crate) struct Convolution {
     reach: usize,
     stride: usize,
     relu: bool,
-    /// State for the backward pass: the input's neighborhoods as columns, and the output.
+    /// The input's neighborhoods as columns, for the backward pass.
     columns: Array2<f32>,
+    /// The output, for the backward pass.
     output: Array2<f32>,
 }
 
@@ -139,8 +140,8 @@ impl Convolution {
     }
 }
 
-/// Calls `f` with each output pixel, and with the input pixel at a shift of (`dy`, `dx`) from it if
-/// that pixel is inside the image.
+/// Calls `f` with each output pixel and the input pixel that is shifted from it by (`dy`, `dx`), or
+/// with `None` if that input pixel is outside the image.
 fn each_pair(side: usize, to: usize, stride: usize, dy: isize, dx: isize, mut f: impl FnMut(usize, Option<usize>)) {
     for y in 0..to {
         let from_y = (y * stride).checked_add_signed(dy).filter(|&y| y < side);

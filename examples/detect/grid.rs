@@ -1,18 +1,20 @@
 //! Interprets the output of the network for an image. For each cell of a grid, the network predicts
-//! whether the cell contains the center of an object, and the box and class of that object. This is
-//! the head of YOLO ("You Only Look Once", 2016), with one box per cell.
+//! whether the cell contains the center of an object, and the box and class of that object. The
+//! layout is that of YOLO ("You Only Look Once", 2016), with one box per cell.
 
 use ndarray::Array2;
 
 use crate::convolution::softmax;
 
-/// Side of an image in pixels, of a cell in pixels, and of the grid in cells.
+/// Side of an image in pixels.
 pub(crate) const SIDE: usize = 64;
+/// Side of a cell in pixels.
 const CELL: usize = 8;
+/// Side of the grid in cells.
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
-/// Rows of the network's last layer: the score for an object; the center of the box as fractions of
-/// the cell; the logarithms of its width and height in cells; the class scores.
+/// Rows of the network's last layer: the score for an object, the center of the box as fractions of
+/// the cell, the logarithms of the box's width and height in cells, and the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
 /// Minimum probability of an object for the cell to count as a detection.
 const SURE: f32 = 0.5;

@@ -21,13 +21,14 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Loader};
 use warpfeed_synth::Robot;
 
 const CAMERA: &str = "observation.images.top";
-/// Number of predicted actions, each of which has two numbers.
+/// Number of predicted actions. Each action consists of two numbers.
 const ACTIONS: usize = 4;
 const SIDE: usize = 8;
-/// The pixels and the position, once for each task.
+/// Number of inputs: the pixels and the position, once for each task.
 const INPUTS: usize = 2 * (3 * SIDE * SIDE + 3);
-/// Number of episodes. The last ones are held out.
+/// Number of episodes.
 const EPISODES: u64 = 400;
+/// Number of episodes at the end of the dataset that are held out.
 const HELD_OUT: u64 = 80;
 /// Maximum error on the held-out episodes, as a fraction of the variance of the actions. Predicting
 /// the mean action gives 1.
@@ -115,7 +116,7 @@ fn dataset() -> Result<PathBuf> {
 struct Policy {
     weights: Array2<f32>,
     velocity: Array2<f32>,
-    /// The standard deviation of each number of an action.
+    /// The standard deviation of each of the predicted numbers.
     scale: Array1<f32>,
 }
 

@@ -207,7 +207,11 @@ impl Kernels {
         holds(bias.len(), shape.channels);
         holds(out.len(), shape.pooled());
         holds(winner.len(), shape.pooled());
-        assert!(shape.side.is_multiple_of(2), "a side of {} pixels: pooling requires an even side", shape.side);
+        assert!(
+            shape.side.is_multiple_of(2),
+            "the side has {} pixels, but pooling requires an even number",
+            shape.side
+        );
         let [c, n, side] = shape.numbers();
         launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
     }
@@ -223,7 +227,11 @@ impl Kernels {
         holds(grad.len(), shape.len());
         holds(pooled.len(), shape.pooled());
         holds(winner.len(), shape.pooled());
-        assert!(shape.side.is_multiple_of(2), "a side of {} pixels: pooling requires an even side", shape.side);
+        assert!(
+            shape.side.is_multiple_of(2),
+            "the side has {} pixels, but pooling requires an even number",
+            shape.side
+        );
         let [c, n, side] = shape.numbers();
         launch!(self.unpool, over(shape.pooled()), grad, pooled, winner, &c, &n, &side)
     }

@@ -92,7 +92,7 @@ fn run() -> Result<()> {
 fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     let classes = data.classes().len();
     if classes < 2 {
-        return Err(format!("{classes} classes: training needs at least 2").into());
+        return Err(format!("the dataset has {classes} classes: training needs at least 2").into());
     }
     let open = |held_out: bool, augment: Augment| {
         Loader::source(data.clone())

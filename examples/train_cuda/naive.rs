@@ -1,7 +1,7 @@
 //! The network in plain `f64` loops on the CPU, as the reference for the kernels.
 //!
-//! It shares no code with the kernels. It computes convolutions as sums over the image, and not as
-//! products of column matrices.
+//! The reference shares no code with the kernels: it computes convolutions as sums over the image,
+//! and not as products of column matrices.
 
 use super::kernels::Shape;
 use super::net::Plan;

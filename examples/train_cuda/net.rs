@@ -159,7 +159,7 @@ impl Net {
     /// `logits` contains the gradient of the loss with respect to the logits.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);
-        assert!(n <= self.plan.batch, "a batch of {n}, but the network was built for {}", self.plan.batch);
+        assert!(n <= self.plan.batch, "a batch of {n} images, but the network supports at most {}", self.plan.batch);
         for i in 0..self.convolutions.len() {
             let (before, this) = self.convolutions.split_at_mut(i);
             let (this, input, output) = (&mut this[0], self.plan.input(i, n), self.plan.output(i, n));

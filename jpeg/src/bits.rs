@@ -4,7 +4,7 @@ use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
 use crate::error::Result;
 
-/// Reads the entropy-coded bits up to the next marker.
+/// Reader of the entropy-coded bits up to the next marker.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     /// Offset of the next byte to read, or of the marker that ended the segment.
@@ -13,7 +13,7 @@ pub(crate) struct Bits<'a> {
     window: u64,
     /// Number of bits in `window`.
     held: u32,
-    /// Whether more bits have been taken than the segment contains. The missing bits are zeros.
+    /// Whether more bits have been taken than the segment contains. Missing bits read as zeros.
     pub(super) starved: bool,
     /// Whether the missing bits are past the end of the file.
     pub(super) ended: bool,
@@ -65,8 +65,8 @@ impl<'a> Bits<'a> {
                     self.at = next - 1;
                     return;
                 }
-                // T.81 allows fill bytes only before markers. The two readers of libjpeg-turbo
-                // interpret fill bytes elsewhere differently.
+                // T.81 allows fill bytes only before markers. Elsewhere, libjpeg-turbo's two bit
+                // readers disagree on how to interpret fill bytes.
                 self.faults += u32::from(next > self.at + 1);
                 next += 1;
             }
@@ -93,8 +93,8 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// Returns the next symbol and the bits after its code. The lower four bits of the symbol are
-    /// the number of these bits.
+    /// Returns the next symbol and the value bits after its code. The lower four bits of the symbol
+    /// are the number of value bits.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -138,15 +138,15 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Reads one more bit of a nonzero coefficient. `one` is the value of this bit.
+    /// Reads one more bit of a nonzero coefficient. `one` is the value of a bit at this position.
     pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
         if self.take(1) == 1 && *coefficient & one == 0 {
             *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });
         }
     }
 
-    /// Ends a segment. Counts damage if a whole byte is left, because in a valid segment the only
-    /// remaining bits are the padding of the last byte.
+    /// Ends a segment. Counts damage if at least a whole byte remains unread, because in a valid
+    /// segment, only padding bits of the last byte remain.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();
@@ -154,10 +154,10 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Skips to the next restart marker, which should have the number `expected`. Otherwise,
-    /// resynchronizes like libjpeg's `jpeg_resync_to_restart`. If the marker is for one of the two
-    /// segments after the next one, or is not a restart marker, the next segment is empty. If the
-    /// marker is for one of the last two segments, it is skipped.
+    /// Skips to the next marker, which should be the restart marker number `expected`. Otherwise,
+    /// resynchronizes like libjpeg's `jpeg_resync_to_restart`: if the number is one or two larger
+    /// than `expected`, or if the marker is not a restart marker, the next segment is empty. If the
+    /// number is one or two smaller, the marker is skipped. Any other restart marker is accepted.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
         (self.window, self.held) = (0, 0);

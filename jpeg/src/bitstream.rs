@@ -1,11 +1,11 @@
-//! [`Bitstream`]: the data that a device needs to decode a region of an image. It consists of the
-//! image's tables and of the restart segments that contain the region.
+//! [`Bitstream`]: the data that a device needs to decode a region of an image, which consists of
+//! the image's tables and of the restart segments that contain the region.
 //!
 //! [`Bitstream::write`] writes, in this order:
 //! 1. one quantization table per component, as 64 `u16` in natural order;
 //! 2. the Huffman tables, each as 16 counts of codes by length and 256 symbols;
 //! 3. the segments, each as four `u32`: offset, number of bytes, first MCU, number of MCUs. If the
-//!    segment continues after the needed MCUs, the flag [`CUT`] is set in the number of MCUs;
+//!    segment continues after the needed MCUs, the flag [`CUT`] is set in the fourth number;
 //! 4. the data of the segments, without byte stuffing and markers.
 //!
 //! Numbers are little-endian, and offsets are relative to the first byte of the output.
@@ -32,15 +32,15 @@ const TABLE_BYTES: usize = 16 + 256;
 const ENTRY_BYTES: usize = 16;
 /// Flag in the number of MCUs of a segment: the segment continues after the last needed MCU. Must
 /// equal `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. The flag cannot collide with the
-/// number, because an image has fewer than 2^26 MCUs.
+/// number of MCUs, because an image has fewer than 2^26 MCUs.
 pub const CUT: u32 = 1 << 31;
 /// Maximum number of bytes per image, because the device uses 32-bit bit offsets.
 const MAX_BYTES: usize = 1 << 28;
 /// Initial capacity for the data of the segments, in bytes.
 const INITIAL_CAPACITY: usize = 256 << 10;
-/// Limit of the product of two numbers: the blocks of a component between two restarts, and the
-/// magnitude of the largest DC difference that the tables can code. Below it, every sum of
-/// differences fits into 32 bits, so the device cannot overflow where the host reports an error.
+/// Limit of the product of two numbers: the number of blocks of a component between two restarts,
+/// and the magnitude of the largest DC difference that the tables can code. Below this limit, every
+/// sum of differences fits into 32 bits, so sums on the device cannot overflow.
 const MAX_DC: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
@@ -65,12 +65,13 @@ pub struct Grid {
     pub tables: u32,
     /// Upper left corner of the region in the stored image.
     pub corner: (u32, u32),
-    /// Steps that make the region upright, as [`Turn`] flags.
+    /// Steps that apply the EXIF orientation to the region, as [`Turn`] flags.
     pub turned: u32,
     parts: ArrayVec<GridPart, MAX_PARTS>,
 }
 
-/// Flags for the steps that make a stored image upright, in the order in which they are applied.
+/// Flags for the steps that apply the EXIF orientation to a stored image, in the order in which the
+/// steps are applied.
 #[derive(Debug)]
 pub struct Turn;
 
@@ -122,7 +123,7 @@ impl Grid {
 }
 
 /// The data that a device needs to decode a region. Reuses its memory for the next region;
-/// [`keep`](Bitstream::keep) frees it.
+/// [`keep`](Bitstream::keep) frees the memory.
 #[derive(Debug)]
 pub struct Bitstream {
     unstuff: Unstuff,
@@ -177,7 +178,8 @@ impl Bitstream {
 
     /// Collects the data that is needed to decode `region` of the upright image. Returns `None` if
     /// the region is not inside the image, if the data exceeds `limit` bytes, or if devices cannot
-    /// decode the image because it is progressive, visibly damaged or of a rare kind.
+    /// decode the image. Devices do not decode images that are progressive, visibly damaged or in
+    /// an unsupported format.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
@@ -219,12 +221,14 @@ impl Bitstream {
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
         let room = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
-        self.collect(data, header.lengths(bytes, layout.mcus.0 * layout.mcus.1), room)?;
+        let lengths = header.lengths(bytes, layout.mcus.0 * layout.mcus.1);
+        self.collect(data, lengths, header.restart_interval > 0, room)?;
         self.streamed = self.segments.last()?.bytes.end;
         if self.len() > limit {
             return None;
         }
-        // As in `Transit::begin`, reject a few bytes that would expand to a large image.
+        // As in `Transit::begin`, reject data that is too short for the number of blocks, so that a
+        // few bytes cannot expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
@@ -233,20 +237,23 @@ impl Bitstream {
             | flag(orientation.mirrored, Turn::MIRRORED)
             | flag(orientation.flipped, Turn::FLIPPED);
         // A device writes the upright pixels to the memory of the coefficients, which have two
-        // bytes each, so the pixels must fit in it.
+        // bytes each, so the pixels must fit in that memory.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.parts.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments, if it has at most `room` bytes. Starts with a small buffer
-    /// and enlarges it as needed, because the segments may be only a small part of `data`.
-    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, room: usize) -> Option<()> {
+    /// Copies the data of the segments if the data has at most `room` bytes. Starts with a small
+    /// buffer, which grows as needed, because the segments may be only a small part of `data`.
+    /// Without restart markers, nearly all of `data` is needed, so the buffer is enlarged only
+    /// once.
+    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, room: usize) -> Option<()> {
         let room = room.min(data.len());
         loop {
             match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
                 Err(Refusal::NoRoom) if self.stream.len() < room => {
-                    let bytes = (2 * self.stream.len()).max(INITIAL_CAPACITY).min(room);
+                    let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { room };
+                    let bytes = grown.max(INITIAL_CAPACITY).min(room);
                     // Free the old buffer and start over, because growing it would need both
                     // buffers at the same time.
                     self.stream = Vec::new();
@@ -290,7 +297,7 @@ impl Bitstream {
         }
     }
 
-    /// Returns the index of a table after adding it, if necessary. Returns `None` if the table is
+    /// Returns the index of a table. Adds the table if it is new. Returns `None` if the table is
     /// invalid, or if there are too many tables.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
@@ -306,7 +313,8 @@ impl Bitstream {
     }
 
     /// Returns a bound on the magnitude of a DC difference: a power of two. Baseline encoders code
-    /// differences of at most 11 bits, which allows a million blocks, that is, 67 megapixels.
+    /// differences of at most 11 bits. The limit [`MAX_DC`] then allows a million blocks, that is,
+    /// 67 megapixels.
     fn most_difference(&self) -> u64 {
         let sizes = self.tables.iter().filter(|(_, ac)| !ac).flat_map(|(spec, _)| spec.values());
         1 << sizes.copied().max().unwrap_or(0).min(15)
@@ -375,14 +383,14 @@ mod tests {
         let bound = Bitstream::memory_for(&jpeg, whole, limit);
         assert!(
             stream.memory() <= bound.max(INITIAL_CAPACITY),
-            "{} bytes in use; the bound is {bound}",
+            "{} bytes are allocated, but the bound is {bound}",
             stream.memory()
         );
         grid
     }
 
     #[test]
-    fn a_refused_image_takes_no_memory() {
+    fn rejecting_an_image_allocates_no_memory() {
         let jpeg = gray(1500, 0);
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();
@@ -395,11 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn large_images_without_restart_markers_are_for_devices() {
+    fn devices_accept_large_images_without_restart_markers() {
         let mut jpeg = gray(2400, 0);
-        assert!(take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(), "90,000 blocks of 11-bit differences");
+        assert!(
+            take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(),
+            "90,000 differences of 11 bits fit into 32-bit sums"
+        );
         // The sum of 90,000 differences of 15 bits may not fit into 32 bits. The host then reports
-        // an error, which the device cannot.
+        // an error, but the device cannot report errors.
         let table = jpeg.windows(5).position(|bytes| bytes[..2] == [0xff, 0xc4] && bytes[4] == 0).unwrap() + 5;
         let last = table + 16 + jpeg[table..table + 16].iter().map(|&count| usize::from(count)).sum::<usize>() - 1;
         for (size, accepted) in [(14, true), (15, false)] {
@@ -409,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_needed_bytes_of_a_file_take_memory() {
+    fn memory_depends_only_on_the_needed_bytes() {
         let mut jpeg = gray(64, 0);
         jpeg.resize(20 << 20, 7);
         let mut stream = Bitstream::default();

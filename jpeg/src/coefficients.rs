@@ -1,11 +1,11 @@
 //! [`Coefficients`]: the plain decoder, which decodes every scan of a Huffman-coded file into
 //! planes of quantized coefficients.
 //!
-//! It is slower than decoding in lanes, but supports every kind of file. It treats damage like
-//! libjpeg: an invalid code counts as symbol 0, a segment that ends early is extended with zero
-//! bits, and decoding resynchronizes at misplaced restart markers. [`Coefficients::damage`] reports
-//! such damage. There is one exception: if a file ends early, decoding fails, whereas libjpeg fills
-//! the rest with gray.
+//! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
+//! the same effect as in libjpeg: an invalid code counts as symbol 0, a segment that ends early is
+//! extended with zero bits, and decoding resynchronizes at misplaced restart markers.
+//! [`Coefficients::damage`] reports such damage. There is one exception: if a file ends early,
+//! decoding fails, whereas libjpeg fills the rest of the image with gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
 /// Description of the damage of a file in which only the EOI marker is missing.
-pub(crate) const NO_EOI: &str = "jpeg has all of its pixels, but no EOI marker after them";
+pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
 /// Maximum number of scans. Encoders write about ten. The limit is needed because decoding a scan
 /// of a few bytes can take as long as decoding a scan with data for the whole image.
@@ -53,7 +53,7 @@ pub(crate) struct Plane {
     /// Quantization table in natural order. The first scan of the component determines it.
     pub(crate) quant: [u16; 64],
     /// For each coefficient, in zigzag order, the number of low bits that no scan has contained
-    /// yet, or -1 if no scan has contained the coefficient.
+    /// yet, or -1 if no scan has contained any bit of the coefficient.
     missing: [i8; 64],
 }
 
@@ -100,9 +100,9 @@ impl Coefficients {
 
     /// Describes the damage of the decoded file. Returns `None` for a valid file.
     ///
-    /// Damage is what libjpeg warns about, a missing EOI marker, and data that libjpeg silently
-    /// accepts although T.81 forbids it: coefficients beyond the end of a block, and
-    /// coefficients with more bits than 8-bit images can have.
+    /// The following counts as damage: everything that libjpeg warns about, a missing EOI marker,
+    /// coefficients beyond the end of a block, and coefficients with more bits than 8-bit images
+    /// can have. libjpeg silently accepts the last two, although T.81 forbids them.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, mcu_count }) => {
@@ -141,8 +141,8 @@ impl Coefficients {
                 self.closed = is_closed(bytes, at);
                 return Ok(());
             }
-            // Files without EOI are common. If no bits of coefficients are missing, the pixels are
-            // complete, so this is not an error.
+            // Files without EOI are common. A missing EOI is not an error if no bits of
+            // coefficients are missing, because the pixels are complete.
             match header.next_scan(bytes, at) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -169,7 +169,7 @@ impl Coefficients {
         let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
-            return Err(Error::new(format!("a JPEG of {width}x{height} pixels is too large to decode")));
+            return Err(Error::new(format!("a JPEG with {width}x{height} pixels is too large to decode")));
         }
         (self.fault, self.closed) = (None, false);
         self.count = frame.components().len();
@@ -189,8 +189,8 @@ impl Coefficients {
     }
 
     /// Returns the tables of a scan's components, and whether the scan contains bits of
-    /// coefficients out of the order that T.81 requires (G.1.1.1). Sets the quantization tables of
-    /// the planes.
+    /// coefficients in an order that T.81 forbids (G.1.1.1). Sets the quantization tables of the
+    /// planes.
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
@@ -284,8 +284,8 @@ impl Coefficients {
     }
 }
 
-/// Checks that the data in `bytes` is long enough for the frame. Every block needs at least one bit
-/// for its DC code. This check limits the memory in proportion to the size of the file.
+/// Checks that the data in `bytes` is long enough for the frame: every block needs at least one bit
+/// for its DC code. This check limits memory use in proportion to the size of the file.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

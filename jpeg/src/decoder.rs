@@ -1,6 +1,6 @@
-//! [`Decoder`]: decodes several images interleaved. It starts jobs in order, keeps all lanes busy
-//! with pieces of the images, and completes each image once its last band has been converted to
-//! pixels.
+//! [`Decoder`]: decodes several images interleaved. The decoder starts jobs in order, keeps all
+//! lanes busy with pieces of the images, and completes each image once its last band has been
+//! converted to pixels.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// Receives the pixels instead of `out`.
+    /// Buffer that receives the pixels instead of `out`.
     rows: Option<&'a mut [u8]>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A decoder for use by one thread. It reuses its memory for the next image.
+/// A decoder for use by one thread. Reuses its memory for the next image.
 pub struct Decoder {
     backend: Backend,
     machine: Machine,
@@ -85,8 +85,8 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for the best instruction set of this CPU. Allocates little memory, and
-    /// more only when an image needs it.
+    /// Creates a decoder for the best instruction set of this CPU. Allocates little memory until an
+    /// image is decoded.
     pub fn new() -> Self {
         Self::default()
     }
@@ -106,16 +106,16 @@ impl Decoder {
     ///
     /// # Errors
     /// If the region is empty or not inside the image, or if the file is too damaged to be decoded.
-    /// In the latter case, the message states the position in the file. After an error, the content
-    /// of `out` is unspecified.
+    /// For a damaged file, the message states the position of the damage. After an error, the
+    /// content of `out` is unspecified.
     pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let mut job = Job::new(jpeg, region, out);
         self.decode_group(std::slice::from_mut(&mut job));
         job.result
     }
 
-    /// Decodes `region` of an image into `rows`, its pixels without padding. Returns whether this
-    /// succeeded. A damaged or unusual file fails, and must be decoded by
+    /// Decodes `region` of an image into `rows`, its pixels without padding. Returns `false` if the
+    /// file is damaged or has an unusual format. Such a file must be decoded with
     /// [`decode`](Decoder::decode).
     ///
     /// Several threads can decode adjacent rows of a [divisible](Jpeg::is_divisible) image into the
@@ -124,15 +124,15 @@ impl Decoder {
     /// # Panics
     /// If the length of `rows` is not the number of bytes of the region's pixels.
     pub fn decode_rows(&mut self, jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
-        assert_eq!(rows.len() as u64, region.size().area() * 3, "rows of {region:?}");
+        assert_eq!(rows.len() as u64, region.size().area() * 3, "`rows` must have the size of {region:?}");
         let mut unused = Pixels::new();
         let mut job = Job { rows: Some(rows), ..Job::new(jpeg, region, &mut unused) };
         self.decode_group(std::slice::from_mut(&mut job));
         job.result.is_ok()
     }
 
-    /// Decodes several images interleaved, which is faster than one after the other. Each job gets
-    /// its own result, and the same pixels as if it were decoded alone.
+    /// Decodes several images interleaved, which is faster than decoding them one after the other.
+    /// Each job receives its own result, and the same pixels as if it were decoded alone.
     ///
     /// ```
     /// use warpfeed_jpeg::{Decoder, Jpeg, Job, Pixels, Rect};
@@ -207,8 +207,8 @@ impl Decoder {
         0
     }
 
-    /// Starts a lane on a piece of the oldest image that has one left. Returns `false` if there is
-    /// none.
+    /// Starts a lane on a piece of the oldest image that has pieces left. Returns `false` if no
+    /// image has.
     fn start_lane(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
             if let Some(ticket) = flight.transit.start(&mut self.machine) {
@@ -255,7 +255,8 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Processes the lanes that have decoded their pieces, and completes images.
+    /// Processes the lanes that have decoded their pieces, and completes images whose last band is
+    /// done.
     fn finish_lanes(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
@@ -296,7 +297,7 @@ impl Decoder {
     fn plain(&mut self, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
         match job.rows {
             None => self.plain.decode(self.backend, flight, job),
-            Some(_) => Err(Error::new("the rows of a damaged or unusual jpeg are not decoded separately")),
+            Some(_) => Err(Error::new("cannot decode rows separately: the jpeg is damaged or has an unusual format")),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reads and validates the marker segments before the entropy-coded data (ITU T.81, annex B).
 //!
 //! Reading a header never allocates. [`Header`] has a fixed size and is cheap to copy, because it
-//! does not contain the tables but their offsets in the file.
+//! contains the offsets of the tables in the file instead of the tables.
 
 use arrayvec::ArrayVec;
 
@@ -62,7 +62,7 @@ impl Frame {
         matches!(self.coding, Coding::Baseline | Coding::Extended)
     }
 
-    /// Returns a description of the file for the error message, if its coding is not supported.
+    /// If the coding is not supported, returns a description of the file for the error message.
     pub(crate) fn foreign_kind(&self) -> Option<String> {
         let kind = match self.coding {
             Coding::Other(0xc3) => "a lossless JPEG",
@@ -70,7 +70,7 @@ impl Frame {
             Coding::Other(0xc9 | 0xca) => "an arithmetic-coded JPEG",
             Coding::Other(0xcb) => "an arithmetic-coded, lossless JPEG",
             Coding::Other(0xcd..=0xcf) => "an arithmetic-coded, hierarchical JPEG",
-            Coding::Other(marker) => return Some(format!("a JPEG of coding {}", marker_name(marker))),
+            Coding::Other(marker) => return Some(format!("a JPEG with the coding {}", marker_name(marker))),
             _ if self.precision != 8 => return Some(format!("a {}-bit JPEG", self.precision)),
             _ => return None,
         };
@@ -107,8 +107,8 @@ impl Frame {
     }
 
     /// Returns the number of blocks per row, and the number of block rows, that cover the image in
-    /// component `index`. A scan of only this component consists of exactly these blocks. In an
-    /// interleaved scan, they are padded to whole MCUs.
+    /// component `index`. A scan of only this component consists of exactly these blocks. An
+    /// interleaved scan pads the blocks to whole MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -137,9 +137,9 @@ pub(crate) struct Scan {
     pub(crate) start: u8,
     /// Last coefficient in zigzag order (Se).
     pub(crate) end: u8,
-    /// Index of the lowest bit that earlier scans contain (successive approximation, Ah).
+    /// Index of the lowest bit that earlier scans contain (Ah in successive approximation).
     pub(crate) high: u8,
-    /// Index of the lowest bit that this scan contains (successive approximation, Al).
+    /// Index of the lowest bit that this scan contains (Al in successive approximation).
     pub(crate) low: u8,
     /// Offset of the SOS marker in the file.
     pub(crate) at: usize,
@@ -160,10 +160,11 @@ pub(crate) struct Header {
     pub(crate) frame: Frame,
     /// The most recent scan header.
     pub(crate) scan: Scan,
-    /// Offset in the file of the most recent quantization table with each index. A table starts
-    /// with the byte that contains its index.
+    /// For each index, the offset in the file of the most recent quantization table. The table
+    /// starts with the byte that contains its index.
     quant: [Option<usize>; 4],
-    /// Offset in the file of the most recent Huffman table with each index, for DC and then for AC.
+    /// For DC and then for AC: for each index, the offset in the file of the most recent Huffman
+    /// table.
     huffman: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
@@ -177,8 +178,8 @@ pub(crate) struct Header {
     pub(crate) orientation: u8,
 }
 
-/// For each zigzag index, the natural index: row times 8 plus column. In a damaged block, a run can
-/// extend past the end of the block and use one of the last 16 entries.
+/// For each zigzag index, the natural index, which is the row times 8 plus the column. In a damaged
+/// block, a run can extend past the end of the block and use one of the last 16 entries.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -189,8 +190,8 @@ thread_local! {
     static HEADERS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns the number of headers that this thread has read. Counts only in builds with debug
-/// assertions.
+/// Returns the number of headers that this thread has read. Headers are counted only in builds with
+/// debug assertions.
 pub fn headers_read() -> u64 {
     HEADERS_READ.get()
 }
@@ -231,11 +232,11 @@ impl Header {
         Err(Error::new("jpeg has no scan before the marker EOI"))
     }
 
-    /// Reads from byte `at`, the end of a scan's data, to the end of the next SOS segment. Returns
-    /// `false` if the file has no more scans.
+    /// Reads from byte `at`, where the data of a scan ends, to the end of the next SOS segment.
+    /// Returns `false` if the file has no more scans.
     ///
     /// # Errors
-    /// As for [`read`](Header::read), and if the file ends before the next marker.
+    /// Same as [`read`](Header::read). Also if the file ends before the next marker.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
         self.advance(bytes, at)
     }
@@ -261,7 +262,7 @@ impl Header {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
             Some(at) => {
-                Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is cut short"))
+                Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is truncated"))
             }
             None if index < 2 => Ok(Spec::standard(ac, index == 1)),
             None => Err(format!("{class} Huffman table {index} is not defined")),
@@ -269,8 +270,8 @@ impl Header {
     }
 
     /// Returns the lengths of the restart segments in the file `bytes`, which has `mcus` MCUs. The
-    /// result is empty if the file does not contain lengths, or if they are for a different number
-    /// of MCUs.
+    /// result is empty if the file does not contain lengths, or contains lengths for a different
+    /// number of MCUs.
     pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
         self.lengths
             .and_then(|(at, count)| bytes.get(at..at + usize::from(count)))
@@ -288,7 +289,7 @@ impl Header {
             at = offset + 2;
             match marker {
                 0x01 | 0xd0..=0xd7 => continue,
-                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {offset}: SOI occurs twice"))),
+                0xd8 => return Err(Error::new(format!("jpeg SOI at byte {offset}: expected only one SOI"))),
                 0xd9 => return Ok(false),
                 _ => {}
             }
@@ -321,7 +322,7 @@ impl Header {
 
     fn read_frame(&mut self, mut s: Segment<'_>) -> Result<()> {
         if self.frame.count != 0 {
-            return Err(s.error("a second frame header"));
+            return Err(s.error("the file has a second frame header: expected one"));
         }
         let coding = match s.marker {
             0xc0 => Coding::Baseline,
@@ -332,10 +333,10 @@ impl Header {
         let (precision, height, width, count) = (s.u8()?, s.u16()?, s.u16()?, s.u8()?);
         let size = Size::new(width.into(), height.into());
         if size.area() == 0 {
-            return Err(s.error(format!("the frame has {width}x{height} pixels")));
+            return Err(s.error(format!("the frame is empty: {width}x{height} pixels")));
         }
         if !(1..=4).contains(&count) {
-            return Err(s.error(format!("{count} components: expected 1 to 4")));
+            return Err(s.error(format!("the frame has {count} components: expected 1 to 4")));
         }
         let mut s = s.exactly(3 * usize::from(count))?;
         let mut components = [Component::default(); 4];
@@ -359,11 +360,11 @@ impl Header {
 
     fn read_scan(&mut self, mut s: Segment<'_>, data: usize) -> Result<()> {
         if self.frame.count == 0 {
-            return Err(s.error("a scan before the frame header"));
+            return Err(s.error("the scan precedes the frame header"));
         }
         let count = s.u8()?;
         if !(1..=4).contains(&count) {
-            return Err(s.error(format!("{count} components: expected 1 to 4")));
+            return Err(s.error(format!("the scan has {count} components: expected 1 to 4")));
         }
         let mut s = s.exactly(2 * usize::from(count) + 3)?;
         let mut components = [ScanComponent::default(); 4];
@@ -393,7 +394,7 @@ impl Header {
             let (wide, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || wide > 1 {
                 return Err(s.error(format!(
-                    "table {index} with precision {wide}: expected table 0 to 3 and precision 0 or 1"
+                    "the table has the index {index} and the precision {wide}: expected 0 to 3, and 0 or 1"
                 )));
             }
             s.take(if wide == 1 { 128 } else { 64 })?;
@@ -407,7 +408,9 @@ impl Header {
             let (at, which) = (s.position(), s.u8()?);
             let (class, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || class > 1 {
-                return Err(s.error(format!("table {index} of class {class}: expected table 0 to 3 and class 0 or 1")));
+                return Err(s.error(format!(
+                    "the table has the index {index} and the class {class}: expected 0 to 3, and 0 or 1"
+                )));
             }
             let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");
             let count = bits.iter().map(|&n| usize::from(n)).sum();

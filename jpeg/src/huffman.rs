@@ -44,8 +44,8 @@ impl Spec {
     /// coefficients, and false if it is for DC coefficients.
     ///
     /// # Errors
-    /// If the lengths do not form a prefix code, if they use a code that consists of ones, which
-    /// T.81 reserves, or if a DC symbol exceeds 15, the size in bits of the largest difference.
+    /// If the lengths do not form a prefix code, if a code consists only of ones, which T.81
+    /// reserves, or if a DC symbol exceeds 15, which is the size in bits of the largest difference.
     pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {
@@ -70,8 +70,8 @@ impl Spec {
 
     /// Returns a standard table from annex K.3 of T.81, which most encoders use. `ac` selects AC
     /// instead of DC coefficients, and `chroma` selects chrominance instead of luminance.
-    /// Motion-JPEG frames omit these tables, so libjpeg-turbo uses them if a file does not define
-    /// its tables 0 and 1.
+    /// Motion-JPEG frames omit these tables, so libjpeg-turbo uses the standard tables if a file
+    /// does not define tables 0 and 1.
     pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
         match (ac, chroma) {
             (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
@@ -104,16 +104,16 @@ pub(crate) struct Code {
     pub(crate) symbol: u8,
 }
 
-/// Number of bits that a single lookup decodes. In photographs, nineteen of twenty codes are at
-/// most this long.
+/// Maximum length in bits of a code that a single lookup decodes. In photographs, nineteen of
+/// twenty codes are at most this long.
 const SHORT: u8 = 10;
 
-/// The decoding table of the plain decoder. Searches for codes that are longer than 10 bits bit by
-/// bit, as in T.81, F.2.2.3.
+/// The decoding table of the plain decoder. Codes of more than 10 bits are decoded bit by bit, as
+/// in T.81, F.2.2.3.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// For each window of [`SHORT`] bits, the symbol and the length of the code at its start. The
-    /// length is 0 if the code is longer than the window.
+    /// For each window of [`SHORT`] bits, the symbol and the length of the code at the start of the
+    /// window. The length is 0 if the code is longer than the window.
     short: [(u8, u8); 1 << SHORT],
     /// For each length, the largest code plus one, or -1 if no code has this length.
     limit: [i32; 17],
@@ -126,7 +126,7 @@ impl Lookup {
     /// Creates the table for `spec`.
     ///
     /// # Errors
-    /// As for [`Spec::codes`].
+    /// Same as [`Spec::codes`].
     pub fn new(spec: &Spec, ac: bool) -> Result<Self> {
         let mut table = Lookup { short: [(0, 0); 1 << SHORT], limit: [-1; 17], offset: [0; 17], values: spec.values };
         for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {

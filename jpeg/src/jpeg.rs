@@ -13,11 +13,11 @@ const BYTES_PER_PIXEL: u64 = 3;
 /// two rows of samples.
 const BYTES_PER_COLUMN: u64 = 256;
 
-/// A JPEG whose header has been read. Everything that needs the header takes this handle, so that
-/// the header is read only once.
+/// A JPEG whose header has been read. Decoding takes this handle instead of the bytes, so that the
+/// header is read only once.
 ///
-/// The handle takes only a few hundred bytes, because instead of tables it stores their offsets in
-/// the file.
+/// The handle takes only a few hundred bytes, because it stores the offsets of the tables in the
+/// file instead of the tables.
 #[derive(Clone)]
 pub struct Jpeg<'a> {
     pub(crate) bytes: &'a [u8],
@@ -40,9 +40,9 @@ impl<'a> Jpeg<'a> {
         Ok(Jpeg { bytes, header, layout, closed })
     }
 
-    /// Ignores the color space and the EXIF orientation in the file, for a JPEG in a container that
-    /// specifies them, such as a TIFF. If there are three components, interprets them as YCbCr if
-    /// `from_ycbcr` is true, and as RGB otherwise.
+    /// Ignores the color space and the EXIF orientation in the file. Call this method for a JPEG in
+    /// a container that specifies both, such as a TIFF. If there are three components, interprets
+    /// them as YCbCr if `from_ycbcr` is true, and as RGB otherwise.
     pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {
@@ -56,7 +56,7 @@ impl<'a> Jpeg<'a> {
         self.bytes
     }
 
-    /// Returns the EXIF orientation. Decoding applies it.
+    /// Returns the EXIF orientation, which decoding applies.
     #[inline]
     pub fn orientation(&self) -> Orientation {
         Orientation::new(self.header.orientation)
@@ -98,16 +98,16 @@ impl<'a> Jpeg<'a> {
         self.header.restart_interval
     }
 
-    /// Returns whether any rows of the image can be decoded without most of the rows before them.
-    /// This is true for a sequential JPEG with at least one restart marker per row of MCUs.
+    /// Returns whether decoding can start at any row of MCUs without decoding most of the earlier
+    /// rows. Decoding can start at any row if the JPEG is sequential and has at least one restart
+    /// marker per row of MCUs.
     #[inline]
     pub fn is_divisible(&self) -> bool {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
     }
 
-    /// Estimates the cost of decoding `region`, which must be inside the image. The unit is one
-    /// pixel that is either entropy-decoded or rendered, because these two steps take about equally
-    /// long.
+    /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding or
+    /// rendering one pixel costs one unit, because these two steps take about equally long.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
@@ -137,8 +137,8 @@ impl<'a> Jpeg<'a> {
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
         // The plain decoder stores all coefficients, 64 of two bytes each per block. It decodes
-        // files with several scans and files without EOI. It also decodes damaged files, but these
-        // cannot be predicted from the header.
+        // files with several scans, files without EOI, and damaged files. Damage cannot be
+        // predicted from the header.
         let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
         let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Jpeg<'_> {
 mod tests {
     use super::*;
 
-    /// Decoding a group moves up to eight of these values.
+    /// Decoding a group moves up to eight handles.
     #[test]
     fn a_jpeg_handle_is_cheap_to_move() {
         assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());

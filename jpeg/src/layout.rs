@@ -9,7 +9,7 @@ use crate::pixels::{Rect, Size};
 /// Maximum number of components.
 pub(super) const MAX_COMPONENTS: usize = 4;
 
-/// The method that produces one sample per pixel of a component. Chosen as in libjpeg-turbo
+/// The method that upsamples a component to one sample per pixel. Chosen as in libjpeg-turbo
 /// (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
@@ -56,7 +56,7 @@ pub(super) struct Component {
     pub(super) h: u32,
     /// Number of blocks per MCU vertically.
     pub(super) v: u32,
-    /// Index in an MCU of the component's first block.
+    /// Index of the component's first block in an MCU.
     pub(super) first: u32,
     /// Number of pixels per sample horizontally.
     pub(super) across: u32,
@@ -104,7 +104,7 @@ impl Layout {
             (3, ..) => Color::YCbCr,
             (4, _, None | Some(0)) => Color::Cmyk,
             (4, ..) => Color::Ycck,
-            (n, ..) => return Err(format!("a JPEG of {n} components")),
+            (n, ..) => return Err(format!("a JPEG with {n} components")),
         };
         // In a scan of a single component, an MCU is one block, regardless of the sampling factors.
         let gray = components.len() == 1;

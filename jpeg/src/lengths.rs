@@ -1,8 +1,8 @@
-//! [`Lengths`]: the lengths of a file's restart segments, which the header of a packed file
-//! contains in an application segment.
+//! [`Lengths`]: the lengths of a file's restart segments. A packed file contains them in an
+//! application segment of its header.
 //!
 //! Without the lengths, a decoder would have to search all data before a crop for restart markers.
-//! The lengths are only hints, so callers check that the markers are where the lengths say.
+//! The lengths may be wrong, so callers check that a marker follows each segment.
 //!
 //! The application segment is an APP9 segment. It contains the identifier [`Lengths::ID`], and then
 //! a big-endian 16-bit number for each restart segment except the last. The number is the length of

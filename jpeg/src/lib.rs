@@ -1,11 +1,12 @@
 //! A JPEG decoder in Rust that produces the same pixels as libjpeg-turbo, at about twice its speed.
-//! Building it requires neither a C compiler nor an assembler.
+//! Building the crate requires neither a C compiler nor an assembler.
 //!
 //! 1. [`Jpeg`]: the header of a file. Provides the size, the coding and the EXIF orientation, and
 //!    estimates how much memory decoding needs.
 //! 2. [`Decoder`]: decodes a region of one file, or regions of several files at a time ([`Job`]),
 //!    and reports damage.
-//! 3. [`Pixels`]: decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright image.
+//! 3. [`Pixels`]: decoded RGB pixels. [`Rect`] and [`Size`] are in pixels of the upright image,
+//!    that is, after the EXIF orientation has been applied.
 //! 4. [`repack`]: rewrites a file losslessly, so that a crop can be decoded without the rest of the
 //!    file.
 //! 5. [`bitstream`]: extracts the data that a device, such as a GPU, needs to decode a region.
@@ -31,33 +32,33 @@
 //! # Supported files
 //!
 //! The decoder supports Huffman-coded 8-bit JPEGs that are baseline, extended or progressive, in
-//! gray, YCbCr, RGB, CMYK or YCCK, with any sampling factors that divide the largest one. It
-//! rejects arithmetic-coded, lossless, hierarchical and 12-bit JPEGs, JPEG-LS, files with two
-//! components, and other sampling factors, with an error that names the reason.
+//! gray, YCbCr, RGB, CMYK or YCCK, with any sampling factors that divide the largest one. All other
+//! files are rejected with an error that names the reason: arithmetic-coded, lossless, hierarchical
+//! and 12-bit JPEGs, JPEG-LS, files with two components, and other sampling factors.
 //!
-//! Gray is repeated in three channels. CMYK and YCCK are converted as by Pillow's `convert("RGB")`;
-//! their values are assumed to be inverted, because Adobe writes them inverted. ICC profiles are
-//! ignored. The EXIF orientation is applied.
+//! Gray is repeated in three channels. CMYK and YCCK are converted as by Pillow's `convert("RGB")`.
+//! The stored values are assumed to be inverted, because Adobe's programs write inverted values.
+//! ICC profiles are ignored. The EXIF orientation is applied.
 //!
-//! A header may claim 65,535 x 65,535 pixels. Compare [`Jpeg::size`] or [`Jpeg::memory`] with your
-//! own limit before decoding.
+//! A header may declare up to 65,535 x 65,535 pixels. Before decoding, compare [`Jpeg::size`] or
+//! [`Jpeg::memory`] with your own limit.
 //!
 //! # Truncated files
 //!
 //! Decoding a truncated JPEG fails, with the same error for every crop:
 //! `jpeg ends at byte 4096 in MCU 61 of 132`. If only the last marker is missing, the file contains
-//! all of its pixels, so decoding succeeds.
+//! the data of all pixels, so decoding succeeds.
 //!
 //! # Damaged files
 //!
 //! If libjpeg warns about damage and continues, this decoder also continues, with the same
-//! coefficients. Its pixels equal libjpeg's, with two exceptions:
+//! coefficients. The pixels equal libjpeg's, with two exceptions:
 //!
 //! - If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
-//!   image. This decoder renders what the scans contain.
-//! - If values are far outside the 8-bit range before they are clamped, libjpeg's C code produces
-//!   different results than its SIMD code, which depends on the CPU. This decoder produces the same
-//!   values on every CPU.
+//!   image. This decoder renders the coefficients of the scans without smoothing.
+//! - If values are far outside the 8-bit range before they are clamped, libjpeg's C code and its
+//!   SIMD code produce different results, so the result depends on the CPU. This decoder produces
+//!   the same values on every CPU.
 //!
 //! The following counts as damage:
 //!
@@ -74,11 +75,12 @@
 //! | coefficients beyond the end of a block, or with more bits than 8-bit images can have | none | not always |
 //!
 //! libjpeg also warns about bytes between the markers of a header, about an unknown Adobe transform
-//! or JFIF version, and about band limits in a sequential scan. These do not count as damage.
+//! or JFIF version, and about band limits in a sequential scan. Such anomalies do not count as
+//! damage.
 //!
-//! In a sequential file, decoding does not always detect the damage in the last row of the table.
-//! libjpeg does not warn about this damage either. Because the decoder decodes two symbols at a
-//! time, checking every coefficient would slow down decoding for all images.
+//! In a sequential file, decoding does not always detect the damage in the last row of the table,
+//! about which libjpeg does not warn either. The decoder decodes two symbols at a time, and
+//! checking every coefficient would make it slower for all images.
 //!
 //! [`Decoder::damage`] reads the whole file and detects all damage in the table. [`Pixels::damage`]
 //! reports only damage in the data that was decoded. A sequential file with EOI is decoded only as
@@ -89,32 +91,32 @@
 //! # Why it is fast
 //!
 //! Huffman decoding takes two thirds of the time to decode a JPEG. Other libraries decode one
-//! symbol after the other, and they decode every symbol even if only a region or a smaller version
-//! of the image is needed. This decoder decodes several streams interleaved, two symbols at a time.
-//! The streams are the restart segments of a packed file, or several plain files. In a packed file,
-//! it decodes only the segments that the crop touches.
+//! symbol at a time, and decode every symbol even if only a region or a smaller version of the
+//! image is needed. This decoder decodes several streams interleaved, two symbols at a time. The
+//! streams are the restart segments of a packed file, or several plain files. In a packed file, the
+//! decoder decodes only the segments that overlap the crop.
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust,
-//! which all produce the same pixels. The environment variable `WARPFEED_JPEG` overrides this
-//! choice with `scalar`, `avx2` or `avx512`.
+//! which all produce the same pixels. The environment variable `WARPFEED_JPEG` can be set to
+//! `scalar`, `avx2` or `avx512` to override this choice.
 //!
 //! # Why it does not decode at half size
 //!
 //! Decoding at half size helps if a crop of 224 pixels is resized from a region that is at least
 //! twice as large in both directions. On ImageNet, this is the case for 3 in 100 crops, which
 //! contain 16 % of the decoded pixels. Decoding these crops at half size would skip three quarters
-//! of their samples, but none of their Huffman codes, and so save about one twentieth of the
-//! decoding time. It would also change the pixels for all users. If images are much larger than the
+//! of their samples, but none of their Huffman codes. This would save about one twentieth of the
+//! decoding time, and would change the pixels for all users. If images are much larger than the
 //! crops, downsizing them once saves more time.
 
 // Internal modules: `markers`, `lengths` and `header` read and validate the marker segments.
 // `huffman` defines Huffman tables, both as stored in a file and as lookup tables. `bits`, `scan`
-// and `coefficients` form the plain decoder, which is slow but decodes the coefficients of any
-// Huffman-coded file. `layout` computes the positions of samples on the grid of MCUs, and the
-// blocks that a region needs. `kernels` implements the transform, upsampling and color conversion
-// for each instruction set. `rows` converts coefficients to rows of pixels. `segments` finds and
-// unstuffs the restart segments that a region needs. `entropy` decodes many segments interleaved,
-// each in a **lane**. `transit` splits an image into pieces for the lanes.
+// and `coefficients` form the plain decoder, which is slow but supports all Huffman-coded files.
+// `layout` computes the positions of samples on the grid of MCUs, and the blocks that a region
+// needs. `kernels` implements the transform, upsampling and color conversion for each instruction
+// set. `rows` converts coefficients to rows of pixels. `segments` finds and unstuffs the restart
+// segments that a region needs. `entropy` decodes many segments interleaved, each in a **lane**.
+// `transit` splits an image into pieces for the lanes.
 
 mod bits;
 pub mod bitstream;
@@ -145,7 +147,7 @@ pub use orientation::Orientation;
 pub use pixels::{Pixels, Rect, Size};
 pub use repack::repack;
 
-/// Internal interface for the tests of `warpfeed`. It may change in any release.
+/// Internal interface for the tests of `warpfeed`, which may change in any release.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::header::headers_read;

@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 
-/// Finds the next marker at or after byte `at`. Returns its second byte and the offset of its first
-/// byte. Like libjpeg, skips stray bytes, fill bytes (`ff ff`) and stuffed bytes (`ff 00`).
+/// Finds the next marker at or after byte `at`. Returns the second byte of the marker and the
+/// offset of its first byte. Like libjpeg, skips stray bytes, fill bytes (`ff ff`) and stuffed
+/// bytes (`ff 00`).
 ///
 /// # Errors
 /// If the file ends before the next marker.
@@ -15,13 +16,14 @@ pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
             Some(&marker) => return Ok((marker, at + i)),
         }
     }
-    Err(Error::new(format!("jpeg ends at byte {}: no marker from byte {at} on", bytes.len())))
+    Err(Error::new(format!("jpeg ends at byte {}: there is no marker at or after byte {at}", bytes.len())))
 }
 
 /// Returns whether the entropy-coded data that starts at byte `at` is followed by a marker other
 /// than a restart marker, such as EOI.
 ///
-/// Usually, the file ends with EOI, so this is checked first. Otherwise, searches the data.
+/// First checks whether the file ends with EOI, which is usually the case. Otherwise, searches the
+/// data.
 pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
     let mut from = at;
     bytes[at..].ends_with(&[0xff, 0xd9])
@@ -69,10 +71,15 @@ impl<'a> Segment<'a> {
         let mut segment = Segment { marker, offset, length: 0, body: rest };
         segment.length = segment.u16()?.into();
         if segment.length < 2 {
-            return Err(segment.error(format!("claims {} bytes, but its length field alone takes 2", segment.length)));
+            return Err(segment
+                .error(format!("the segment declares {} bytes, but its length field alone takes 2", segment.length)));
         }
         segment.body = rest.get(2..segment.length).ok_or_else(|| {
-            segment.error(format!("claims {} bytes, but the file has {} left", segment.length, rest.len()))
+            segment.error(format!(
+                "the segment declares {} bytes, but the file has only {} left",
+                segment.length,
+                rest.len()
+            ))
         })?;
         Ok(segment)
     }
@@ -86,17 +93,17 @@ impl<'a> Segment<'a> {
         Error::new(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.offset))
     }
 
-    /// Returns the segment, if it has exactly `unread` unread bytes.
+    /// Returns the segment if it has exactly `unread` unread bytes.
     pub(super) fn exactly(self, unread: usize) -> Result<Self> {
         if self.body.len() == unread {
             return Ok(self);
         }
-        Err(self.error(format!("{} bytes instead of {unread}", self.body.len())))
+        Err(self.error(format!("{} bytes remain in the segment: expected {unread}", self.body.len())))
     }
 
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let Some((head, tail)) = self.body.split_at_checked(count) else {
-            return Err(self.error(format!("ends {} bytes early", count - self.body.len())));
+            return Err(self.error(format!("the segment is {} bytes too short", count - self.body.len())));
         };
         self.body = tail;
         Ok(head)

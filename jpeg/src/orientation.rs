@@ -1,12 +1,13 @@
 //! [`Orientation`]: the EXIF orientation. Maps regions of the upright image to the stored image,
-//! and rotates stored pixels upright.
+//! and converts stored pixels to the upright image.
 
 use crate::pixels::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, as the steps that make the stored image upright.
+/// One of the eight values of EXIF tag 0x0112, represented by the steps that make the stored image
+/// upright. The steps are applied in the order of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orientation {
-    /// Whether rows and columns are swapped. This is the first step.
+    /// Whether rows and columns are swapped.
     pub transposed: bool,
     /// Whether left and right are swapped.
     pub mirrored: bool,
@@ -21,7 +22,8 @@ impl Default for Orientation {
 }
 
 impl Orientation {
-    /// Creates the orientation from the tag's value, 1 to 8. Any other value means upright.
+    /// Creates the orientation from the tag's value, 1 to 8. Any other value is treated as 1
+    /// (upright).
     #[inline]
     pub fn new(tag: u8) -> Self {
         let (transposed, mirrored, flipped) = match tag {
@@ -38,8 +40,8 @@ impl Orientation {
     }
 
     /// Returns the value of the orientation tag in EXIF data, for example from the EXIF chunk of a
-    /// PNG or WebP. The data may start with the prefix `Exif`. Returns `None` if there is no tag
-    /// with a value from 1 to 8.
+    /// PNG or WebP. The data may start with the prefix `Exif`. Returns `None` if the data has no
+    /// orientation tag with a value from 1 to 8.
     pub fn tag_in(exif: &[u8]) -> Option<u8> {
         exif_orientation(exif.strip_prefix(PREFIX).unwrap_or(exif))
     }
@@ -55,14 +57,14 @@ impl Orientation {
         self == Orientation::new(1)
     }
 
-    /// Returns the upright size of an image whose stored size is `stored`.
+    /// Returns the size of the upright image. `stored` is the size of the stored image.
     #[inline]
     pub fn size(self, stored: Size) -> Size {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
-    /// Returns the region of the stored image that becomes `region` in the upright image, which
-    /// must contain it. `stored` is the size of the stored image.
+    /// Returns the region of the stored image that becomes `region` in the upright image. `region`
+    /// must be inside the upright image. `stored` is the size of the stored image.
     #[inline]
     pub fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);
@@ -125,8 +127,8 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// `expected` contains the upright versions of a 2 x 3 image with the pixels 0 1 / 2 3 / 4 5,
-    /// according to the description of each tag value in the EXIF standard.
+    /// The image has 2 x 3 pixels: 0 1 / 2 3 / 4 5. For each tag value, `expected` contains its
+    /// upright version, according to the EXIF standard.
     #[test]
     fn every_tag_rotates_as_in_the_exif_standard() {
         let size = Size::new(2, 3);

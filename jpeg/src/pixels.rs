@@ -95,7 +95,7 @@ impl Rect {
 }
 
 /// Decoded RGB pixels: `u8` in HWC order, without padding between rows. The buffer is reused for
-/// the next image. A loader frees it after an unusually large image.
+/// the next image. After an unusually large image, a loader frees the buffer.
 ///
 /// The pixels may cover only a part of the image; see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]
@@ -115,11 +115,11 @@ impl Pixels {
         Self::default()
     }
 
-    /// Makes room for `size` pixels and returns them. They have unspecified values, so the caller
-    /// must write all of them.
+    /// Resizes the buffer to `size` pixels and returns them. The pixels have unspecified values, so
+    /// the caller must overwrite all of them.
     ///
     /// # Panics
-    /// If the allocation fails. The panic payload is an [`Error`], which a loader reports as an
+    /// If the allocation fails. The panic payload is an [`Error`], which a loader reports as the
     /// error of the sample.
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
@@ -134,11 +134,11 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Describes the damage that decoding detected and, like libjpeg, tolerated, with its position
-    /// in the file. Returns `None` if no damage was detected.
+    /// Describes the damage that decoding detected and tolerated, as libjpeg does, and states its
+    /// position in the file. Returns `None` if no damage was detected.
     ///
-    /// Decoding reads only the data that the region needs, so it may not detect damage elsewhere in
-    /// the file. [`Decoder::damage`](crate::Decoder::damage) reads the whole file.
+    /// Decoding reads only the data that the region needs, so damage elsewhere in the file may
+    /// remain undetected. [`Decoder::damage`](crate::Decoder::damage) reads the whole file.
     #[inline]
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
@@ -149,7 +149,8 @@ impl Pixels {
         self.damage = damage;
     }
 
-    /// Declares that the first stored pixel is at column `x` and row `y` of the image.
+    /// Sets the [`origin`](Pixels::origin): the first stored pixel is at column `x` and row `y` of
+    /// the image.
     #[inline]
     pub fn place(&mut self, x: u32, y: u32) {
         self.origin = (x, y);

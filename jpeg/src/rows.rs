@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::kernels::{Kernels, PADDING, Transform};
 use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window};
 
-/// Number of unused samples before the first sample of a row. Upsampling needs one, and alignment
-/// the others.
+/// Number of samples before the first sample of a row. Upsampling needs one of them, and the others
+/// align the row.
 const MARGIN: usize = 64;
 
 /// A source of coefficients.
@@ -19,8 +19,8 @@ pub(crate) trait Blocks {
     /// Whether the coefficients were decoded in lanes, which store them in zigzag order.
     const FROM_LANES: bool;
 
-    /// Appends to `offsets` the offset, in the returned slice, of each block of component `index`
-    /// in block row `row` and `columns`.
+    /// Appends one offset to `offsets` for each block of component `index` in block row `row` and
+    /// `columns`. Returns the slice of coefficients to which the offsets refer.
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
@@ -81,9 +81,8 @@ impl Rows {
         }
     }
 
-    /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, which
-    /// contains the pixels of the window's region. Must be called for all MCU rows of the window,
-    /// in order.
+    /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, the pixels
+    /// of the window's region. Must be called for all MCU rows of the window, in order.
     pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };

@@ -71,7 +71,8 @@ impl<'a> State<'a> {
         self.bits.restart(expected)
     }
 
-    /// Decodes the next block. `component` is the index of its component in the scan.
+    /// Decodes the next block. `component` is the index, in the scan, of the component of this
+    /// block.
     pub(super) fn block(
         &mut self,
         mode: Mode,
@@ -95,7 +96,8 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// Decodes a DC coefficient. Returns it without its `low` lowest bits.
+    /// Decodes a DC coefficient and returns it without the lowest `low` bits, which later scans
+    /// contain.
     fn dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);

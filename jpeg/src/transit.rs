@@ -1,9 +1,9 @@
-//! [`Transit`]: an image that is decoded in lanes.
+//! [`Transit`]: an image that is being decoded in lanes.
 //!
 //! The image is divided into bands of MCU rows. The part of a restart segment that is in a band is
 //! a piece, which is decoded in one lane. Once all pieces of a band have been decoded, the band is
-//! rendered. Thanks to the bands, the coefficients are still in the L2 cache when they are
-//! rendered, and the memory does not grow with the height of the image.
+//! rendered. Because a band is small, its coefficients are still in the L2 cache when the band is
+//! rendered, and memory use does not grow with the height of the image.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ use super::segments::{self, Segment};
 use crate::error::resize;
 use crate::pixels::Rect;
 
-/// Maximum number of coefficient blocks per band, unless a single MCU row has more. These blocks
-/// take 256 KiB and stay in the L2 cache until they are rendered.
+/// Maximum number of coefficient blocks per band, unless a single MCU row has more. The blocks of a
+/// band take 256 KiB and stay in the L2 cache until the band is rendered.
 const BAND_BLOCKS: u32 = 2048;
 /// Like [`BAND_BLOCKS`], for an image with segments that are longer than an MCU row. The limit is
 /// lower because several such images are decoded at the same time.
@@ -110,7 +110,7 @@ pub(crate) enum Refusal {
 
 /// Returns the initial size of the stream buffer for segments with `needed` of the image's `all`
 /// MCUs. The image has `bytes` bytes of data. A region of a large image needs only a small part of
-/// this data, and a buffer for all of it would take more time and memory than decoding.
+/// the data, and allocating a buffer for all data would take more time and memory than decoding.
 fn first_room(bytes: usize, needed: u64, all: u64) -> usize {
     const SMALL: usize = 1 << 20;
     let share = (bytes as u64).saturating_mul(needed.min(all)) / all * 5 / 4;
@@ -142,8 +142,8 @@ fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
 }
 
 impl Transit {
-    /// Prepares to decode `region` of the stored image: finds and copies the segments that it
-    /// needs.
+    /// Prepares to decode `region` of the stored image: finds the segments that the region needs,
+    /// and copies their data.
     pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,
@@ -179,8 +179,9 @@ impl Transit {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
-        // Reject a few bytes that would expand to a large image. A block takes at least two bits,
-        // one for its DC coefficient and one for its end.
+        // Reject data that is too short for the number of blocks, so that a few bytes cannot expand
+        // to a large image. A block takes at least two bits, one for its DC coefficient and one for
+        // its end.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let is_valid = found && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
@@ -199,7 +200,7 @@ impl Transit {
     }
 
     /// Reserves memory for `blocks` blocks and for the data of the segments, and copies the data.
-    /// Returns the memory and whether the data could be read, or `None` if there is no memory.
+    /// Returns the memory and whether the data could be read, or `None` if an allocation fails.
     fn collect(
         &mut self,
         machine: &mut Machine,
@@ -300,7 +301,7 @@ impl Transit {
     }
 
     /// Processes the result of a lane that stopped at `bit`. Returns `None` if the data is damaged:
-    /// the lane read past the end of its segment, or a whole byte is left after the last MCU.
+    /// the lane read past the end of its segment, or at least a whole byte follows the last MCU.
     pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
@@ -312,7 +313,7 @@ impl Transit {
         if !continues && !segment.may_leave(unread) {
             return None;
         }
-        // The stream contains differences of DC coefficients, so add them up.
+        // The stream contains differences of DC coefficients, so convert them to values.
         let mut dc = ticket.dc;
         let mut block = piece.block;
         for _ in 0..piece.count {

@@ -7,12 +7,12 @@ which samples each rank receives.
     torchrun --nproc-per-node 1 benches/ddp.py --data train.lmdb --stop 7 --state state.json
     torchrun --nproc-per-node 2 benches/ddp.py --data train.lmdb --state state.json --sums rest.json
 
-The loaders are the ones that `train.py` defines. Without `--sums` or `--stop`, each loader feeds the
-training for `--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of
-all ranks together. The other columns show the value of the worst rank: the cores used by the rank
-and its child processes, the seconds from opening to the first batch, the 99th percentile of the
-waits for a batch on the training stream, and the page-locked and device memory in warpfeed's plan.
-With torch and DALI, each rank shuffles all samples.
+`train.py` defines the loaders. Without `--sums` or `--stop`, each loader feeds the training for
+`--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of all ranks
+together. The other columns show the value of the worst rank: the cores used by the rank and its
+child processes, the seconds from opening to the first batch, the 99th percentile of the waits for a
+batch on the training stream, and the page-locked and device memory in warpfeed's plan. With torch
+and DALI, each rank shuffles all samples.
 
 With `--sums`, the script records the first `--batches` global batches instead: the sorted ids of
 the samples, each with the sum of its pixels. The file is the same for any number of ranks, and a
@@ -84,7 +84,7 @@ def feeds() -> dict[str, Any]:
 
 
 def core_seconds() -> float:
-    """Returns the CPU time of this process and of its children, such as the workers of a
+    """Returns the CPU time of this process and of its child processes, such as the workers of a
     `DataLoader`."""
     own_pid = os.getpid()
     total = time.process_time()
@@ -126,7 +126,7 @@ class Waits:
 
 
 def measure_feed(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str, Any]:
-    """Trains with one loader for `args.seconds`, and returns the figures of this rank."""
+    """Trains with one loader for `args.seconds`, and returns the measurements of this rank."""
     torch.cuda.synchronize()
     dist.barrier()
     begin = time.monotonic()
@@ -173,8 +173,8 @@ def measure_feed(feed: Any, step: Any, args: argparse.Namespace, world: int) -> 
 
 
 def train(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Prints, for each model and loader, the images/s of all ranks together, and the worst value
-    over all ranks for each of the other figures."""
+    """Prints, for each model and loader, the images/s of all ranks together, and the worst value of
+    any rank for each of the other measurements."""
     all_feeds, results = feeds(), []
     rates_by_key: dict[str, list[float]] = {}
     for model in args.models.split(","):

@@ -2,8 +2,8 @@
 
     python benches/idle.py --data train.lmdb [--model resnet18] [--starved 3] [--steps 60]
 
-The training step is fed by a repeated batch, by warpfeed, and by warpfeed with so few workers that
-the GPU starves. In each case, three clocks measure a window of steps:
+The training step uses a repeated batch, batches from warpfeed, and batches from warpfeed with so
+few workers that the GPU starves. In each case, three clocks measure a window of steps:
 
 - `loader`: the `stall` in `loader.stats()`, which is the time that the training stream waits for a
   batch after requesting it;
@@ -11,7 +11,7 @@ the GPU starves. In each case, three clocks measure a window of steps:
   `next`;
 - `profiler`: the time in which torch's profiler saw no kernel on the training stream. This includes
   the gaps between the kernels of a step, and the profiler's overhead. `net` is this time minus the
-  time for the repeated batch.
+  same time for the repeated batch.
 
 `loader` and `events` measure the same interval and should agree. `net` shows whether the GPU is
 idle for any other reason. All times are in ms per step.

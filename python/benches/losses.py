@@ -1,5 +1,5 @@
-"""Compares the losses of trainings that use warpfeed with the losses of trainings that use the
-framework's own loader, over several seeds.
+"""Compares the losses when training with warpfeed and with the framework's own loader, over several
+seeds.
 
     python benches/losses.py PHOTOGRAPHS --train-py pytorch-image-models/train.py --work EMPTY_FOLDER [--json out.json]
 
@@ -16,10 +16,10 @@ adjacent class folders. The photographs have no boxes, so `yolo` learns to find 
 rectangles, ellipses and triangles that are cut from one photograph and pasted into a different one.
 
 The table shows, for each epoch, the mean loss over the seeds, with the lowest and the highest loss.
-Two means agree if they differ by no more than the larger of their two spreads, where a spread is the
-distance between the lowest and the highest loss. `control` is warpfeed with a different recipe:
-without RandAugment or without mosaics. If the control also agrees, the comparison cannot distinguish
-the recipes.
+A spread is the distance between the lowest and the highest loss. Two means agree if they differ by
+no more than the larger of the two spreads. `control` is warpfeed with a different recipe: without
+RandAugment or without mosaics. If the control also agrees, the comparison cannot distinguish the
+recipes.
 """
 
 from __future__ import annotations

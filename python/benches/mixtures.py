@@ -1,10 +1,10 @@
-"""Compares mixtures of many datasets with Grain's `MapDataset.mix`: samples per second of the order
-alone, and memory.
+"""Compares mixtures of many datasets with Grain's `MapDataset.mix`: the time to compute the order,
+in samples per second, and the memory.
 
 Run `python/benches/mixtures.py --sets 35` with an interpreter that has the package `grain`. Without
 the package, only the loader is measured. Each measurement runs in a separate process. Grain's order is
-read index by index, and the loader's order as the ids of batches. The loader's figures therefore
-include the delivery of batches to Python; `cargo bench --bench order` measures the order without it.
+read index by index, and the loader's order as the ids of batches. The loader's results therefore
+include the delivery of batches to Python. `cargo bench --bench order` measures the order alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def memory() -> int:
 
 
 def lengths(sets: int, samples: int) -> list[int]:
-    """Datasets of different sizes, with `samples` samples in total."""
+    """Returns different sizes for `sets` datasets, with `samples` samples in total."""
     parts = [1 + n for n in range(sets)]
     return [samples * part // sum(parts) for part in parts]
 

@@ -1,4 +1,4 @@
-"""Measures how long it takes to open a loader with device batches, and to get its first batch.
+"""Measures the time to open a loader with device batches, and the time to its first batch.
 
     python benches/opening.py train.lmdb [--times 8]
 

@@ -3,7 +3,7 @@ Rust, and measures the cost of a call of `next`.
 
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
-Both read the same data with the same options: random-resized crop to 224 pixels and flip, u8.
+Both loops read the same data with the same options: random-resized crop to 224 pixels and flip, u8.
 `warpfeed bench` uses batches in host memory. `cuda` is the loop in Python with device batches.
 `again` is a second run of `warpfeed bench`, to show the noise between identical runs. Runs
 alternate, in an order that changes from round to round. Ratios are medians over the rounds, with

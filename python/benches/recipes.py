@@ -5,10 +5,10 @@
 
 FOLDER contains class folders of JPEGs. Batches are normalized `f32` in host memory, or `u8` in the
 albumentations recipe. With `--device cuda`, batches are in GPU memory: warpfeed decodes on the GPU,
-and the `DataLoader` delivers page-locked batches that the loop uploads. `--packed` is the same
-dataset after `warpfeed pack`, which warpfeed then reads instead of FOLDER. Each run is a separate
-process, pinned to `--cores`. Runs alternate, in an order that changes from round to round. Ratios
-are medians over the rounds, with the lowest and the highest ratio.
+and the `DataLoader` delivers page-locked batches that the loop uploads. With `--packed`, warpfeed
+reads the given dataset, which is FOLDER after `warpfeed pack`. Each run is a separate process,
+pinned to `--cores`. Runs alternate, in an order that changes from round to round. Ratios are
+medians over the rounds, with the lowest and the highest ratio.
 
 | recipe | warpfeed | with a `DataLoader` |
 |---|---|---|
@@ -17,8 +17,8 @@ are medians over the rounds, with the lowest and the highest ratio.
 | `simclr` | `views=Augment.simclr_views(224)`; pairs of views per second | v2: the image is decoded once for two views |
 | `albumentations` | crop and flip in Rust, colors with `image_transform` | crop, flip and colors in albumentations, after OpenCV's decoder |
 
-Both use one thread or process per core. An epoch contains each image `--repeat` times, so that epoch
-boundaries do not influence the result.
+Both loaders use one thread or process per core. An epoch contains each image `--repeat` times, so
+that epoch boundaries do not influence the result.
 """
 
 from __future__ import annotations

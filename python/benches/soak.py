@@ -5,8 +5,8 @@
 A small network trains on the batches of a loader. The training loop saves and loads states, ends
 epochs early, and holds batches for several steps. Each minute, it opens and closes a second loader
 for the same data, and prints the number of batches and the resident memory. The last lines show how
-much the memory grew after the fifth minute, and how much it would have grown if one batch per epoch
-had leaked. `--leak` causes such a leak, to check that it is visible.
+much the memory grew after the fifth minute, and how much a leak of one batch per epoch would have
+added. `--leak` causes such a leak, to check that it is visible.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
             kept.append(images)
             batches += 1
             if batches % 100 == 50:
-                # Leave the epoch in the middle, and resume it.
+                # Stop in the middle of the epoch, and resume the epoch.
                 loader.load_state_dict(loader.state_dict())
                 break
             if time.monotonic() - begin >= 60 * (minute + 1):

@@ -1,8 +1,8 @@
 """Compares the time to load an epoch of token windows with the time to copy the same bytes:
 python/benches/tokens.py
 
-The windows are shuffled. The copy runs on one thread, and copies the windows in the same order as
-the loader, from a memory map to a batch that is reused. Both read a file in the page cache.
+The windows are shuffled. A single thread copies the windows in the same order as the loader, from a
+memory map to a batch that is reused. The file is in the page cache.
 """
 
 from __future__ import annotations

@@ -5,22 +5,21 @@
 warpfeed reads `--data` (an LMDB, shards or a folder). torch's DataLoader and DALI read the class
 folders in `--folder`. The loaders (`--feeds`) are:
 
-- `repeated`: no loader; the same device batch in every step, which measures the speed of the step
-  itself;
+- `repeated`: no loader; the same device batch in every step, which measures the step alone;
 - `warpfeed`: `device="cuda"`, bf16, channels last, normalized on the device;
 - `warpfeed auto`, `warpfeed gpu`: the same with `decode_on="auto"` or `decode_on="gpu"`;
 - `warpfeed folder`, `warpfeed folder auto`: like `warpfeed` and `warpfeed auto`, but read `--folder`;
 - `torch`: torch.utils.data.DataLoader with torchvision's decoder and transforms on `uint8`,
   page-locked memory and non-blocking copies, normalized on the device;
-- `dali 0.65`, `dali 0.9`, or with any other fraction: a DALI pipeline with the `mixed` decoder, which
-  sends this fraction of the images to the hardware decoder.
+- `dali FRACTION`, such as `dali 0.65`: a DALI pipeline with the `mixed` decoder, which sends this
+  fraction of the images to the hardware decoder.
 
-An epoch of torch and DALI repeats the photographs to at least 50,000 samples.
+In an epoch of torch and DALI, the photographs are repeated until there are at least 50,000 samples.
 
 Images/s are medians over the rounds. `stall` is the fraction of the time in which the training
 stream waited for a batch, and `waited` is the fraction in which the host waited. Both come from
 warpfeed's statistics; `idle.py` compares them with torch's clocks. If a loader fails, its error is
-printed, and the measurement continues with the others.
+printed, and the measurement continues with the other loaders.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Torch:
         steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
         data = datasets.ImageFolder(args.folder, steps, loader=decoded)
         self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
-        # Repeat a small dataset within an epoch, because the queue drains at the end of each epoch.
+        # Repeat a small dataset to make epochs longer, because the queue drains at the end of each.
         repeated = torch.utils.data.ConcatDataset([data] * -(-EPOCH // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(
@@ -142,7 +141,7 @@ class Torch:
 
 class Dali:
     name = "dali"
-    # Fraction of the images that the hardware decoder gets.
+    # Fraction of the images that the hardware decoder decodes.
     load = 0.0
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -193,7 +192,7 @@ FEEDS += [dali("0.65"), dali("0.9")]
 
 
 def feeds(names: str) -> list[Any]:
-    """Returns the loaders with these names, which are separated by commas."""
+    """Returns the loaders with the comma-separated `names`."""
     known = {feed.name: feed for feed in FEEDS}
     wanted = names.split(",")
     if unknown := [name for name in wanted if name not in known and not name.startswith("dali ")]:
@@ -233,7 +232,7 @@ def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, min_st
 
 
 def attempt(name: str, run: Callable[[], Any]) -> Any:
-    """Calls `run`. If it raises an exception, prints the error and returns None."""
+    """Calls `run`. If `run` raises an exception, prints the error and returns None."""
     try:
         return run()
     except Exception as e:

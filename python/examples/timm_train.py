@@ -6,8 +6,8 @@ timm's flags...
         --train-interpolation bicubic --aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0
 
 `train.py` runs unchanged. Only `timm.data.create_loader` is replaced, by a function that converts
-timm's options to options of a `warpfeed.Loader`. Options without a counterpart are rejected. MixUp
-and CutMix are still done by timm, on the device.
+timm's options to options of a `warpfeed.Loader`. Options without a counterpart are rejected. timm
+still applies MixUp and CutMix, on the device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILTERS = {"bilinear": "bilinear_exact", "bicubic": "bicubic", "lanczos": "lancz
 
 def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
     """Returns the augmentation that corresponds to timm's `transforms_imagenet_train`. Removes the
-    options that it uses from `options`."""
+    options for this augmentation from `options`."""
     augment = warpfeed.Augment.train(size).flip(options.pop("hflip", 0.5)).vertical_flip(options.pop("vflip", 0.0))
     augment = augment.scale(*(options.pop("scale", None) or (0.08, 1.0)))
     augment = augment.ratio(*(options.pop("ratio", None) or (3 / 4, 4 / 3)))

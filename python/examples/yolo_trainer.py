@@ -37,7 +37,7 @@ class Loader(warpfeed.Loader):
 
 
 class Sampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
-    """Forwards `set_epoch` to the loader. Its length is the number of samples."""
+    """A sampler that forwards `set_epoch` to the loader. Its length is the number of samples."""
 
     def __init__(self, loader: warpfeed.Loader) -> None:
         self.loader = loader
@@ -59,7 +59,7 @@ class Trainer(DetectionTrainer):  # type: ignore[misc]
         plain = warpfeed.Augment.scale_jitter(args.imgsz, *scale).fill(114, 114, 114)
         plain = plain.flip(args.fliplr).vertical_flip(args.flipud).jitter(colors)
         augment, mosaic_epochs = plain, self.epochs - args.close_mosaic
-        # If there are fewer epochs than `close_mosaic`, Ultralytics never turns mosaics off.
+        # If `close_mosaic` exceeds the number of epochs, Ultralytics never turns mosaics off.
         if args.mosaic and mosaic_epochs:
             augment = plain.mosaic(args.mosaic, scale=scale, translate=args.translate)
             if 0 < mosaic_epochs < self.epochs:

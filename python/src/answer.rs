@@ -17,7 +17,7 @@ use crate::lending::Lending;
 use crate::waiting::{Process, SLICE, wait_interruptibly};
 use crate::wake::Caller;
 
-/// State that a decoder shares with its pending responses.
+/// The state that a decoder shares with its pending responses.
 pub(crate) struct Shared {
     pub(crate) lending: Lending,
     pub(crate) caller: Caller,
@@ -47,7 +47,7 @@ impl PendingBatch {
 /// The pending response to a request.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Answer {
-    /// `None` once the request has been cancelled.
+    /// `None` once the request has been canceled.
     pending: Mutex<Option<Arc<PendingBatch>>>,
     shared: Arc<Shared>,
 }
@@ -63,15 +63,15 @@ impl Answer {
 
     fn pending(&self) -> Result<Arc<PendingBatch>> {
         self.shared.process.check()?;
-        self.lock().clone().ok_or_else(|| Error::config("the request was cancelled; submit it again"))
+        self.lock().clone().ok_or_else(|| Error::config("the request was canceled; submit it again"))
     }
 }
 
 #[pymethods]
 impl Answer {
     /// Waits for the batch and takes it, which is possible only once. For a device batch, `stream`
-    /// waits instead of the host. If `stream` is capturing a CUDA graph, this fails, and the batch
-    /// can still be taken later.
+    /// waits instead of the host. If `stream` is capturing a CUDA graph, returns an error, and the
+    /// batch can still be taken later.
     #[pyo3(signature = (stream=0))]
     fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
         let ready = || {
@@ -85,8 +85,8 @@ impl Answer {
         Ok(self.shared.lending.lend(taken.raised(py)?))
     }
 
-    /// Arranges for `callback` to be called on a separate thread once the response is ready, and
-    /// returns true. If the response is already ready, returns false without calling `callback`.
+    /// If the response is not ready yet, returns true, and a separate thread calls `callback` once
+    /// the response is ready. Otherwise, returns false without calling `callback`.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
         let pending = self.pending().raised(py)?;
@@ -117,8 +117,7 @@ pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
             Ok(PyBytes::new(image.py(), &[&header, data.as_bytes()].concat()).into())
         }
         _ => {
-            // An integer means that the caller passed `bytes` instead of a list: iterating over
-            // `bytes` yields integers.
+            // If the caller passes `bytes` instead of a list, the images are integers.
             let list = if image.is_instance_of::<PyInt>() { "; a request is a list of images" } else { "" };
             Err(PyTypeError::new_err(format!(
                 "an image is {}; expected {IMAGE}, a uint8 tensor of shape (3, height, width), or a Pillow image{list}",

@@ -1,4 +1,4 @@
-//! Converts a Python `Augment` to an [`Augment`] of the crate.
+//! Converts a Python `Augment` to the crate's [`Augment`].
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -1,4 +1,4 @@
-//! A delivered batch, from which Python reads fields and properties.
+//! A delivered batch, whose fields and properties Python reads.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::either::{either, match_either};
 use crate::error::{Raised as _, raised};
 use crate::tensor::Tensor;
 
-/// Fields of at most this many bytes are copied by default, so that a user who keeps only labels
-/// does not occupy a slot.
+/// Fields of at most this many bytes are copied by default, so that the user can keep labels
+/// without keeping the slot of a batch in use.
 const ALWAYS_COPIED: usize = 1 << 16;
 
 either! {
@@ -19,8 +19,8 @@ either! {
     Delivered of Arc
 }
 
-/// A batch. Its slot becomes free once the batch and all tensors that share its memory have been
-/// dropped.
+/// A batch. Its slot becomes free once the batch and all tensors that share the slot's memory have
+/// been dropped.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Batch {
     pub(crate) delivered: Delivered,
@@ -36,9 +36,9 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// Returns the field `name`. With `channels_last`, an image is viewed as (N, C, H, W). Device
-    /// tensors are copied here only if `own` is set and all fields are copied; otherwise the
-    /// framework copies them, depending on [`clone_wanted`](Batch::clone_wanted).
+    /// Returns the field `name`. With `channels_last`, an image is viewed as (N, C, H, W). This
+    /// method copies device tensors only if `own` is set and all fields are copied. Otherwise, the
+    /// framework copies them if [`clone_wanted`](Batch::clone_wanted) returns true.
     #[pyo3(signature = (name, channels_last=false, own=false))]
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {
@@ -68,7 +68,7 @@ impl Batch {
         }
     }
 
-    /// Returns whether all fields are copied, so that Python objects do not occupy the slot.
+    /// Returns whether all fields are copied, so that no Python object keeps the slot in use.
     #[getter]
     fn copied(&self) -> bool {
         self.copy == Some(true)
@@ -84,7 +84,7 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.keys().map(str::to_owned).collect())
     }
 
-    /// Returns the text of each sample in the field `name`.
+    /// Returns the string of each sample in the field `name`.
     fn texts(&self, name: &str) -> Vec<String> {
         let texts = match_either!(Delivered, &self.delivered, batch => {
             batch.texts(name).map(|texts| texts.map(str::to_owned).collect())
@@ -104,7 +104,7 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.valid().collect())
     }
 
-    /// Returns the position and the error of each bad image, for a decoder's batch.
+    /// For a decoder's batch, returns the position and the error of each image that failed.
     fn errors(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
         let error = |position| match_either!(Delivered, &self.delivered, batch => batch.error(position).cloned());
         let error = |position| Some((position, raised(py, &error(position)?).into_value(py).into_any()));
@@ -136,7 +136,7 @@ impl Batch {
 }
 
 impl Batch {
-    /// Creates the error for a field that the batch does not have.
+    /// Creates the exception for a field that the batch does not have.
     fn missing(&self, py: Python<'_>, name: &str) -> PyErr {
         if name == "label" {
             let labels = match_either!(Delivered, &self.delivered, batch => batch.labels().map(|_| ()));

@@ -5,8 +5,8 @@ use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 /// Description of the accepted image objects, for error messages.
 pub(crate) const IMAGE: &str = "the bytes of an encoded image, or a uint8 array of shape (height, width, 3)";
-/// Description of the other objects that a Python dataset may return as an image, for error
-/// messages.
+/// Description of the objects that a Python dataset may return as an image in addition to
+/// [`IMAGE`], for error messages.
 pub(crate) const DATASET_IMAGE: &str = ", a path, a uint8 tensor of shape (3, height, width), or a Pillow image";
 
 /// Returns the name of a value's type, for error messages.
@@ -23,10 +23,9 @@ pub(crate) enum Buffer<'py> {
 }
 
 impl<'py> Buffer<'py> {
-    /// Returns the buffer of `value`, or `None` if it has no buffer or its elements have an
-    /// unsupported type. With `encoded`, a one-dimensional array of bytes is treated as an encoded
-    /// file. Without it, only byte strings are treated as files, and all other buffers as arrays of
-    /// numbers.
+    /// Returns the buffer of `value`, or `None` if `value` has no buffer or the elements have an
+    /// unsupported type. Byte strings are treated as encoded files and, if `encoded` is true, so
+    /// are one-dimensional arrays of bytes. All other buffers are treated as arrays of numbers.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));

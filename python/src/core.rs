@@ -1,11 +1,11 @@
 //! An open loader in Python: iterators, epochs and shutdown.
 //!
-//! Whenever a thread is attached to the interpreter, Python code may run on it: signal handlers,
-//! the garbage collector and the user's sampler function. Any of these may call the loader.
-//! Therefore no lock is held while Python code runs, and waits are divided into short slices (see
-//! `waiting`).
+//! Whenever a thread is attached to the interpreter, Python code may run on the thread: signal
+//! handlers, the garbage collector and the user's sampler function. Any of these may call the
+//! loader. Therefore no lock is held while Python code runs, and waits are divided into short
+//! slices (see `waiting`).
 //!
-//! Each request that selects the next epoch gets a sequence number, its generation. An iterator
+//! Each call that selects the next epoch gets a sequence number, called its generation. An iterator
 //! stores the generation of its epoch, and fails if the loader has moved on to a newer generation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ either! {
     Open of Batches
 }
 
-/// State that only one thread uses at a time. That thread is detached from the interpreter.
+/// State that only one thread uses at a time, while that thread is detached from the interpreter.
 struct State {
     /// `None` once the loader is closed.
     open: Option<Open>,
@@ -50,8 +50,9 @@ impl State {
     }
 }
 
-/// The epoch of the next iterator. It has a separate lock, under which no Python code runs, so that
-/// signal handlers and the user's sampler function can change it while an iterator begins an epoch.
+/// The epoch of the next iterator. It has its own lock, which is never held while Python code runs.
+/// Therefore signal handlers and the user's sampler function can change the epoch while an iterator
+/// begins an epoch.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,
@@ -62,13 +63,13 @@ struct NextEpoch {
 /// State that is shared with calls on other threads.
 struct Inner {
     state: TimedMutex<State>,
-    /// Set when closing begins, so that threads that wait for a batch release `state`.
+    /// Set when closing begins. Threads that wait for a batch then release `state`.
     closing: AtomicBool,
     /// The user's per-image function.
     function: Option<Arc<Calls>>,
-    /// Locked while the loader's threads are ending.
+    /// Locked while the loader's threads are being stopped.
     close_lock: TimedMutex<()>,
-    /// Set once the threads have ended.
+    /// Set once the threads have stopped.
     ended: AtomicBool,
 }
 
@@ -77,11 +78,11 @@ impl Inner {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Ends the loader's threads as soon as no thread uses the state. Returns once they have ended,
-    /// even if a concurrent call ends them.
+    /// Stops the loader's threads as soon as no thread uses the state. Returns once the loader's
+    /// threads have stopped, even if a concurrent call stops them.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        // Workers may be waiting for the function, and would then not end.
+        // Workers that wait for the function would not stop.
         self.function.iter().for_each(|function| function.stop());
         let _guard = loop {
             if let Some(guard) = self.close_lock.try_lock_for_slice() {
@@ -111,11 +112,11 @@ pub(crate) struct Core {
     device: Option<usize>,
     /// The user's sampler function.
     order: Option<Arc<PythonOrder>>,
-    /// Whether the sampler function is called at the beginning of each epoch, because it may depend
-    /// on state.
+    /// Whether the sampler function is called at the beginning of each epoch, because its result
+    /// may depend on state.
     calls_sampler_each_epoch: bool,
-    /// The user's datasets, and the per-image function if it runs in this process. The garbage
-    /// collector visits them.
+    /// The objects that the garbage collector visits: the user's datasets, and the per-image
+    /// function if it runs in this process.
     sources: Vec<Arc<TracedRef>>,
 }
 
@@ -140,9 +141,9 @@ impl Core {
     }
 
     /// Compares `checkpoint` with this loader and, if `moves` is set, moves the loader to the
-    /// checkpoint's position. If the cached order of the checkpoint's epoch does not match, the
-    /// sampler function is called again, because the user may have restored its state since the
-    /// first call.
+    /// checkpoint's position. If the cached order of the checkpoint's epoch does not match, calls
+    /// the sampler function again, because the user may have restored the function's state since
+    /// the first call.
     fn compare(&self, py: Python<'_>, checkpoint: &str, moves: bool) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         let epoch = checkpoint.epoch();
@@ -150,8 +151,7 @@ impl Core {
         let cached = order.map(|order| order.prepare(py, epoch)).transpose()?;
         let compare = |renewed: Option<_>| {
             self.with(py, |state| {
-                // End the epoch in progress, because no run may use an order that is being
-                // replaced.
+                // End the epoch in progress, because an order that is in use must not be replaced.
                 if moves || renewed.is_some() {
                     match_either!(Open, state.open()?, epochs => epochs.end());
                 }
@@ -187,8 +187,8 @@ impl Core {
         (before, next.generation)
     }
 
-    /// Returns the index of the first batch to deliver in `epoch`: the batch of `start`, if it is
-    /// set. Returns `None` if a resumed run is already past the epoch.
+    /// Returns the index of the first batch to deliver in `epoch`. This is the batch in `start`, if
+    /// `start` is set. Returns `None` if a resumed run is already past the epoch.
     fn first(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match start {
             Some((_, first)) => Ok(Some(first)),
@@ -238,7 +238,7 @@ impl Core {
         })?;
         let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\"";
         let epoch = match_either!(Open, &open, epochs => epochs.first_epoch());
-        // If the run is resumed, its epoch uses the order that was compared with the checkpoint.
+        // The epoch of a resumed run uses the order that was compared with the checkpoint.
         order.iter().for_each(|order| order.begin(epoch));
         let state = TimedMutex::new(State { open: Some(open), generation: 0 });
         let (closing, ended) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -259,7 +259,7 @@ impl Core {
     /// Begins the next epoch, or begins at `start` (epoch, batch). Returns the generation, which
     /// must be passed to `next`, and the number of batches.
     ///
-    /// The epoch is claimed before the sampler function is called. Therefore the function and
+    /// The next epoch is advanced before the sampler function is called. Therefore the function and
     /// signal handlers may call the loader, and iterators that begin concurrently get different
     /// epochs. If the function fails, the next iterator gets the same epoch.
     #[pyo3(signature = (start=None))]
@@ -269,7 +269,7 @@ impl Core {
         let epoch = start.map_or(before.epoch, |(epoch, _)| epoch);
         let renewed = self.first(py, epoch, start).and_then(|first| match (&self.order, first) {
             (Some(order), Some(0)) if self.calls_sampler_each_epoch => order.refresh(py, epoch).map(Some),
-            // An epoch that continues keeps its order, and a finished epoch does not need an order.
+            // If the epoch is resumed, keep its order. A finished epoch needs no order.
             (Some(order), Some(_)) => order.prepare(py, epoch).map(|_| None),
             _ => Ok(None),
         });
@@ -304,8 +304,8 @@ impl Core {
         started
     }
 
-    /// Returns the number of batches of an iterator that would begin the next epoch, or would begin
-    /// at `start` (epoch, batch).
+    /// Returns how many batches an iterator would return if it began the next epoch, or began at
+    /// `start` (epoch, batch).
     #[pyo3(signature = (start=None))]
     fn batches_from(&self, py: Python<'_>, start: Option<(u64, u64)>) -> PyResult<u64> {
         let epoch = start.map_or_else(|| self.epoch(), |(epoch, _)| epoch);
@@ -313,8 +313,8 @@ impl Core {
         Ok(self.num_batches(py, epoch)?.saturating_sub(first))
     }
 
-    /// Returns the first `count` batches of epoch 0, or all of them if the epoch is shorter. The
-    /// caller may use them repeatedly.
+    /// Returns the first `count` batches of epoch 0, or all batches if the epoch is shorter. The
+    /// caller may use the batches repeatedly.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
         fn all<B>(
             epochs: &mut Batches<B>,
@@ -381,7 +381,7 @@ impl Core {
                 Some(Open::Cuda(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Cuda(Arc::new(batch?)))),
                 None => Some(Err(closed())),
             };
-            // If the slice has ended, `None` makes the next slice wait for the same batch.
+            // If the slice is over, `None` makes the next slice wait for the same batch.
             if next.is_none() && gave_up { None } else { Some(next) }
         })?;
         delivered.map(|batch| batch.raised(py).map(|delivered| self.lending.lend(delivered))).transpose()
@@ -390,8 +390,8 @@ impl Core {
     /// Ends the epoch with this `generation`, unless a newer epoch has begun.
     ///
     /// The garbage collector may call this function at any point, so it waits for at most one
-    /// slice. If a different thread uses the loader for longer, the epoch is not ended, and the
-    /// slots of its prepared batches are freed when the next epoch begins.
+    /// slice. If a different thread uses the loader for longer than a slice, the epoch is not
+    /// ended, and the slots of its prepared batches are freed when the next epoch begins.
     fn end(&self, py: Python<'_>, generation: u64) {
         if self.process.is_this() {
             py.detach(|| {
@@ -404,9 +404,9 @@ impl Core {
         }
     }
 
-    /// Ends all threads and waits for them. Batches that the user holds stay valid. If a different
+    /// Stops all threads and waits for them. Batches that the user holds stay valid. If a different
     /// thread is waiting for a batch, its call fails because the loader is closed. If a signal
-    /// interrupts this call, the threads still end, and a repeated call waits for them.
+    /// interrupts `close`, the threads still stop, and a repeated call waits for them.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.process.is_this() {
             return Ok(());
@@ -418,7 +418,8 @@ impl Core {
         })
     }
 
-    /// Begins to end all threads and returns immediately. Returns true once all threads have ended.
+    /// Starts to stop all threads, and returns immediately. Returns true once all threads have
+    /// stopped.
     fn begin_close(&self) -> bool {
         if !self.process.is_this() || self.inner.ended.load(Ordering::Relaxed) {
             return true;
@@ -441,7 +442,7 @@ impl Core {
         self.sources.iter().try_for_each(|source| source.traverse(&visit))
     }
 
-    /// The garbage collector calls this when the loader is unreachable.
+    /// The garbage collector calls this method when the loader is unreachable.
     fn __clear__(&self) {
         let (order, sources) = (self.order.clone(), self.sources.clone());
         let clear = move || {
@@ -477,7 +478,7 @@ impl Core {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.num_batches(epoch))))
     }
 
-    /// Returns the number of samples in `epoch`, summed over all ranks.
+    /// Returns the total number of samples of all ranks in `epoch`.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.epoch_len(epoch))))
@@ -526,7 +527,7 @@ impl Core {
         })
     }
 
-    /// Returns the index, among concatenated or mixed datasets, of the dataset that contains sample
+    /// If datasets are concatenated or mixed, returns the index of the dataset that contains sample
     /// `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source().part(id))))
@@ -540,7 +541,7 @@ impl Core {
         })
     }
 
-    /// Changes the proportions of a mixture. Returns the epoch and the number of the first batch
+    /// Changes the proportions of a mixture. Returns the epoch and the index of the first batch
     /// with the new proportions.
     fn set_mixture(&self, py: Python<'_>, shares: Vec<f64>, after: u64) -> PyResult<(u64, u64)> {
         let place =
@@ -548,8 +549,8 @@ impl Core {
         Ok((place.epoch, place.batch))
     }
 
-    /// Changes the weights of the samples, which are chunks of bytes. Returns the epoch and the
-    /// number of the first batch with the new weights.
+    /// Changes the weights of the samples. `weights` is an object of `warpfeed._number_lists`.
+    /// Returns the epoch and the index of the first batch with the new weights.
     fn set_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>, after: u64) -> PyResult<(u64, u64)> {
         let weights = options::numbers(weights, f64::from_ne_bytes)?;
         let place =
@@ -603,8 +604,8 @@ impl Core {
     }
 
     /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The position does not
-    /// change, and the epoch in progress continues, unless the sampler function now returns a
-    /// different order for it.
+    /// change. The epoch in progress continues, unless the sampler function now returns a different
+    /// order for the checkpoint's epoch.
     fn check(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         self.compare(py, checkpoint, false)
     }
@@ -627,8 +628,8 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Ends the loader's threads while this thread is detached from the interpreter, because
-    /// threads that read a Python source need the interpreter in order to end.
+    /// Stops the loader's threads while this thread is detached from the interpreter, because
+    /// threads that read a Python source need the interpreter before they can stop.
     fn drop(&mut self) {
         if self.process.is_this() {
             // If attaching fails, the interpreter is shutting down and the process is about to end.
@@ -657,7 +658,7 @@ fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open
     match gpu::stream(ordinal, stream)? {}
 }
 
-/// Checks at compile time that batches can be taken on any thread.
+/// Checks at compile time that any thread can take batches.
 const _: fn() = || {
     fn both<T: Send>() {}
     both::<Batches<HostBatch>>();

@@ -31,7 +31,7 @@ either! {
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DecoderCore {
     open: Mutex<Option<Open>>,
-    /// Whether the threads have exited after `begin_close` or `close`.
+    /// Whether `begin_close` or `close` was called and the threads have stopped.
     ended: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
@@ -72,8 +72,9 @@ impl DecoderCore {
         Ok(Answer::new(pending.raised(py)?, self.shared.clone()))
     }
 
-    /// Creates a dynamic batcher, which combines the images of several requests into batches. A
-    /// batch starts at most `max_delay` seconds after its first request was submitted.
+    /// Creates a dynamic batcher, which combines the images of several requests into batches.
+    /// Decoding of a batch starts at most `max_delay` seconds after its first request was
+    /// submitted.
     fn dynamic_batcher(&self, py: Python<'_>, max_delay: f64) -> PyResult<DynamicBatcherCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);
@@ -99,8 +100,8 @@ impl DecoderCore {
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Ends all threads and waits for them. Batches that the user holds stay valid. If a signal
-    /// interrupts this call, the threads still end.
+    /// Stops all threads and waits for them. Batches that the user holds stay valid. If a signal
+    /// interrupts this call, the threads still stop.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shared.process.is_this() {
             return Ok(());
@@ -118,7 +119,8 @@ impl DecoderCore {
         })
     }
 
-    /// Begins to end all threads and returns immediately. Returns true once all threads have ended.
+    /// Starts to stop all threads, and returns immediately. Returns true once all threads have
+    /// stopped.
     fn begin_close(&self) -> bool {
         if !self.shared.process.is_this() {
             return true;

@@ -40,19 +40,19 @@ impl DynamicBatcherCore {
 #[pymethods]
 impl DynamicBatcherCore {
     /// Submits `images` as one request, and returns the request's id. [`next`](Self::next) returns
-    /// `value` together with the batch that contains the request.
+    /// `value` together with the batch that contains the images.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
     }
 
-    /// Cancels a request that is not part of a batch yet. Returns whether it was cancelled.
+    /// Cancels a request that is not part of a batch yet. Returns whether the request was canceled.
     fn cancel(&self, py: Python<'_>, request: u64) -> bool {
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.cancel(request))).is_some()
     }
 
-    /// Waits until the next batch starts. Returns `None` once the batcher is closed and no request
-    /// waits for a batch.
+    /// Waits until decoding of the next batch starts. Returns `None` once the batcher is closed and
+    /// no request waits for a batch.
     fn next(&self, py: Python<'_>) -> Option<StartedBatch> {
         let (pending, requests) = py.detach(|| match self.requests() {
             Requests::Host(requests) => {
@@ -67,7 +67,7 @@ impl DynamicBatcherCore {
         Some((Answer::new(pending, self.shared.clone()), requests))
     }
 
-    /// Rejects new requests, and starts a batch with the requests that are still waiting.
+    /// Rejects requests from now on, and starts a batch with the requests that are still waiting.
     fn close(&self, py: Python<'_>) {
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.close()));
     }

@@ -1,4 +1,4 @@
-//! Macros for enums that have one variant for host batches and one for device batches. The latter
+//! Macros for enums with a variant for host batches and a variant for device batches, which
 //! requires the feature `cuda`.
 
 /// Declares the enum `$name` with the variants `Host($of<HostBatch>)` and `Cuda($of<DeviceBatch>)`.
@@ -24,8 +24,8 @@ macro_rules! match_either {
     };
 }
 
-/// Converts `$value`, an enum `$from`, to the same variant of `$to`. `$it` is bound to the content,
-/// and `$result` becomes the new content.
+/// Converts `$value`, an enum `$from`, to the same variant of `$to`, whose content is `$result`.
+/// `$it` is bound to the content of `$value`.
 macro_rules! map_either {
     ($from:ident, $value:expr, $it:ident => $to:ident, $result:expr) => {
         match $value {

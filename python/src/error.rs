@@ -1,4 +1,4 @@
-//! Converts the crate's errors to Python exceptions, and exceptions in user code to errors.
+//! Converts the crate's errors to Python exceptions, and exceptions from user code to errors.
 
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -45,8 +45,8 @@ fn kind(kind: ErrorKind) -> String {
     name
 }
 
-/// Converts an error of the loader to a Python exception. If user code raised an exception, that
-/// exception becomes the cause.
+/// Converts an error of the loader to a Python exception. If an exception from user code caused the
+/// error, this exception becomes the cause.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
     // Translate only the cause. The location contains the user's own names, which must not change.
@@ -66,15 +66,15 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     raised
 }
 
-/// Creates an error of kind `kind` for an exception in user code. The exception becomes the source
-/// of the error. The message begins with `prefix`, which names the code.
+/// Creates an error of kind `kind` for an exception from user code. The exception becomes the
+/// source of the error. The message begins with `prefix`, which names the code.
 ///
-/// The local variables in the traceback are cleared, because the loader may store the error, and a
-/// batch among the variables would keep its slot occupied.
+/// The local variables in the traceback are cleared. The loader may store the error, and a batch
+/// among the variables would keep its slot in use.
 pub(crate) fn user_error(py: Python<'_>, kind: ErrorKind, prefix: &str, e: PyErr) -> Error {
     // `into_value` attaches the traceback to the exception.
     let free = || py.import("warpfeed._error")?.call_method1("free_frames", (e.clone_ref(py).into_value(py),));
-    // If this fails, only the variables stay alive, so the failure is ignored.
+    // Ignore a failure, which only means that the variables stay alive.
     let _: PyResult<_> = free();
     let name = e.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
     Error::new(kind, format!("{prefix}{name}: {}", e.value(py))).with_source(e)

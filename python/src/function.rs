@@ -1,14 +1,14 @@
 //! Runs the user's per-image function, the option `image_transform`.
 //!
-//! A worker thread writes the pixels to a memory file that it shares with a worker process, sends
-//! the process a request with the image size and two random words, and waits for the response. The
-//! process calls the function and writes the result to the same file. Therefore pixels are never
-//! pickled, and the loader's process does not need the GIL. If a process dies, its socket closes,
-//! which ends the wait. `warpfeed/_image_transform_process.py` implements the other side. Without
-//! processes, the worker thread calls the function itself.
+//! A worker thread writes the pixels to a memory file that it shares with a worker process. It then
+//! sends the process a request with the image size and two random words, and waits for the
+//! response. The process calls the function and writes the result to the same file. Therefore
+//! pixels are never pickled, and the loader's process does not need the GIL. If a process dies, its
+//! socket closes, which ends the wait. `warpfeed/_image_transform_process.py` implements the
+//! process. Without processes, the worker thread calls the function.
 //!
-//! The memory of a file is allocated before the file is mapped. Otherwise, if the system ran out of
-//! memory, a process would be killed when it writes to the mapping.
+//! The memory of a file is allocated before the file is mapped. Otherwise, a process that writes to
+//! the mapping when the system has no memory left would be killed.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -49,7 +49,7 @@ struct Process {
     shared: File,
     /// Length of the shared file.
     len: u64,
-    /// Whether the process has responded at least once. Until then, it may still be starting.
+    /// Whether the process has responded at least once. Before that, it may still be starting.
     has_responded: bool,
 }
 
@@ -60,7 +60,7 @@ struct Pool {
     idle: Vec<Process>,
     /// Number of processes that have not ended.
     alive: usize,
-    /// Why the last process ended.
+    /// Error of the process that ended most recently.
     last_error: Option<Error>,
 }
 
@@ -72,7 +72,7 @@ enum Executor {
     Threads(Arc<TracedRef>),
 }
 
-/// The socket and the shared file for a process that has not received them yet.
+/// The socket and the shared file that a worker process receives when it starts.
 type ChildFds = (UnixStream, File);
 
 /// Calls the user's function, and measures the calls.
@@ -94,7 +94,7 @@ fn nanos(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Creates an anonymous memory file. It does not count toward the size limit of `/dev/shm`.
+/// Creates an anonymous memory file, which does not count toward the size limit of `/dev/shm`.
 #[cfg(target_os = "linux")]
 fn shared() -> std::io::Result<File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -130,7 +130,7 @@ impl Calls {
         }
     }
 
-    /// Makes all waiting calls fail, and ends the processes.
+    /// Makes all waiting calls fail, and stops the processes.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Relaxed);
         if let Executor::Processes { pool, returned } = &self.executor {
@@ -152,7 +152,7 @@ impl Calls {
         if self.stopped.load(Relaxed) { Err(Error::config("the loader is closed")) } else { Ok(()) }
     }
 
-    /// Waits for an idle process, and takes it.
+    /// Waits for an idle process, and removes it from the pool.
     fn take(&self, pool: &Mutex<Pool>, returned: &Condvar) -> Result<Process> {
         let mut pool = lock(pool);
         loop {
@@ -240,12 +240,11 @@ fn function_error(py: Python<'_>, e: PyErr) -> Error {
 }
 
 impl Process {
-    /// Calls the function in the process. Returns the nanoseconds spent in the function, or the
-    /// function's error. Calls `check_open` regularly while waiting.
+    /// Calls the function in the process. The inner result is the nanoseconds spent in the
+    /// function, or the function's error. Calls `check_open` regularly while waiting.
     ///
     /// # Errors
-    /// The outer error means that the process has ended, or that `check_open` failed because the
-    /// loader was closed.
+    /// If the process has ended, or if `check_open` fails because the loader was closed.
     fn call(
         &mut self,
         image: &mut ImageMut<'_>,
@@ -257,7 +256,7 @@ impl Process {
             if let Err(e) = allocate(&self.shared, bytes) {
                 let cause = format!(
                     "cannot allocate {bytes} bytes of shared memory for worker process {} of image_transform: {e}; the \
-                     machine or its container has none left, or a limit of the process forbids it",
+                     machine or its container has no memory left, or a limit of the process was reached",
                     self.index
                 );
                 return Ok(Err(Error::new(ErrorKind::Memory, cause)));
@@ -281,7 +280,9 @@ impl Process {
             return Ok(Ok(ns));
         }
         if u64::from(length) > MAX_EXCEPTION_LEN {
-            return Err(NoResponse::Io(std::io::Error::other(format!("a response claims {length} bytes"))));
+            return Err(NoResponse::Io(std::io::Error::other(format!(
+                "its response claims an exception of {length} bytes"
+            ))));
         }
         let mut raised = vec![0; length as usize];
         self.read(&mut raised, &check_open)?;
@@ -333,8 +334,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Ends the process by shutting its socket down. Closing the socket would not be enough,
-    /// because a forked child may have a copy of it.
+    /// Stops the process by shutting its socket down. Closing the socket would not be enough,
+    /// because a forked child may have a copy of the socket.
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             let _ = self.socket.shutdown(Shutdown::Both);
@@ -381,7 +382,7 @@ impl Function {
         };
         let pairs = (0..count).map(pair).collect::<std::io::Result<Vec<_>>>();
         let pairs = pairs.map_err(|e| {
-            Error::new(ErrorKind::Io, format!("image_transform: no memory to share with {count} processes: {e}"))
+            Error::new(ErrorKind::Io, format!("image_transform: cannot share memory with {count} processes: {e}"))
         });
         let (idle, descriptors): (Vec<_>, Vec<_>) = pairs.raised(py)?.into_iter().unzip();
         let pool = Pool { alive: idle.len(), idle, last_error: None };
@@ -391,13 +392,13 @@ impl Function {
         ))))
     }
 
-    /// Returns the file descriptors for each process: its socket and its shared file.
+    /// Returns the file descriptors of the socket and of the shared file for each process.
     fn descriptors(&self) -> Vec<(i32, i32)> {
         lock(&self.0.descriptors).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
     }
 
-    /// Closes this process's copies of the descriptors, after the processes with the ids `pids`
-    /// have received them.
+    /// Closes this process's copies of the descriptors. The processes with the ids `pids` must have
+    /// received their descriptors.
     fn started(&self, pids: Vec<u32>) {
         lock(&self.0.descriptors).clear();
         if let Executor::Processes { pool, .. } = &self.0.executor {
@@ -408,7 +409,7 @@ impl Function {
         }
     }
 
-    /// Makes all waiting calls fail, and ends the processes.
+    /// Makes all waiting calls fail, and stops the processes.
     fn stop(&self) {
         self.0.stop();
     }
@@ -427,7 +428,7 @@ impl Function {
 pub(crate) struct UserTransform(pub(crate) Arc<Calls>);
 
 impl Transform for UserTransform {
-    /// Returns the size of the shared files: each process shares memory for one image.
+    /// Returns the total size of the shared files, each of which has space for one image.
     fn memory(&self, image: usize) -> usize {
         match &self.0.executor {
             Executor::Processes { pool, .. } => lock(pool).alive.saturating_mul(image),

@@ -16,5 +16,8 @@ pub(crate) fn stream(ordinal: usize, stream: usize) -> warpfeed::Result<std::syn
 
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn stream(_: usize, _: usize) -> warpfeed::Result<std::convert::Infallible> {
-    Err(warpfeed::Error::new(warpfeed::ErrorKind::Cuda, "this build of the package has no CUDA; use device=\"cpu\""))
+    Err(warpfeed::Error::new(
+        warpfeed::ErrorKind::Cuda,
+        "this build of the package does not support CUDA; use device=\"cpu\"",
+    ))
 }

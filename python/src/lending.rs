@@ -8,27 +8,27 @@ use warpfeed::MemoryPlan;
 use crate::batch::{Batch, Delivered};
 use crate::either::match_either;
 
-/// Tracks the batches that the user holds and that occupy a slot.
+/// Tracks the batches that the user holds without a copy, each of which keeps a slot in use.
 pub(crate) struct Lending {
     /// The option `copy`. With `None`, a batch is copied if the user already holds `max_lent`
     /// batches.
     copy: Option<bool>,
     max_lent: usize,
-    /// Batches that the user may still hold.
+    /// Batches that were handed to the user without a copy. The user may have dropped some of them.
     lent: Mutex<Vec<Weak<dyn Send + Sync>>>,
 }
 
 impl Lending {
-    /// Creates the tracker for a loader. The user may hold all slots but one, which the loader
-    /// fills in the meantime.
+    /// Creates the tracker for a loader. The user may hold all slots except one, so that the loader
+    /// always has a slot to fill.
     pub(crate) fn of_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         Lending { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
     /// Creates the tracker for a decoder. The user may hold one slot. All other slots are reserved
-    /// for the `prefetch` requests in progress, so that batches that the user holds do not delay
-    /// them.
+    /// for the `prefetch` requests in progress, so that the batches of the user do not delay these
+    /// requests.
     pub(crate) fn of_decoder(copy: Option<bool>) -> Self {
         Lending { copy, max_lent: 1, lent: Mutex::default() }
     }

@@ -6,9 +6,9 @@
 //!    bytes and arrays. `order` uses a Python function as a sampler, and `function` runs a
 //!    per-image function in worker processes.
 //! 2. `core` is an open loader, `batch` is one of its batches, and `tensor` is a field of a batch,
-//!    which it shares through DLPack. `stored` is a sample without augmentation, or one image
-//!    without a loader. `decoder` decodes one batch per request, `dynamic_batcher` combines requests
-//!    into batches, and `answer` is a response that may not be ready yet. `either` defines types with
+//!    shared through DLPack. `stored` is a sample without augmentation, or one image without a
+//!    loader. `decoder` decodes one batch per request, `dynamic_batcher` combines requests into
+//!    batches, and `answer` is a response that may not be ready yet. `either` defines types with
 //!    variants for host batches and for device batches. `gpu` is the only file that depends on the
 //!    GPU vendor.
 //! 3. `error` converts errors to `warpfeed.WarpfeedError`, and `log` passes messages to `logging`.
@@ -51,7 +51,7 @@ mod waiting;
 mod wake;
 
 /// The module `warpfeed._warpfeed`. It does not rely on the GIL: shared state is immutable, atomic
-/// or protected by a mutex, and a [`stats::Span`] rejects calls from other threads.
+/// or protected by a mutex, and only the thread that created a [`stats::Span`] may call it.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
     #[pymodule_export]

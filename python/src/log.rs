@@ -12,8 +12,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::option_names::in_python;
 
-/// Messages that a thread that is attached to the interpreter has yet to log. Worker threads queue
-/// messages, because they must not wait for the interpreter.
+/// Messages that have not been logged yet. Worker threads queue messages, because they must not
+/// wait for the interpreter. A thread that is attached to the interpreter logs them.
 static QUEUE: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
 /// Whether the queue contains messages. Can be checked without locking the queue.
 static HAS_MESSAGES: AtomicBool = AtomicBool::new(false);
@@ -47,8 +47,8 @@ pub(crate) fn print_warnings() {
     IS_PROGRAM.store(true, Ordering::Relaxed);
 }
 
-/// Passes the queued messages to Python's `logging`. Long waits call this regularly, so that the
-/// user sees during the wait why it takes long.
+/// Passes the queued messages to Python's `logging`. Long waits call this function regularly, so
+/// that the messages tell the user the reason for the wait.
 pub(crate) fn flush(py: Python<'_>) -> PyResult<()> {
     if HAS_MESSAGES.load(Ordering::Relaxed) {
         py.import("warpfeed._loader")?.call_method0("_log_messages")?;
@@ -78,7 +78,7 @@ impl Subscriber for QueueSubscriber {
             }
             return;
         }
-        // The levels of Python's `logging`.
+        // Convert to the levels of Python's `logging`.
         let level = match *event.metadata().level() {
             Level::ERROR => 40,
             Level::WARN => 30,

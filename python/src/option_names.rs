@@ -10,8 +10,8 @@ use warpfeed_cli::respell;
 
 use crate::options::rows;
 
-/// Setters that have the same name as their keyword argument. Options with a single value are not
-/// listed, because [`rows`] contains them.
+/// Setters that have the same name as their keyword argument, except for options with a single
+/// value, which [`rows`] contains.
 const OPTIONS: [&str; 17] = [
     "balanced",
     "budget",
@@ -32,7 +32,8 @@ const OPTIONS: [&str; 17] = [
     "weights",
 ];
 
-/// Texts to replace, each with its replacement. If a text contains a second text, it comes first.
+/// Texts to replace, each with its replacement. A text comes before all shorter texts that it
+/// contains.
 const NAMES: [(&str, &str); 54] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
@@ -88,7 +89,7 @@ const NAMES: [(&str, &str); 54] = [
     ("Boxes::", "Boxes."),
     ("MultiHot::separator(", "MultiHot(separator="),
     ("MultiHot::", "MultiHot."),
-    ("Mask::colors gives each color its number", "Mask(classes={(128, 0, 0): 1}) gives each color its number"),
+    ("use Mask::colors", "use Mask(classes={(128, 0, 0): 1})"),
     ("Mask::", "Mask."),
     ("TableOptions::", "TableOptions."),
 ];

@@ -20,15 +20,15 @@ use crate::order::PythonOrder;
 use crate::source;
 use crate::value::{from_value, parse_value};
 
-/// The option `copy`, the index of a CUDA device, and the handle of a stream of this device.
-/// Without a device, batches are in host memory.
+/// The option `copy`, the index of the CUDA device, and the handle of a stream of this device.
+/// Without an index, batches are in host memory.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
 /// Creates the loader that `options` and `order` describe.
 pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
     let data = options
         .get_item("data")?
-        .ok_or_else(|| PyTypeError::new_err("data: missing; pass the path of a dataset or a Python dataset"))?;
+        .ok_or_else(|| PyTypeError::new_err("data is missing; pass the path of a dataset or a Python dataset"))?;
     let mut loader = input(&data, options)?;
     if let Some(order) = order {
         loader = loader.sampler(order.clone());
@@ -39,9 +39,9 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     set_all(loader, options)
 }
 
-/// Returns whether the loader may prepare the first batches of the next epoch while the current
-/// epoch ends. With a sampler function, the program must request this by setting `epochs`, because
-/// the function may depend on the training state.
+/// Returns whether the loader may prepare the first batches of the next epoch at the end of an
+/// epoch. With a sampler function, the program must request this by setting `epochs`, because the
+/// function may depend on the training state.
 pub(crate) fn prepares_next_epoch(options: &Bound<'_, PyDict>) -> PyResult<bool> {
     match options.get_item("epochs")? {
         Some(epochs) => Ok(epochs.extract::<u64>().map_or(true, |epochs| epochs > 0)),
@@ -65,7 +65,7 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
     }
 }
 
-/// Sets all options except those that other functions in this file handle.
+/// Sets all options except those that the other functions in this file handle.
 fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
@@ -83,7 +83,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
                 | "table"
         ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
-                // Errors of these options already name the call or the field.
+                // The errors of these options already name the call or the field.
                 "augment" | "views" | "fields" => e,
                 _ => in_option(&name, &value, e),
             })?;
@@ -107,7 +107,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
             }
         };
     };
-    // If all parts are paths, the loader opens them itself.
+    // If all parts are paths, the loader opens the datasets itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
         return opened_with(Loader::mixture(paths), options);
     }
@@ -182,8 +182,8 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(opening)
 }
 
-/// Reads the numbers of a Python object of `warpfeed._number_lists`, which yields chunks of bytes.
-/// `convert` converts the 8 bytes of a number.
+/// Reads the numbers of an object of `warpfeed._number_lists`, which yields chunks of bytes.
+/// `convert` converts 8 bytes to a number.
 pub(crate) fn numbers<T>(value: &Bound<'_, PyAny>, convert: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
     let mut numbers = Vec::with_capacity(value.len()?);
     for chunk in value.try_iter()? {
@@ -250,7 +250,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
 /// Sets an option with a single value.
 fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     let Some((setter, _)) = rows().find(|(_, keyword)| *keyword == name) else {
-        return Err(PyTypeError::new_err(format!("no option {name:?}")));
+        return Err(PyTypeError::new_err(format!("unknown option {name:?}")));
     };
     parse_value(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
@@ -269,5 +269,5 @@ pub(crate) fn options() -> Vec<[&'static str; 4]> {
 /// Parses a result of `state_dict`.
 pub(crate) fn checkpoint(json: &str) -> PyResult<Checkpoint> {
     serde_json::from_str(json)
-        .map_err(|e| Python::attach(|py| config_error(py, format!("not a result of state_dict(): {e}"))))
+        .map_err(|e| Python::attach(|py| config_error(py, format!("this is not a result of state_dict(): {e}"))))
 }

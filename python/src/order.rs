@@ -18,7 +18,7 @@ use crate::traced::{TracedRef, name_of};
 
 /// Number of epochs that are cached regardless of their size.
 ///
-/// If epochs are short, the loader prepares several of them in advance, at most one per prefetched
+/// If epochs are short, the loader prepares several epochs in advance, at most one per prefetched
 /// batch. Therefore more epochs are cached, up to the limits below.
 const MIN_CACHED_EPOCHS: usize = 4;
 /// Maximum total number of samples in cached epochs beyond `MIN_CACHED_EPOCHS`.
@@ -34,15 +34,15 @@ pub(crate) struct PythonOrder {
     orders: Mutex<Orders>,
 }
 
-/// The cached orders. Orders in use are never evicted: the function may depend on state, so calling
-/// it again could change the order in the middle of an epoch.
+/// The cached orders. Orders in use are never evicted. The result of the function may depend on
+/// state, so another call could change the order in the middle of an epoch.
 #[derive(Default)]
 struct Orders {
     /// Epochs with their orders, oldest first.
     cached: VecDeque<(u64, Arc<[Occurrence]>)>,
-    /// Epoch that the run has reached.
+    /// Epoch that the run has reached, or `None` before the run begins.
     position: Option<u64>,
-    /// Epoch that is being replayed.
+    /// Epoch that is being replayed, if any.
     replayed: Option<u64>,
 }
 
@@ -56,8 +56,8 @@ impl PythonOrder {
         &self.function
     }
 
-    /// Returns the order of `epoch`. Calls the function if the order is not cached, so that the
-    /// caller that needs the epoch gets the function's exception.
+    /// Returns the order of `epoch`. If the order is not cached, calls the function on the calling
+    /// thread, so that an exception reaches the caller instead of a loader thread.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.get_or_call(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
@@ -69,7 +69,7 @@ impl PythonOrder {
         }
         let occurrences = self.call_function(py, epoch)?;
         let mut orders = self.lock();
-        // A concurrent call may have finished first. If so, use its result.
+        // If a concurrent call has finished first, use its result.
         if let Some(occurrences) = orders.get(epoch) {
             return Ok(occurrences);
         }
@@ -77,8 +77,8 @@ impl PythonOrder {
         Ok(occurrences)
     }
 
-    /// Calls the function even if the order of `epoch` is cached, because the function may depend
-    /// on state that the user has changed since the order was cached.
+    /// Calls the function even if the order of `epoch` is cached, because the result may depend on
+    /// state that the user has changed since the order was cached.
     pub(crate) fn refresh(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.call_function(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
@@ -95,7 +95,7 @@ impl PythonOrder {
         let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
         let occurrence = |index: u64| {
             let time = times.entry(index).or_default();
-            // Make the augmentation of each repetition different.
+            // Give each repetition of a sample a different augmentation.
             let variant = epoch ^ time.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             *time += 1;
             Occurrence { index, variant }
@@ -108,14 +108,14 @@ impl PythonOrder {
         user_error(py, ErrorKind::Transform, &format!("{} at epoch {epoch}: ", self.function.name()), e)
     }
 
-    /// Wraps an exception that the function raised in a `WarpfeedError`, unless it is a request to
-    /// exit, such as Ctrl-C.
+    /// Wraps an exception from the function in a `WarpfeedError`, unless the exception is a request
+    /// to exit, such as Ctrl-C.
     fn raised(&self, py: Python<'_>, epoch: u64, e: PyErr) -> PyErr {
         if e.is_instance_of::<PyException>(py) { raised(py, &self.sampler_error(py, epoch, e)) } else { e }
     }
 
-    /// Replaces the order of `epoch` with `renewed`, if it is set. No run may use the order at the
-    /// same time.
+    /// If `renewed` is set, replaces the order of `epoch` with `renewed`. The order must not be in
+    /// use.
     pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
         if let Some(renewed) = renewed {
             let mut orders = self.lock();
@@ -160,8 +160,7 @@ impl PythonOrder {
 
 impl Orders {
     fn get(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
-        // Search from the end, because this is called for every sample, usually for the epoch that
-        // was added last.
+        // Search from the end, because almost all calls are for the epoch that was added last.
         self.cached
             .iter()
             .rev()

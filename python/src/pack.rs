@@ -121,7 +121,7 @@ pub(crate) fn pack_progress(py: Python<'_>, target: PathBuf) -> PyResult<Bound<'
     Ok(dict)
 }
 
-/// Returns the part that this task of a job array must pack, and the number of parts.
+/// Returns the part that this task of a job array must pack, and the total number of parts.
 #[pyfunction]
 pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {
     warpfeed::pack::part_from_env(parts).raised(py)

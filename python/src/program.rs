@@ -24,8 +24,8 @@ pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Returns the rank, the number of ranks, and both numbers within this machine, from the launcher's
-/// environment variables.
+/// Returns the rank, the number of ranks, the rank within this machine, and the number of ranks on
+/// this machine, from the launcher's environment variables.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
@@ -63,7 +63,8 @@ pub(crate) fn split(
     seed: u64,
     labels: Option<Vec<i64>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    /// Calls the crate's function, which needs the number of parts at compile time.
+    /// Calls the crate's function with one of the listed numbers of parts. The function needs this
+    /// number at compile time.
     macro_rules! by_number {
         ($($n:literal)*) => {
             match shares.len() {
@@ -74,7 +75,7 @@ pub(crate) fn split(
                         Some(labels) => sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
                     }))
                 })*
-                n => Err(config_error(py, format!("shares: {n} parts: expected 1 to 8"))),
+                n => Err(config_error(py, format!("shares has {n} numbers: expected 1 to 8"))),
             }
         };
     }

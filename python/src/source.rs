@@ -30,7 +30,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     }
     let is_concat = data.get_type().name().is_ok_and(|name| name == "Concat" || name == "Zip");
     if opening.has_masks() && !is_concat {
-        let cause = "masks=...: supported only if data is the path of a folder of images";
+        let cause = "masks is supported only if data is the path of a folder of images";
         return Err(PyTypeError::new_err(cause));
     }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
@@ -221,8 +221,8 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     Ok(columns)
 }
 
-/// A Python object as a source. A read holds the GIL only during `__getitem__` and while the result
-/// is copied to the scratch buffer.
+/// A Python object as a source. A read holds the GIL only while it calls `__getitem__` and copies
+/// the result to the scratch buffer.
 struct PythonSource {
     object: Arc<TracedRef>,
     len: usize,
@@ -236,8 +236,8 @@ struct Parts {
     key: Range<usize>,
     /// Ranges of the name and of the content of each field.
     fields: Vec<(Range<usize>, Range<usize>)>,
-    /// Files to read into the scratch buffer after the GIL is released, each with the index of its
-    /// field.
+    /// Index of a field, and the file that contains its value. These files are read into the
+    /// scratch buffer after the GIL is released.
     files: Vec<(usize, PathBuf)>,
     label: Option<i64>,
 }
@@ -248,7 +248,7 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     start..scratch.len()
 }
 
-/// Description of the values that fields other than images may have, for error messages.
+/// Description of the valid values of fields other than images, for error messages.
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or a path";
 
 /// Adds the field `name` to `parts`. Bytes are stored unchanged, arrays as `.npy` files, and
@@ -304,8 +304,8 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     Ok(())
 }
 
-/// Returns the frames if `value` is a clip. `is_image` is whether the name of the field is the name
-/// of an image.
+/// Returns the frames if `value` is a clip. `is_image` is true if the field has the name of an
+/// image.
 fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(None);
@@ -362,7 +362,7 @@ fn suffix(name: &str) -> &str {
 }
 
 /// Converts `value` to bytes, an array, a path, or JSON as a `str`. `warpfeed._samples` converts
-/// everything that is not `bytes`.
+/// all values except `bytes`.
 fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(value.clone());
@@ -371,8 +371,8 @@ fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py
     module.getattr(if is_image { "image" } else { "field" })?.call1((value,))
 }
 
-/// Extends the error about `value`, which `__getitem__` returned as an image, if `value` has the
-/// wrong type.
+/// If `value`, which `__getitem__` returned as an image, has the wrong type, extends the error
+/// about it.
 fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let message = e.value(value.py()).to_string();
     if message.starts_with("frame ") {

@@ -1,4 +1,4 @@
-//! Statistics, verdicts and reports, and the spans that a program records in a trace.
+//! Statistics, verdicts, reports, and the spans that a program records in a trace.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -38,8 +38,8 @@ pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, tra
     py.detach(|| warpfeed_cli::report(&out, title, &stats, trace.as_deref())).raised(py)
 }
 
-/// A context manager that records a span of the program in the trace. Only the thread that created
-/// it can use it.
+/// A context manager that records a span of the program in the trace. Only the thread that creates
+/// a `Span` can use it.
 #[pyclass(unsendable, module = "warpfeed._warpfeed")]
 pub(crate) struct Span {
     name: &'static str,

@@ -12,7 +12,7 @@ use warpfeed::source::Sample;
 use crate::buffer::{Buffer, type_name};
 use crate::error::Raised as _;
 
-/// Maximum number of bytes of pixels that a thread reuses from image to image.
+/// Maximum size of a pixel buffer that a thread keeps for the next image, in bytes.
 const MAX_REUSED: usize = 64 << 20;
 
 /// A sample without augmentation.
@@ -20,7 +20,7 @@ pub(crate) struct Stored {
     key: String,
     label: Option<i64>,
     image: Option<Image>,
-    /// Names and stored bytes of the other fields.
+    /// Names and stored bytes of all fields except the image.
     fields: Vec<(String, Vec<u8>)>,
 }
 
@@ -58,7 +58,7 @@ impl<'py> IntoPyObject<'py> for Stored {
     /// Converts the sample to `(key, label, image, fields)`. The image is
     /// `(name, height, width, pixels)` or `None`.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        // An array that shares a bytearray is writable, as torch requires.
+        // Unlike `bytes`, a bytearray can be shared with a writable array, which torch requires.
         let image = self
             .image
             .map(|Image { name, size, pixels }| (name, size.height, size.width, PyByteArray::new(py, &pixels)));
@@ -82,7 +82,8 @@ pub(crate) fn decode_image<'py>(data: &Bound<'py, PyAny>) -> PyResult<(u32, u32,
         )));
     };
     let encoded = encoded.as_bytes();
-    // The cell is not borrowed meanwhile, because creating an exception may run other Python code.
+    // Take the buffer instead of borrowing the cell, because creating an exception may run other
+    // Python code.
     let mut pixels = REUSED.take();
     py.detach(|| {
         let mut image = CODECS.open(encoded)?;

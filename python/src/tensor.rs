@@ -60,8 +60,8 @@ impl HostCopy {
 
 /// A field of a batch. The tensor keeps the batch alive.
 ///
-/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and similar functions share its
-/// memory.
+/// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and similar functions share the
+/// memory of the tensor.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Tensor {
     memory: TensorOwner,
@@ -85,8 +85,8 @@ fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
 }
 
 impl Tensor {
-    /// Creates a tensor for the field `name` of a host batch. If `copy` is set, copies the memory;
-    /// otherwise shares it.
+    /// Creates a tensor for the field `name` of a host batch. Copies the memory if `copy` is set,
+    /// and shares it otherwise.
     pub(crate) fn host(
         batch: &Arc<HostBatch>,
         name: &str,
@@ -100,15 +100,15 @@ impl Tensor {
             let own = Arc::new(HostCopy::copy(view.bytes()));
             (TensorOwner::HostCopy(own.clone()), own.0.as_ptr() as usize)
         } else {
-            // Take the address from an exported tensor, because the address in `view` is read-only.
+            // Take the address from an exported tensor, because `view` allows only reads.
             let exported = batch.dlpack(name).expect("`view` is the field with this name");
             (TensorOwner::Host(batch.clone()), exported.tensor().data as usize)
         };
         Tensor { memory, address, device: DlDevice::Host, dtype, stored_shape, axes }
     }
 
-    /// Creates a tensor for the field `name` of a device batch. If `own` is set, copies the memory;
-    /// otherwise shares it.
+    /// Creates a tensor for the field `name` of a device batch. Copies the memory if `own` is set,
+    /// and shares it otherwise.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<crate::gpu::DeviceBatch>,
@@ -158,7 +158,7 @@ impl Tensor {
     fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {
         let stream = match requested {
             None | Some(1) => DEFAULT_STREAM,
-            // The consumer synchronizes by itself, and does not say which streams it uses.
+            // The consumer synchronizes by itself, on streams that it does not name.
             Some(-1) => {
                 if let TensorOwner::Cuda(batch) = &self.memory {
                     batch.use_anywhere();
@@ -236,13 +236,13 @@ impl Tensor {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
             return Err(PyBufferError::new_err(
-                "dl_device: a batch can be imported only on its own device; copy it to a different device after the \
+                "dl_device: a batch can be imported only on its own device; copy the tensor to a different device after the \
                  import",
             ));
         }
         if copy == Some(true) {
             return Err(PyBufferError::new_err(
-                "copy=True: a batch can be imported only without a copy; copy it after the import",
+                "copy=True: a batch can be imported only without a copy; copy the tensor after the import",
             ));
         }
         self.order_stream(py, stream)?;
@@ -276,7 +276,12 @@ impl Tensor {
             Dtype::I32 => "<i4",
             Dtype::I64 => "<i8",
             Dtype::U16 => "<u2",
-            other => return Err(PyBufferError::new_err(format!("NumPy has no {}", other.name()))),
+            other => {
+                return Err(PyBufferError::new_err(format!(
+                    "NumPy does not support elements of type {}",
+                    other.name()
+                )));
+            }
         };
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;

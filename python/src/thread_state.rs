@@ -1,8 +1,8 @@
 //! Makes the interpreter's thread state of a Rust thread live as long as the thread.
 //!
 //! Normally, when a Rust thread detaches, the interpreter discards the thread's state, including
-//! `threading.local`, in which a dataset may store files and connections for each thread. Therefore
-//! a thread keeps its state until it exits.
+//! values in `threading.local`. But a dataset may store a file or a connection per thread in
+//! `threading.local`. Therefore a thread keeps its state until it exits.
 //!
 //! **Invariants**
 //! 1. A thread has a `KeptThreadState` only if the interpreter had no state for the thread before.
@@ -34,8 +34,8 @@ pub(crate) fn is_loader_thread() -> bool {
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: the call only reads thread-local storage.
     let is_new = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
-    // The guard also covers `try_attach`, because the interpreter may end a thread that waits for
-    // the GIL during shutdown.
+    // The guard also covers `try_attach`, because during shutdown the interpreter may end a thread
+    // that waits for the GIL.
     let guard = BlockOnUnwind;
     let value = Python::try_attach(|py| {
         if is_new {
@@ -74,7 +74,7 @@ fn call_binary<'py>(
     second: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     type UnwindingBinaryFn = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
-    // Prevent the compiler from recognizing the function and using pyo3's declaration after all.
+    // Hide the function from the compiler, which would otherwise use pyo3's declaration.
     let function = std::hint::black_box(function);
     // SAFETY: the two types differ only in whether the function may unwind.
     let function = unsafe { std::mem::transmute::<BinaryFn, UnwindingBinaryFn>(function) };
@@ -86,12 +86,12 @@ fn call_binary<'py>(
     unsafe { Bound::from_owned_ptr_or_err(first.py(), result) }
 }
 
-/// Blocks the thread forever if the interpreter ends it during shutdown.
+/// Blocks the thread forever if the interpreter is about to end the thread during shutdown.
 ///
 /// Up to CPython 3.13, if a thread returns from a wait, such as `time.sleep`, during shutdown, the
 /// interpreter calls `pthread_exit`, which unwinds the stack. Unwinding would release a thread
-/// state that is not current, or propagate out of the destructor of a thread-local value. Both are
-/// fatal errors.
+/// state that is not current, or leave the destructor of a thread-local value. Both are fatal
+/// errors.
 struct BlockOnUnwind;
 
 impl Drop for BlockOnUnwind {
@@ -106,7 +106,7 @@ impl Drop for BlockOnUnwind {
 impl Drop for KeptThreadState {
     fn drop(&mut self) {
         let guard = BlockOnUnwind;
-        // If attaching fails, the interpreter is shutting down and frees the state itself.
+        // If attaching fails, the interpreter is shutting down and frees the state.
         Python::try_attach(|_| {
             // SAFETY: this matches the `PyGILState_Ensure` in `attached`, which was called on this
             // thread while it was attached (invariant 2). `try_attach` makes the last release,

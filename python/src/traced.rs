@@ -1,8 +1,8 @@
 //! References to Python objects that are visible to the garbage collector.
 //!
-//! A loader owns references to the user's dataset and sampler function. If one of them refers to
-//! the loader, they form a cycle, which only the garbage collector can free. Therefore the loader
-//! reports these references to the collector.
+//! A loader owns references to the user's dataset and sampler function. If one of these objects
+//! refers to the loader, the references form a cycle, which only the garbage collector can free.
+//! Therefore the loader reports its references to the collector.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-/// A reference to a Python object that a loader calls.
+/// A reference to a Python object that a loader uses.
 pub(crate) struct TracedRef {
     object: Mutex<Option<Py<PyAny>>>,
-    /// Name of the object or of the method that is called, for messages.
+    /// Name of the object or of the method that is called, for error messages.
     name: String,
     /// Number of calls in progress.
     calls: AtomicUsize,
 }
 
-/// Marks a call as in progress until it is dropped.
+/// Guard of a call in progress. The call ends when the guard is dropped.
 pub(crate) struct CallGuard<'a>(&'a TracedRef);
 
 impl Drop for CallGuard<'_> {
@@ -39,7 +39,7 @@ impl TracedRef {
         &self.name
     }
 
-    /// Marks a call as in progress until the result is dropped.
+    /// Records that a call begins. The call ends when the returned guard is dropped.
     pub(crate) fn begin_call(&self) -> CallGuard<'_> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         CallGuard(self)
@@ -56,8 +56,8 @@ impl TracedRef {
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
-    /// Reports the reference to the garbage collector. Reports nothing if a thread holds the lock:
-    /// the object is then in use, and not garbage.
+    /// Reports the reference to the garbage collector, unless a thread holds the lock. In that
+    /// case, the object is in use and cannot be garbage.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let object = match self.object.try_lock() {
             Ok(object) => object,
@@ -85,7 +85,7 @@ thread_local! {
     static COLLECTED: RefCell<Option<Vec<Arc<TracedRef>>>> = const { RefCell::new(None) };
 }
 
-/// Calls `make`. Returns its result, and the references that it created with [`register`].
+/// Calls `make`. Returns the result, and the references that `make` created with [`register`].
 pub(crate) fn collecting_refs<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<TracedRef>>) {
     let before = COLLECTED.replace(Some(Vec::new()));
     let result = make();

@@ -1,7 +1,7 @@
 //! Waits that Python signals can interrupt, and work that runs detached from the interpreter.
 //!
-//! Checking for signals runs Python code: signal handlers and, since CPython 3.12, the garbage
-//! collector. This code may call the loader. Therefore a wait is divided into slices, and signals
+//! A check for signals runs Python code: signal handlers and, since CPython 3.12, the garbage
+//! collector. Such code may call the loader. Therefore a wait is divided into slices, and signals
 //! are checked between slices, when the waiting thread does not hold any of the loader's locks.
 
 use std::ops::{Deref, DerefMut};
@@ -19,7 +19,7 @@ use crate::error::Raised as _;
 use crate::log;
 use crate::thread_state::is_loader_thread;
 
-/// Duration of a wait between two checks for signals.
+/// Maximum duration of a wait between two checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(25);
 
 /// Repeats `attempt`, which should wait for at most one [`SLICE`], until it returns a value or a
@@ -37,12 +37,12 @@ pub(crate) fn wait_interruptibly<T: Send>(
     }
 }
 
-/// How long work may continue after it was told to stop, to remove its files.
+/// Time for which work may continue after a request to stop, to remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Threads that nobody waits for, each with its process id: threads of calls that a signal has
-/// interrupted, and threads that close a loader on behalf of one of its own threads. They may still
-/// be reading one of the user's datasets.
+/// Background threads, each with its process id. They run calls that a signal has interrupted, or
+/// close a loader on behalf of one of the loader's own threads. They may still be reading one of
+/// the user's datasets.
 static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
@@ -116,11 +116,11 @@ fn run_with_grace<T: Send + 'static>(
     value.raised(py)
 }
 
-/// Runs `work`, which ends a loader's threads, detached from the interpreter.
+/// Runs `work`, which stops a loader's threads, while this thread is detached from the interpreter.
 ///
-/// The garbage collector may call this on any thread that runs Python code, including one of the
-/// loader's own threads, for which `work` would wait forever. On such a thread, `work` runs on a
-/// new thread instead.
+/// The garbage collector may call this function on any thread that runs Python code, including the
+/// loader's threads. On a loader's thread, `work` would wait forever for that thread to end, so
+/// `work` runs on a new thread instead.
 pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     if !is_loader_thread() {
         return py.detach(work);
@@ -130,8 +130,8 @@ pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) 
     }
 }
 
-/// Starts `work`, which ends a loader's threads, on a new thread. Returns `None` if no thread can
-/// be started. In this case, the loader's threads stay idle until the process ends.
+/// Runs `work`, which stops a loader's threads, on a new thread. Returns `None` if no thread can be
+/// started. In this case, the loader's threads stay idle until the process ends.
 pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     let (work_sender, work_receiver) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
     let thread = std::thread::Builder::new()
@@ -150,7 +150,8 @@ pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<Joi
     }
 }
 
-/// Drops `value`, which ends threads of `process`, detached from the interpreter.
+/// Drops `value`, whose destructor stops threads of `process`, while this thread is detached from
+/// the interpreter.
 ///
 /// Leaks `value` in a forked child, which does not have these threads, and during interpreter
 /// shutdown, because the process is about to end.
@@ -171,9 +172,9 @@ fn leave_running(thread: JoinHandle<()>) {
     threads.push((std::process::id(), thread));
 }
 
-/// Waits for the threads in [`STILL_RUNNING`], for at most `max_seconds`. Called before the
-/// interpreter shuts down, because a thread that then returned to the interpreter could abort the
-/// process.
+/// Waits for the threads in [`STILL_RUNNING`], for at most `max_seconds`. Call this function before
+/// the interpreter shuts down, because a thread that returns to the interpreter during shutdown
+/// could abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     let here = std::process::id();
@@ -198,18 +199,18 @@ fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
         Ok(value) => Some(value),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => {
-            Some(Err(Error::new(ErrorKind::Panic, "the call panicked; see standard error for why")))
+            Some(Err(Error::new(ErrorKind::Panic, "the call panicked; standard error contains the panic message")))
         }
     }
 }
 
-/// The process that opened a loader or decoder. A forked child must not use the object, because the
-/// child does not have its threads, which may have held locks during the fork.
+/// The process that opened a loader or decoder. A forked child must not use the loader or decoder:
+/// the child lacks its threads, and these may have held locks during the fork.
 pub(crate) struct Process {
     id: u32,
     /// "loader" or "decoder", for the error message.
     kind: &'static str,
-    /// What to do instead of using the object in a forked child.
+    /// Advice for the error message, such as `open it after forking`.
     advice: &'static str,
 }
 
@@ -234,15 +235,15 @@ impl Process {
     }
 }
 
-/// A mutex for which a thread waits at most one [`SLICE`] at a time, so that it can check for
-/// signals.
+/// A mutex for which a thread waits at most one [`SLICE`] at a time, so that the thread can check
+/// for signals.
 pub(crate) struct TimedMutex<T> {
     /// `None` while the mutex is locked.
     value: Mutex<Option<T>>,
     released: Condvar,
 }
 
-/// Gives exclusive access to the value of a [`TimedMutex`] until it is dropped.
+/// Guard that gives exclusive access to the value of a [`TimedMutex`].
 pub(crate) struct TimedGuard<'a, T> {
     mutex: &'a TimedMutex<T>,
     value: Option<T>,

@@ -1,7 +1,7 @@
 //! Wakes event loops when responses are ready.
 //!
 //! A waker runs on the thread that completes requests, which must not wait for the interpreter.
-//! Therefore it sends its callback to a separate thread. Each decoder has such a thread.
+//! Therefore the waker sends its callback to a separate thread. Each decoder has such a thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -39,7 +39,8 @@ fn start() -> Result<Sender<Callback>> {
         while let Ok(first) = receiver.recv() {
             let result = attached(|py| {
                 for callback in std::iter::once(first).chain(receiver.try_iter()) {
-                    // This fails if the event loop is closed, but then no task is waiting.
+                    // Ignore errors: the call fails only if the event loop is closed, and then no
+                    // task is waiting.
                     let _ = callback.call0(py);
                 }
             });
@@ -62,8 +63,7 @@ impl Wake for CallbackWaker {
     fn wake(self: Arc<Self>) {
         let callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(callback) = callback {
-            // Sending fails only if the thread has ended, which happens during interpreter
-            // shutdown.
+            // Sending fails only during interpreter shutdown, when the thread has ended.
             let _ = self.sender.send(callback);
         }
     }

@@ -62,8 +62,8 @@ def need(module: str) -> Any:
     package = module.partition(".")[0]
     try:
         found = importlib.import_module(module)
-        # A folder without `__init__.py`, such as the repository's `datasets`, can be imported, too,
-        # but it is not the package.
+        # A folder without `__init__.py`, such as the repository's `datasets`, can also be imported,
+        # but is not the package.
         if found.__spec__ is None or found.__spec__.origin is not None:
             return found
         why = f"{module} is a folder"
@@ -91,13 +91,13 @@ def silent() -> Iterator[None]:
 
 @pytest.fixture
 def mini() -> str:
-    """A folder of 64 synthetic images in 4 classes."""
+    """Returns the path of a folder of 64 synthetic images in 4 classes."""
     return str(MINI)
 
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder `mini`, packed into an LMDB with `python -m warpfeed pack`."""
+    """Returns the path of an LMDB: the folder `mini` after `python -m warpfeed pack`."""
     out = tmp_path_factory.mktemp("packed") / "mini.lmdb"
     subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(out)], check=True, capture_output=True)
     return str(out)
@@ -105,7 +105,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def torch():  # type: ignore[no-untyped-def]
-    """PyTorch. Skips the test if it is not installed."""
+    """Returns PyTorch, or skips the test if it is not installed."""
     return need("torch")
 
 

@@ -28,8 +28,8 @@ from warpfeed import Decoder, Loader
 PAGES = [ROOT / "README.md", ROOT / "python" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = sorted((ROOT / "python" / "warpfeed").glob("*.py"))
 
-#: Number of batches that each loader in an example delivers: several times as many as any loader
-#: has slots.
+#: Number of batches that each loader in an example delivers, which is several times the number of
+#: slots of any loader.
 BATCHES = int(os.environ.get("WARPFEED_EXAMPLE_BATCHES", "200"))
 #: Seconds after which an example is considered hung. The process then prints the stacks of its
 #: threads and exits.
@@ -39,8 +39,8 @@ LIMIT = 60 + BATCHES / 2
 class Block(NamedTuple):
     page: Path
     line: int
-    #: Whether the block is marked `python run`: it then runs unchanged in a folder that contains
-    #: `datasets/mini`.
+    #: Whether the block is marked `python run`. Such a block runs unchanged in a folder that
+    #: contains `datasets/mini`.
     run: bool
     code: str
 
@@ -189,7 +189,8 @@ def digest(batch: Any) -> str:
 class Drive:
     """Makes loops over loaders run until each loader has delivered `BATCHES` batches.
 
-    If `again` is set, the finished epoch is repeated, for loops whose body depends on the epoch number.
+    If `again` is set, finished epochs are repeated. Loops with a body that depends on the epoch
+    need this.
     """
 
     def __init__(self, again: bool) -> None:
@@ -252,7 +253,7 @@ def driving(again: bool) -> Iterator[Drive]:
 
 
 def run(code: CodeType, names: dict[str, Any], again: bool, images: list[bytes]) -> list[list[str]]:
-    """Runs a program. Then continues each loader and decoder that it leaves behind, up to `BATCHES`.
+    """Runs a program. Then continues each of its loaders and decoders, up to `BATCHES` batches.
 
     Returns:
         The digests of each loader's batches and of each decoder's responses.
@@ -294,8 +295,8 @@ class Left(NamedTuple):
 
     @classmethod
     def at_most(cls, before: Left) -> Left:
-        """Returns the resources as soon as they are no more than `before`, but after two seconds at
-        the latest. Threads need time to end."""
+        """Waits until the resources are no more than `before`, because threads need time to end,
+        but at most two seconds. Returns the resources."""
         for _ in range(40):
             found = cls.now()
             if found.threads <= before.threads and found.descriptors <= before.descriptors:

@@ -1,4 +1,4 @@
-"""Creates the datasets that the examples refer to, with the libraries of the formats."""
+"""Creates the datasets that the examples refer to, with the libraries of their formats."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def jpegs() -> list[tuple[bytes, int, str]]:
 
 
 def smaller(jpeg: Path) -> bytes:
-    """Returns an image at a quarter of its width and height, which decodes fast. Without Pillow,
+    """Returns an image at a quarter of its width and height, for fast decoding. Without Pillow,
     returns the original."""
     try:
         from PIL import Image

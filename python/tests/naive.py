@@ -1,5 +1,5 @@
-"""Naive versions of the orders of samples, which build lists. They share only the definition of the
-random numbers, and the order of floating-point operations, with the loader."""
+"""Naive versions of the orders of samples, which build lists. The only things that they share with
+the loader are the definition of the random numbers and the order of floating-point operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def permutation(count: int, key: int) -> tuple[int, ...]:
     """Returns a permutation of `count` numbers: a Feistel network with cycle walking."""
     half = max(1, ((max(count, 1) - 1).bit_length() + 1) // 2)
     low = (1 << half) - 1
-    # The result of a round for each half is computed once.
+    # Compute the result of each round once for every half.
     rounds = [[mix(right ^ mix((key + step) & MASK)) & low for right in range(low + 1)] for step in range(8)]
     order = []
     for value in range(count):
@@ -61,7 +61,8 @@ def windowed(count: int, seed: int, epoch: int, window: int) -> list[int]:
 
 @functools.lru_cache(1 << 10)
 def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
-    """Returns Vose's alias table: for each sample, the probability of its own cell, and the other sample."""
+    """Returns Vose's alias table: for each sample, the probability that its cell yields the sample,
+    and the sample that the cell yields otherwise."""
     largest = max(weights)
     total = 0.0
     for weight in weights:
@@ -128,7 +129,7 @@ def batches_of_buckets(
 
 
 def quotas(shares: list[float], draws: int) -> list[int]:
-    """Returns the draws from each dataset, by the largest remainder method."""
+    """Returns the number of draws from each dataset, by the largest remainder method."""
     largest = max(shares)
     if largest == 0:
         return [0] * len(shares)
@@ -153,7 +154,7 @@ def normal(shares: list[float]) -> list[float]:
 
 
 def half_cosine(x: float) -> float:
-    """Returns (1 - cos(pi x)) / 2, computed by the same operations as in the loader."""
+    """Returns (1 - cos(pi x)) / 2, computed with the same operations as in the loader."""
     angle = math.pi / 2 * x
     term = sine = angle
     for n in range(2, 24, 2):

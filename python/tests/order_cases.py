@@ -52,7 +52,8 @@ class Case:
     def __init__(self, number: int, files: Files) -> None:
         self.rng = random.Random(number)
         self.files, self.options = files, dict[str, Any]()
-        #: The values of ``set_mixture`` or ``set_weights``, and ``after``, by the number of the batch before the call.
+        #: The arguments of ``set_mixture`` or ``set_weights``, by the index of the batch before the
+        #: call.
         self.planned: dict[int, tuple[list[float], int]] = {}
         self.seed = self.rng.getrandbits(6) * 0x9E3779B97F4A7C15 & naive.MASK
         self.last: Any = self.rng.choice(["keep", "drop", "pad"])
@@ -120,7 +121,7 @@ class Case:
 
 
 class Plain(Case):
-    """One dataset, or several as ``Zip`` or ``Concat``, in every kind of order."""
+    """One dataset, or several datasets as ``Zip`` or ``Concat``, in every kind of order."""
 
     def __init__(self, number: int, files: Files) -> None:
         super().__init__(number, files)
@@ -173,7 +174,7 @@ class Plain(Case):
         return divmod(step + 1 + self.planned[step][1], self.steps)
 
     def order(self, epoch: int) -> list[int]:
-        """Returns an epoch of an order of the program."""
+        """Returns the samples of an epoch, as the program's sampler function returns them."""
         backwards = self.chosen[::-1]
         return backwards[: len(backwards) - epoch % 3]
 
@@ -328,7 +329,7 @@ class Mixed(Case):
         total, span = self.total * self.passes, self.round * self.unit
         at = at // self.steps * total + at % self.steps * self.batch
         epoch, batch = -(-at // span) * span // total, -(-at // span) * span % total // self.batch
-        # A change in the samples that are dropped affects the next epoch.
+        # A change that falls on dropped samples affects the next epoch.
         return (epoch, batch) if batch < self.steps else (epoch + 1, 0)
 
 

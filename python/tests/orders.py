@@ -2,10 +2,11 @@
 
     python python/tests/orders.py 100000 [--seed 0] [--jobs 2] [--kind mixture]
 
-A case of ``order_cases.py`` is a dataset with random options. Its loader begins at a random batch. After a few
-batches it stops, and resumes on a different number of ranks. Every rank must deliver the samples of a list that
-``naive.py`` builds. The script prints the number of cases, the time and the differences. The exit code is 1 if
-there is a difference. The number of a case is its seed: ``orders.py 1 --seed 4711`` repeats case 4711.
+A case of ``order_cases.py`` is a dataset with random options. The loader of a case begins at a
+random batch, stops after a few batches, and resumes on a different number of ranks. Every rank must
+deliver the samples of a list that ``naive.py`` builds. The script prints the number of cases, the
+time and the differences. The exit code is 1 if there is a difference. The number of a case is its
+seed: ``orders.py 1 --seed 4711`` repeats case 4711.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Run:
                 assert "no batch" in str(e) or "less than one global batch" in str(e), e
                 return
             raise AssertionError("a loader without a batch was opened")
-        # Calls take effect relative to the batches before them, so such a run begins at its first batch.
+        # A run with planned calls begins at its first batch, because calls take effect relative to
+        # earlier batches.
         at = 0 if self.case.planned else self.rng.randrange(len(self.all))
         stop = min(len(self.all), at + self.rng.randint(14, 20) if self.case.planned else at + self.rng.randint(2, 9))
         state: Any = None
@@ -79,7 +81,7 @@ class Run:
             elif number == 0 or place == at:
                 assert all(next(iterator, None) is None for iterator in iterators), f"more batches before epoch {epoch}"
                 for rank in ranks:
-                    # An epoch without a batch.
+                    # Skip epochs without batches.
                     while rank.epoch < epoch:
                         assert not list(rank)
                 iterators = [iter(rank) for rank in ranks]
@@ -108,7 +110,8 @@ class Run:
 
 
 def compared(number: int, files: Files, kind: str | None = None) -> tuple[str, int, str]:
-    """Compares one case. Returns its kind, the number of batches, and the difference, or an empty text."""
+    """Compares one case. Returns its kind, the number of batches, and the difference, or an empty
+    string."""
     kind = kind or random.Random(-1 - number).choice(["plain", "plain", "mixture", "mixture", "buckets", "packing"])
     run = None
     try:

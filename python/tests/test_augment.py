@@ -1,6 +1,6 @@
-"""Promise: every augmentation of the Rust crate is available in Python under the same name. It
-changes the pixels, gives the same result for any number of workers, and can be printed, compared
-and pickled by value."""
+"""Every augmentation of the Rust crate is available in Python under the same name. Each
+augmentation changes the pixels, gives the same result for any number of workers, and can be
+printed, compared and pickled by value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mask, Mix
 
 OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": True, "seed": 3, "subset": range(24), "output": "numpy"}
 
-#: The augmentations that others are added to, by name.
+#: The augmentations to which the other methods add operations, by name.
 BEGINNINGS: dict[str, Augment] = {
     "train": Augment.train(32),
     "eval": Augment.eval(40, 32),
@@ -241,7 +241,7 @@ def test_an_error_names_the_unknown_word(mini: str, call: Callable[[], Augment])
 
 
 def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
-    """Two separate numbers are rejected, because libraries disagree about their order."""
+    """Sizes as two separate numbers are rejected, because libraries disagree about their order."""
     for size, shape in [((24, 40), (24, 40)), ([24, 40], (24, 40)), (32, (32, 32)), ((32,), (32, 32))]:
         for augment in [
             Augment.resize(size), Augment.letterbox(size), Augment.train(size), Augment.eval(48, size), Augment.center_crop(size),
@@ -301,8 +301,8 @@ def test_a_bicubic_evaluation_equals_pillow(tmp_path: Any) -> None:
 
 
 class Drawn:
-    """Noise images. In a third of them, the shorter side is `side`; the others are larger or
-    smaller."""
+    """Noise images. The shorter side is `side` in a third of the images, and larger or smaller in
+    the rest."""
 
     def __init__(self, side: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -310,7 +310,7 @@ class Drawn:
         longer = [short + int(rng.integers(2)) * int(rng.integers(50)) for short in shorter]
         sizes = [pair if rng.integers(2) else pair[::-1] for pair in zip(shorter, longer, strict=True)]
         kinds = [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
-        # Put black and white next to noise, to make the filter overshoot.
+        # Put black and white next to noise, so that the filter overshoots.
         self.images = [np.where(rng.random(kind.shape) < 0.5, kind, kind // 128 * 255).astype(np.uint8) for kind in kinds]
 
     def __len__(self) -> int:
@@ -444,7 +444,7 @@ def test_the_image_size_may_change_between_epochs(mini: str, output: str) -> Non
                 kept.append(tuple(batch["views"][0].shape))
         layout = (lambda side: (12, 3, side, side)) if output == "torch" else (lambda side: (12, side, side, 3))
         assert kept == [layout(side) for side in sides for _ in range(2)]
-        # Each epoch must have its own size from its first batch on.
+        # Each epoch must have its size from the first batch on.
         state = loader.state_dict()
         assert next(iter(loader))["views"][0].shape == layout(40)
     again = Loader(mini, **options)
@@ -475,7 +475,7 @@ def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) 
                 assert rest.shape == (64, 80, 3) and (rest[height:] == (1, 2, 3)).all() and (rest[:, width:] == (1, 2, 3)).all()
                 seen.add((height, width))
     assert len(seen) > 8
-    # Each batch is trimmed to its largest image.
+    # Trim each batch to its largest image.
     trim = functools.partial(warpfeed.collate.trim, multiple=8)
     for batch in Loader(Colored(), augment=augment, collate=trim, **options):
         sizes = [Colored.size(number) for number in batch.ids]
@@ -487,7 +487,7 @@ def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) 
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -> None:
-    """The image transform must receive each image, rotated, without any padding."""
+    """The image transform must receive each image after its EXIF rotation and without padding."""
     for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["drop_field"] = ["label"]
@@ -567,7 +567,7 @@ def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
             most.append(max(seen))
     assert most[0] > 2 and most[1] == 1
     with_label = Labeled()
-    with pytest.raises(ConfigError, match=r'each label is the class of one: use drop_field=\["label"\]'):
+    with pytest.raises(ConfigError, match=r'a label is the class of a single sample: use drop_field=\["label"\]'):
         Loader(with_label, augment=augment, **{**options, "drop_field": []})
     # A dataset without labels does not need `drop_field`.
     for batch, bare in zip(

@@ -1,5 +1,5 @@
-"""Promise: the result of a transform becomes the batch, or an error shows the invalid result. The
-random numbers of a transform depend on the batch, so a resumed run uses the same ones."""
+"""The result of a transform becomes the batch, or an error shows the invalid result. The
+random numbers of a transform depend on the batch, so a resumed run uses the same numbers."""
 
 from __future__ import annotations
 

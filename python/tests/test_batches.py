@@ -1,5 +1,5 @@
-"""Promise: batches are bit-identical to the batches of the Rust loader, and arrive in the same
-order: on any rank, resumed from any state, and with every output type."""
+"""Batches are bit-identical to the batches of the Rust loader, and are delivered in the same order:
+on any rank, resumed from any state, and with every output type."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
     assert contents(loader) == first
     assert contents(loader) == second
     # Leaving a loop ends its epoch. An iterator starts an epoch only when its first batch is
-    # requested, and the epoch may be set until then: Lightning creates two iterators and then sets
+    # requested. Before that, the epoch may be set: Lightning creates two iterators and then sets
     # the epoch.
     next(iter(loader))
     assert loader.epoch == 3
@@ -110,7 +110,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # Inside the loop, too, the state must be the position after the delivered batch.
+                # The state must also be the position after the delivered batch inside the loop.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))
@@ -147,7 +147,7 @@ def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> Non
     parts = [contents(loader, 2) for loader in ranks]
     together = [sum((list(part[i][2]) for part in parts), []) for i in range(len(alone))]
     assert together == [c[2] for c in alone]
-    # Stop the run on three ranks, and resume it on one.
+    # Stop a run on three ranks, and resume the run on one.
     stopped = Loader(mini, rank=1, world_size=3, **options)
     it = iter(stopped)
     next(it), next(it)

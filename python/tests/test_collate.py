@@ -1,7 +1,7 @@
-"""Promise: ``collate`` determines the final form of a batch. The function receives all fields and
-metadata, and the loop receives its result, even after a resume and with ``replay``. An exception in
-the function becomes an error that names the batch. The built-in functions return the boxes, classes
-and masks of each sample, for every box format of the loader."""
+"""``collate`` determines the final form of a batch. The function receives all fields and metadata,
+and the loop receives the result of the function, even after a resume and with ``replay``. An
+exception in the function becomes an error that names the batch. The built-in functions return the
+boxes, classes and masks of each sample, for every box format of the loader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_loop_receives_the_result_of_collate(mini: str) -> None:
 
 
 class _Named(dict[str, Any]):
-    """Returns two fields of a batch, with its metadata."""
+    """A dict of two fields of a batch, with the batch's metadata as attributes."""
 
 
 def _dict(batch: Any) -> Any:
@@ -287,10 +287,10 @@ def test_padding_does_not_contribute_to_the_loss(mini: str) -> None:
 
 def test_a_missing_boxes_field_is_an_error(mini: str) -> None:
     for collate in (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets):
-        with pytest.raises(WarpfeedError, match="no field 'boxes' of boxes; add fields=") as e:
+        with pytest.raises(WarpfeedError, match="no Boxes field 'boxes'; add fields=") as e:
             next(iter(Loader(mini, collate=collate, **OPTIONS)))
         assert isinstance(e.value.__cause__, ConfigError)
-        with pytest.raises(WarpfeedError, match="the boxes 'boxes' have no column class"):
+        with pytest.raises(WarpfeedError, match="the field 'boxes' has no column 'class'"):
             annotated(collate, "numpy", columns={})
         with pytest.raises(TypeError, match="expected the batch that a loader passes to collate"):
             collate({"boxes": np.zeros((1, 1, 4))})

@@ -1,4 +1,4 @@
-"""Promise: for each public test file of a format, warpfeed reads the same values as an independent
+"""For each public test file of a format, warpfeed reads the same values as an independent
 library, or rejects the file with an error that names the file. tests/fixtures/corpora.txt lists the
 known rejections; any other rejection fails the test.
 
@@ -31,8 +31,8 @@ from warpfeed import Augment, DenseMap, Loader, TableOptions, WarpfeedError
 
 LIST = ROOT / "tests" / "fixtures" / "corpora.txt"
 OPTIONS: dict[str, Any] = {"batch_size": 1, "output": "numpy", "num_workers": 1, "retries": 0}
-#: Extensions of image files. If one of them is rejected, it must be listed. Files with other
-#: extensions may be rejected without being listed.
+#: Extensions of image files. A rejected file with one of these extensions must be listed. Files
+#: with other extensions may be rejected without being listed.
 IMAGES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 #: Time limit per file in seconds, after which the process prints the stack of each thread and
 #: exits.
@@ -63,7 +63,7 @@ class Outcomes:
         self.note(path, self.outcome(compare), listed=listed)
 
     def check_all(self, path: Path, compare: dict[str, Callable[[], str]]) -> None:
-        """Checks all columns of a file. If all of them have the same outcome, the list contains
+        """Checks all columns of a file. If all columns have the same outcome, the list contains
         only one line for the file."""
         found = {column: self.outcome(each) for column, each in compare.items()}
         alike = {outcome.replace(f'"{column}"', "…") for column, outcome in found.items()}
@@ -92,7 +92,7 @@ class Outcomes:
             self.other[name] = outcome
 
     def finish(self) -> None:
-        """Prints the table, and compares the list with the files whose values are not equal."""
+        """Prints the outcomes, and compares the list with the files whose values are not equal."""
         print(f"\n{self.name}: {self.found.total()} checked, {self.found['equal']} equal")
         for outcome, count in self.found.most_common():
             if outcome != "equal":
@@ -132,7 +132,7 @@ class One:
 
 
 def decoded(path: Path, **options: Any) -> np.ndarray:
-    """Returns the pixels of an image, rotated upright."""
+    """Returns the pixels of an image after its EXIF rotation."""
     with Loader(One(path.name, path.read_bytes()), augment=Augment.resize(8), **OPTIONS, **options) as loader:
         try:
             return loader.sample(0)["image"]
@@ -236,8 +236,7 @@ def test_libjpeg_turbo() -> None:
         return hashlib.md5(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
     def made(mode: str = "RGB", **options: Any) -> np.ndarray:
-        """Creates the file that ``cjpeg`` would create. Uses Pillow, which is also based on
-        libjpeg-turbo."""
+        """Creates the same file as ``cjpeg``, with Pillow, which is also based on libjpeg-turbo."""
         out = io.BytesIO()
         with image.open(folder / "testorig.ppm") as original:
             original.convert(mode).save(out, "JPEG", quality=75, **options)

@@ -1,5 +1,6 @@
-"""Promise: device batches are equal to host batches. They are ready for use on torch's current
-stream, and their memory is reused only after the work on that stream. Skipped without a device."""
+"""Device batches are equal to host batches. They are ready for use on torch's current stream, and
+their memory is reused only after that stream has finished its work on the batches. Skipped without
+a device."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def test_the_current_stream_may_change_between_batches(packed: str) -> None:
     assert [(int(a), int(b)) for a, b in found] == expected
 
 
-def test_a_kept_tensor_keeps_its_bytes_and_its_slot_comes_back(packed: str) -> None:
+def test_a_kept_tensor_keeps_its_bytes_and_then_frees_its_slot(packed: str) -> None:
     loader = Loader(packed, device="cuda", prefetch=3, copy=False, **OPTIONS)
     images, _ = next(iter(loader))
     expected, address, others = images.clone(), images.data_ptr(), set()
@@ -121,7 +122,7 @@ def test_a_page_locked_batch_may_be_dropped_during_its_upload(packed: str) -> No
         del images
         if len(found) % 40 == 0:
             loader.set_epoch(0)
-    assert pinned, "torch sees that the memory is page-locked"
+    assert pinned, "torch must report that the memory is page-locked"
     for number, (images, labels) in enumerate(found):
         assert (int(images), labels) == expected[number % 40], f"batch {number}"
 
@@ -299,8 +300,8 @@ def test_a_response_is_ready_on_the_stream_that_takes_it(mini: str, decode_on: s
     streams, found = [torch.cuda.Stream() for _ in range(2)], []
     for turn in range(200):
         pending = decoder.submit(originals[16 * (turn % 4) : 16 * (turn % 4) + 16])
-        # The default stream is far behind: waiting for it would be slow, and relying on it would
-        # read torn bytes.
+        # The default stream is far behind. Waiting for this stream would be slow, and relying on it
+        # would read torn bytes.
         torch.cuda._sleep(200_000)
         with torch.cuda.stream(streams[turn % 2]):
             decoded = pending.wait()

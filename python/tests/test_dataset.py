@@ -1,4 +1,4 @@
-"""Promise: `loader.dataset` provides the samples without augmentation, with the interface of a
+"""`loader.dataset` provides the samples without augmentation, with the interface of a
 torch dataset."""
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def test_all_labels_match_the_batches_without_reading_images(mini: str, tmp_path
     [batch] = loader
     labels = loader.dataset.labels()
     assert labels.dtype == np.int64 and labels.tolist() == batch.labels.tolist() and len(set(labels)) > 1
-    # A subset keeps its order. Labels depend on the loader's `classes` and the table's label column.
+    # A subset keeps its order. Labels depend on the loader's `classes`, or on the table's label
+    # column.
     some = Loader(mini, subset=[40, 3], classes=loader.classes[::-1], **OPTIONS)
     reversed = some.dataset.labels()
     assert reversed[[40, 3]].tolist() == [len(loader.classes) - 1 - labels[i] for i in (40, 3)]
@@ -160,16 +161,16 @@ def test_every_visible_index_is_a_dataset_index(choice: str, subset: Any) -> Non
 
 
 def test_an_index_outside_the_subset_is_an_error_that_names_it() -> None:
-    # 2 is a position in this list, and 25 exceeds the dataset.
+    # 2 is a position in the subset but not an index, and 25 exceeds the dataset.
     for outside in (2, 25):
         loader = Loader(Numbered(), subset=[4, 11, 19], sampler=lambda epoch, id=outside: [4, id], **OPTIONS)
         message = f"the sampler returned sample {outside} at position 1 of epoch 0, which is not in the subset"
         with pytest.raises(ConfigError, match=message):
             next(iter(loader))
     for weights in ([1.0] * 3, [1.0] * 19):
-        with pytest.raises(ConfigError, match=f"{len(weights)} weights for the 20 samples of the source; even with a subset"):
+        with pytest.raises(ConfigError, match=f"{len(weights)} weights, but the source has 20 samples; even with a subset"):
             Loader(Numbered(), subset=[4, 11, 19], weights=weights, **OPTIONS)
-    with pytest.raises(ConfigError, match="labels: 3 labels for the 20 samples of the dataset"):
+    with pytest.raises(ConfigError, match="labels has 3 entries, but the dataset has 20 samples"):
         split(Loader(Numbered(), subset=[4, 11, 19], **OPTIONS).dataset, [1.0], seed=1, labels=[0, 1, 1])
 
 
@@ -228,12 +229,12 @@ def test_dataset_samples_are_tensors_for_torch(mini: str, torch: Any) -> None:
     assert [sample["key"] for sample in loaded] == [sample["key"] for sample in loader.dataset]
 
 
-def test_a_dataset_keeps_its_loader_and_nothing_keeps_both(mini: str) -> None:
+def test_a_dataset_keeps_its_loader_alive_without_a_cycle(mini: str) -> None:
     dataset = Loader(mini, **OPTIONS).dataset
     assert dataset[0]["id"] == 0
     loader = weakref.ref(dataset._loader)
     del dataset
-    assert loader() is None, "without the garbage collector"
+    assert loader() is None, "the loader must be freed without the garbage collector"
 
 
 @pytest.mark.parametrize("output", ["torch", "numpy", "dlpack"])

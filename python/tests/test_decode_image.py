@@ -1,4 +1,4 @@
-"""Promise: ``decode_image`` returns the pixels that a loader augments, for every format and every
+"""``decode_image`` returns the pixels that a loader has before augmentation, for every format and
 EXIF orientation."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def test_the_pixels_equal_those_of_a_loader(name: str, tmp_path: Path) -> None:
     expected = loader.sample(0)["image"]
     found = warpfeed.decode_image(encoded)
     assert found.dtype == np.uint8 and found.flags["C_CONTIGUOUS"] and np.array_equal(found, expected)
-    # The array is writable, and no later call sees the change.
+    # The array must be writable, and a change must not affect later calls.
     found[:] = 0
     assert np.array_equal(warpfeed.decode_image(memoryview(encoded)), expected)
 

@@ -1,5 +1,5 @@
-"""Promise: a decoder returns the same pixels as a loader, reports bad images individually, and
-serves several threads and an event loop. Its batches stay valid after it is closed."""
+"""A decoder returns the same pixels as a loader, reports bad images individually, and serves
+several threads and an event loop. Batches stay valid after the decoder is closed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_responses_can_be_awaited(mini: str) -> None:
         asyncio.run(serve(decoder))
 
 
-def test_held_results_leave_room_for_responses_in_any_order(mini: str) -> None:
+def test_held_results_do_not_block_responses_in_any_order(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=4, prefetch=3, timeout=20, **OPTIONS)
     kept = [decoder.decode(originals[4 * n : 4 * n + 4]) for n in range(8)]
@@ -136,7 +136,7 @@ def test_a_device_batch_is_ready_on_the_current_stream(mini: str) -> None:
 
 
 def small(count: int) -> list[bytes]:
-    """Small images, each of a different color."""
+    """Returns small images, each of a different color."""
     return [bmp(8, 8, (n % 256, n // 256, 7)) for n in range(count)]
 
 
@@ -148,7 +148,7 @@ SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "ma
 
 
 def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
-    """Returns a decoder and batches that occupy all of its slots."""
+    """Returns a decoder, and batches that use all of its slots."""
     decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
     return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
 
@@ -158,7 +158,7 @@ def tasks() -> int:
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 
-def test_gather_beyond_the_slots_needs_no_thread_each(mini: str) -> None:
+def test_awaiting_many_responses_needs_no_thread_per_request(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
 
     async def serve(decoder: Decoder) -> None:
@@ -172,7 +172,7 @@ def test_gather_beyond_the_slots_needs_no_thread_each(mini: str) -> None:
             return answer
 
         answers = await asyncio.wait_for(asyncio.gather(*(ask(number) for number in range(64))), 120)
-        assert most <= before, "no thread per request"
+        assert most <= before, "a request must not need a thread"
         for number, answer in enumerate(answers):
             assert np.array_equal(answer.images, pixels[number % 48 : number % 48 + 16])
 
@@ -205,7 +205,7 @@ def test_5000_live_results_stay_within_the_memory_plan() -> None:
     assert beyond < plan
 
 
-def test_a_task_that_is_cancelled_cancels_its_request() -> None:
+def test_a_task_that_is_canceled_cancels_its_request() -> None:
     decoder, held = all_held()
     prepared = decoder.stats()["prepared"]
 
@@ -214,7 +214,7 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
         for answer in pending:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(answer, 0.01)
-        with pytest.raises(WarpfeedError, match="the request was cancelled"):
+        with pytest.raises(WarpfeedError, match="the request was canceled"):
             await pending[3]
         task = asyncio.ensure_future(waited(decoder.submit(small(4))))
         await asyncio.sleep(0.01)
@@ -229,13 +229,13 @@ def test_a_task_that_is_cancelled_cancels_its_request() -> None:
     # Drop some requests, and cancel one explicitly.
     answers = [decoder.submit(small(4)) for _ in range(20)]
     answers[0].cancel()
-    with pytest.raises(WarpfeedError, match="the request was cancelled"):
+    with pytest.raises(WarpfeedError, match="the request was canceled"):
         answers[0].wait()
     del answers
     held.clear()
     assert colors(decoder.decode(small(3))) == [(n, 0, 7) for n in range(3)]
-    # Images of a request that had started before it was cancelled may have been decoded.
-    assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 images were cancelled"
+    # Images of requests that had started before they were canceled may have been decoded.
+    assert decoder.stats()["prepared"] - prepared <= 3 + 2 * 4, "41 requests of 4 images were canceled"
 
 
 def test_only_one_task_may_await_a_response() -> None:
@@ -405,8 +405,8 @@ def test_a_signal_handler_may_close_an_awaited_decoder() -> None:
 
 
 def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
-    """The field equals that of a loader. At the positions of bad images, it contains no values from
-    earlier requests."""
+    """The geometry equals that of a loader. At the positions of bad images, the geometry contains
+    no values from earlier requests."""
     from warpfeed import ConfigError, Geometry
 
     options: dict[str, Any] = {"augment": Augment.letterbox((48, 64)), "output": "numpy"}
@@ -452,7 +452,7 @@ def test_requests_are_batched_and_each_gets_its_results(mini: str) -> None:
         begin = time.monotonic()
         alone = batcher.submit([originals[0]])
         assert np.array_equal(alone.result(60)[0], pixels[0]) and time.monotonic() - begin >= 0.3
-    assert not decoder.decode([originals[0]]).errors, "the decoder stays open"
+    assert not decoder.decode([originals[0]]).errors, "the decoder must stay open"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Promise: each Python block of README.md, python/README.md and docs compiles, and every name and
-keyword argument of warpfeed in it exists. Blocks marked `python run` also run unchanged;
+"""Each Python block of README.md, python/README.md and docs compiles, and uses only names and
+keyword arguments of warpfeed that exist. Blocks marked `python run` also run unchanged.
 `test_documented.py` runs all blocks for longer."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from documented import BLOCKS, PAGES, Block
 
 
 class Instance(NamedTuple):
-    """A value of a known class."""
+    """An instance of a known class."""
 
     of: type
 
@@ -120,7 +120,7 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
     if any(p.kind is p.VAR_KEYWORD and p.name == "options" for p in parameters):
         by_name |= set(inspect.signature(warpfeed.pack).parameters)  # `ray.pack` passes them on
     if any(p.kind is p.VAR_KEYWORD and p.name == "loaders" for p in parameters):
-        by_name |= set(named)  # `metrics.observe` takes a loader under any name
+        by_name |= set(named)  # `metrics.observe` accepts loaders under any name
     name = called.__qualname__
     # `**unknown` of Loader raises, so it does not accept arbitrary names.
     assert set(named) <= by_name, f"{name} has no argument {sorted(set(named) - by_name)}"
@@ -196,7 +196,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
 
 
-def test_the_page_about_statistics_lists_every_key(mini: str) -> None:
+def test_the_page_on_statistics_lists_every_key(mini: str) -> None:
     text = (ROOT / "docs" / "where-does-the-time-go.md").read_text(encoding="utf-8")
     table = text[text.index("<!-- keys:stats -->") : text.index("<!-- /keys -->")]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
@@ -210,4 +210,4 @@ def test_the_page_about_statistics_lists_every_key(mini: str) -> None:
     assert numbers["decode/count"] == stats["decode"]["count"] and numbers["batches"] == 1
     assert all(type(number) in (int, float) for number in numbers.values()) and "on_request" not in numbers
     named = set(re.findall("``([a-z_0-9]+)``", inspect.getdoc(warpfeed.Stats) or ""))
-    assert named <= {*stats, *stats["decode"]}, "the help names keys that exist"
+    assert named <= {*stats, *stats["decode"]}, "the docstring names keys that do not exist"

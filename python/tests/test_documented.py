@@ -1,4 +1,4 @@
-"""Promise: every Python example in the pages and docstrings runs for 200 batches without the
+"""Every Python example in the pages and docstrings runs for 200 batches without the
 garbage collector, and delivers the same batches with one worker and with three. It leaks neither
 threads nor file descriptors."""
 
@@ -27,7 +27,7 @@ from documented_sets import WRITERS, jpegs
 
 EVERY = [*BLOCKS, *DOCSTRINGS]
 
-#: Code to run before an example. The key is a part of the example's code.
+#: Code to run before an example, by a part of the example's code.
 BEFORE = {
     "right = model(images).argmax(1) == labels": """
         import torch
@@ -108,7 +108,7 @@ BEFORE = {
     """,
 }  # fmt: skip
 
-#: Code to run after an example. The key is a part of the example's code.
+#: Code to run after an example, by a part of the example's code.
 AFTER = {
     "import ray.train": "train_loop_per_worker({})",
     "def on_submitit(executor)": """
@@ -124,7 +124,7 @@ AFTER = {
     "part=(3, 64)": "loader = warpfeed.Loader('s3://bucket/packed/train.tar', batch_size=3)",
 }
 
-#: Examples that are not run, with the reason. The key is a part of the example's code.
+#: The reasons for not running an example, by a part of the example's code.
 NOT_RUN: dict[str, str] = {}
 
 
@@ -177,7 +177,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stock(shop: Path, here: Path, code: str) -> None:
-    """Provides the datasets that the code refers to in the folder `here`."""
+    """Makes the datasets that the code refers to available in the folder `here`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
             rf"(?:pack\([^,]*, |\.to\()\"{re.escape(name)}\"", code
@@ -194,7 +194,7 @@ def stock(shop: Path, here: Path, code: str) -> None:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Starts an S3-compatible server with a bucket that contains the datasets of the examples.
-    Yields the environment variables for it."""
+    Yields the environment variables that select the server."""
     need("moto")
     boto3 = need("boto3")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -280,7 +280,7 @@ def test_an_example_runs_with_one_and_three_workers(
         before, code = text_of(block, here)
         stock(shop, here, f"{before}\n{code}")
         monkeypatch.chdir(here)
-        # Worker processes that run an example's function import the example.
+        # The worker processes for an example's function import the example by this name.
         name = f"example_{workers}"
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
         module = types.ModuleType(name)
@@ -294,7 +294,8 @@ def test_an_example_runs_with_one_and_three_workers(
             if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
                 sys.modules["torch"].distributed.destroy_process_group()
             found = Left.at_most(left) if digests[1:] else left
-        # When libraries are first used, they start threads, open files and allocate memory.
+        # Compare resources only after the first run, because libraries start threads, open files
+        # and allocate memory when they are first used.
         if digests[1:]:
             assert found.threads <= left.threads, "leaked threads"
             assert found.descriptors <= left.descriptors, "leaked descriptors"
@@ -302,6 +303,6 @@ def test_an_example_runs_with_one_and_three_workers(
     one, three = digests
     assert [len(seen) for seen in one] == [len(seen) for seen in three]
     assert one == three, "the batches depend on the number of workers"
-    # A loader that the example itself replaces may have delivered fewer batches.
+    # If the example replaces a loader, the replaced loader may have delivered fewer batches.
     assert not one or max(map(len, one)) >= BATCHES
     COVERED.update({"examples": 1, "loaders and decoders": len(one), "batches": sum(map(len, one + three))})

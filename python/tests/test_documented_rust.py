@@ -1,9 +1,9 @@
-"""Promise: every Rust example in the pages, in `examples` and in the documentation of `src` runs
-for 200 batches, and delivers the same batches with one worker and with three.
+"""Every Rust example in the Markdown pages, in `examples` and in the doc comments of `src` runs for
+200 batches, and delivers the same batches with one worker and with three.
 
-`cargo test --doc` compiles the examples, and runs those that need no dataset. Here, all of them are
-compiled into one program, which runs in a folder with the datasets that they refer to. This takes a
-minute, so the test runs only with `WARPFEED_RUST_EXAMPLES=1`."""
+`cargo test --doc` compiles the examples, and runs those that need no dataset. This test compiles
+all examples into one program, which runs in a folder with the datasets of the examples. This takes
+a minute, so the test runs only with `WARPFEED_RUST_EXAMPLES=1`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["shop"]
 if not os.environ.get("WARPFEED_RUST_EXAMPLES"):
     missing("rust-examples", "WARPFEED_RUST_EXAMPLES is not set")
 
-#: Replacements for numbers in pages that would only make an example slow. An epoch has at least 8
-#: batches of : the 24 samples.
+#: Replacements for numbers in the pages, to make the examples faster. An epoch has at least 8
+#: batches: 24 samples in batches of 3.
 SMALLER = [
     (r"batch_size\(\d+\)", "batch_size(3)"),
     (r"\.workers\(\d+\)", ".workers(crate::workers())"),
@@ -45,7 +45,8 @@ SMALLER = [
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
 
-#: Replacements for the files of `examples`, which check what they print.
+#: Replacements for the programs in `examples`, which check their own output and therefore need
+#: fewer changes.
 SMALLER_FILES = [
     (r"global_batch_size\(16\)", "global_batch_size(3)"),
     (r"from_millis\(50\)", "from_millis(0)"),
@@ -60,7 +61,7 @@ ARGUMENTS = {
     "raw_batches": ['{"data": "train", "batch_size": 3, "side": 32, "shuffle": 1, "epochs": 25}'],
 }
 
-#: Examples that are not run, with the reason. The key is a part of the example's code.
+#: The reasons for not running an example, by a part of the example's code.
 NOT_RUN = {
     "warpfeed_stores::": "fragments of a program with stores; `stores/tests` opens them",
     "cuda::stream": "needs a CUDA device",
@@ -70,13 +71,13 @@ NOT_RUN = {
     "Merge::new": "merges parts that other processes pack; `tests/pack/parts.rs` tests this",
 }
 
-#: Examples that deliver fewer batches, with the reason. The key is a part of the example's code.
+#: The reasons why an example delivers fewer batches, by a part of the example's code.
 SHORT = {
     "struct Waveform": "checks one epoch",
     "struct Second": "compares two batches",
     "ThereAndBack(64)": "looks at one batch",
     "in host memory, because there is no GPU": "answers requests",
-    "replay(2)": "takes the same two batches repeatedly",
+    "replay(2)": "uses the same two batches repeatedly",
     ".epoch(0).next()": "shows one batch",
 }
 
@@ -118,7 +119,7 @@ def kind_of(block: Block) -> str:
     return next(kind for kind, of in KINDS.items() if block in of)
 
 
-#: The programs in `examples` themselves report a missing device.
+#: The examples to run. Programs in `examples` report a missing device, so they are always run.
 RUN = [block for block in BLOCKS if is_file(block) or reason_for(NOT_RUN, block) is None]
 
 LOADER = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*Loader::\w+\([^;]*;$", re.MULTILINE)
@@ -138,8 +139,8 @@ def repeated(code: str) -> str:
 
 
 def driven(code: str, is_whole: bool) -> str:
-    """Returns the code, changed so that its batches are recorded. If it only opens loaders, loops
-    over them are added."""
+    """Returns the code, changed so that its batches are recorded. If the code only opens loaders,
+    adds loops over the loaders."""
     opened, loaders = ([], []) if is_whole else (OPENED.findall(code), LOADER.findall(code))
     code = code.replace("for epoch in 0..2 {", "for epoch in 0..2 * crate::EPOCHS {")
     code = re.sub(r"\b(\w+)\.epoch\((\w+)\)(?!;|\.)", r"crate::seen(\1.epoch(\2))", repeated(code))
@@ -164,8 +165,8 @@ def module(number: int, block: Block) -> str:
         for pattern, small in SMALLER_FILES:
             code = re.sub(pattern, small, code)
         code = code.replace('include_str!("', f'include_str!("{ROOT}/examples/')
-        # A program that compares numbers of workers sets them itself, and batches on a device are
-        # not recorded.
+        # Programs that compare worker counts set them themselves, and device batches are not
+        # recorded.
         if ".workers(" in code:
             code = code.replace("in loader {", "in crate::passes(loader) {")
         elif "cuda::available" not in code:
@@ -254,7 +255,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = PROGRAM.replace("@BATCHES@", str(BATCHES)).replace("@ARMS@", arms)
     (folder / "examples.rs").write_text(text + modules)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
-    # The artifacts of the package's last build, because older builds may be next to them.
+    # Take the artifact paths from cargo, because the folder may also contain older builds.
     build = ["cargo", "build", "--quiet", "--workspace", "--all-features", "--lib", "--message-format=json"]
     listed = subprocess.run(build, capture_output=True, text=True, cwd=ROOT, check=True).stdout.splitlines()
     built = [json.loads(line) for line in listed if '"compiler-artifact"' in line]
@@ -303,7 +304,7 @@ def test_every_example_runs_or_is_listed_and_no_list_is_stale() -> None:
 
 
 @pytest.mark.parametrize("block", RUN, ids=repr)
-def test_an_example_has_equal_batches_for_any_workers(
+def test_an_example_delivers_the_same_batches_for_any_number_of_workers(
     block: Block, examples: Path, shop: Path, tmp_path: Path
 ) -> None:
     arguments = ARGUMENTS.get(block.page.stem, []) if is_file(block) else []

@@ -1,4 +1,4 @@
-"""Promise: under torchrun's elastic agents, a run continues with fewer or more ranks, and its
+"""Under torchrun's elastic agents, a run continues with fewer or more ranks, and its
 global batches are byte-identical to the batches of an uninterrupted run. If a rank dies or hangs,
 the other ranks end with an error that names the rank. Runs on the CPU, with gloo."""
 
@@ -23,7 +23,7 @@ from warpfeed import Augment, Loader
 
 #: Number of samples per global batch, and number of batches in an epoch of 64 samples.
 GLOBAL, BATCHES = 12, 6
-#: Steps in which four ranks become three, and four again, and the total number of steps.
+#: The step at which a rank is lost, the step at which a rank joins again, and the number of steps.
 LOST, BACK, STEPS = 8, 16, 24
 
 SHARED = """
@@ -55,7 +55,7 @@ def loss_of(model, batch):
     return (found - batch["label"].float()).square().mean()
 
 class Notes:
-    '''What each rank receives, and what the model was trained on: (step, world size, group).'''
+    '''Records what each rank receives, and the history of the model as (step, world size, group).'''
 
     def __init__(self):
         name = [time.time_ns()]
@@ -207,8 +207,8 @@ class Agents:
     def __init__(self, folder: Path, script: str, *arguments: object) -> None:
         self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()
         (folder / "train.py").write_text(SHARED + textwrap.dedent(script))
-        # An agent that is silent for 20 seconds counts as lost. On a busy machine, agents may be
-        # silent for a while.
+        # Count an agent as lost only after 20 seconds of silence, because agents on a busy machine
+        # may be silent for a while.
         rendezvous = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=10"
         self.command = [
             sys.executable, "-m", "torch.distributed.run", "--nnodes=3:4", "--nproc-per-node=1", "--max-restarts=3",
@@ -218,7 +218,8 @@ class Agents:
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         with open(self.folder / f"agent-{len(self.started)}.log", "wb") as log:
-            # Without the last variable, a new group could read the addresses of the previous group.
+            # Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE, a new group could read the addresses of
+            # the previous group.
             variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
             agent = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env={**os.environ, **variables}, start_new_session=True
@@ -285,7 +286,7 @@ def test_four_to_three_to_four_ranks_keep_the_batches(
         survivors = [agents.start_host(), agents.start(), agents.start()]
         lost = agents.start(IS_LOST="1")
         assert lost.wait(timeout=600) == -signal.SIGKILL, agents.logs()
-        # Three ranks train until the step in which they wait for the fourth.
+        # Three ranks train until the step in which they wait for the fourth rank.
         deadline = time.monotonic() + 600
         while not any(line.startswith(f"[{BACK}, ") for path in tmp_path.glob("*.jsonl") for line in path.open()):
             assert time.monotonic() < deadline and all(agent.poll() is None for agent in survivors), agents.logs()

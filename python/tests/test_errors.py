@@ -1,5 +1,5 @@
-"""Promise: an error says where it occurred, and the error for an invalid option names the
-alternative. If a Python source fails, the cause of the error is the source's exception."""
+"""An error states where it occurred, and the error for an invalid option names the alternative. If
+a Python source fails, the cause of the error is the source's exception."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_damage_is_counted_named_and_an_error_if_strict(
         loader = Loader(tmp_path / "set", **options)
         assert sum(len(batch.images) for batch in loader) == 64 and loader.stats()["damaged"] == 1
         list(loader)
-        assert loader.stats()["damaged"] == 2, "counted each time it is decoded"
+        assert loader.stats()["damaged"] == 2, "damage must be counted each time an image is decoded"
         loader.close()
     named = [record for record in caplog.records if "damaged" in record.message and str(original) in record.message]
     assert len(named) == 1, caplog.records
@@ -108,14 +108,14 @@ def test_a_missing_path_or_device_fails_on_opening(tmp_path: Path) -> None:
         ({"last_batch": "loop"}, ValueError, "last_batch='loop': expected one of 'keep', 'drop', 'pad'"),
         ({"shuffle": 3, "seed": 4}, TypeError, "shuffle=3: expected True or False; pass shuffle=True, seed=3"),
         ({"rank": 1}, ValueError, "set both"),
-        ({"rank": 2, "world_size": 2}, WarpfeedError, "rank 2 of a world of 2"),
+        ({"rank": 2, "world_size": 2}, WarpfeedError, "rank 2 is not less than the world size 2"),
         ({"augment": Augment.eval(200, 224)}, WarpfeedError, "shorter side of 200"),
         ({"augment": Augment.eval(256, 224).ratio(1, 1)}, WarpfeedError, "ratio needs .* of Augment\\.train"),
         ({"subset": [64]}, WarpfeedError, "subset: entry 0 is sample 64"),
         ({"balanced": True, "weights": [1] * 64}, WarpfeedError, "each decides the order"),
         ({"memory_limit": 1000}, WarpfeedError, "memory"),
         ({"resume": {"version": 9}}, WarpfeedError, "version 9"),
-        ({"resume": {"epoch": "x"}}, ValueError, "not a result of state_dict()"),
+        ({"resume": {"epoch": "x"}}, ValueError, "this is not a result of state_dict()"),
         ({"fields": {"emb": len}}, TypeError, "'emb' is <built-in function len>; expected a field type, such as warpfeed.NdArray"),
     ],
 )  # fmt: skip
@@ -124,7 +124,7 @@ def test_an_invalid_option_is_refused_with_the_reason(mini: str, options: dict, 
         Loader(mini, **{"output": "numpy", **options})
 
 
-def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
+def test_messages_use_python_names(mini: str, tmp_path: Path) -> None:
     if not has_driver():
         with pytest.raises(WarpfeedError, match='; use device="cpu" for batches in host memory'):
             Loader(mini, device="cuda", output="dlpack")
@@ -148,7 +148,7 @@ def test_messages_name_things_as_python_does(mini: str, tmp_path: Path) -> None:
 
 
 def has_driver() -> bool:
-    """Whether this machine has an NVIDIA driver."""
+    """Returns whether this machine has an NVIDIA driver."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -379,7 +379,7 @@ import warpfeed
 
 class Ends(logging.Handler):
     def emit(self, record):
-        if "no answer after 4 of" in record.getMessage():
+        if "no response after 4 of" in record.getMessage():
             print("logged while it waits:", record.getMessage(), flush=True)
             os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Promise: the programs in `python/examples` run on the CPU."""
+"""The programs in `python/examples` run on the CPU."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_tokens() -> None:
 
 def test_lightning_module(mini: str) -> None:
     need("lightning")
-    # Two epochs of training, and the validation after each; Lightning also checks two batches
-    # beforehand.
+    # Training has two epochs, each followed by validation. Before training, Lightning validates two
+    # batches.
     assert "of 160 correct after 8 steps" in run_example("lightning_module", mini)
 
 

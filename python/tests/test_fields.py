@@ -1,4 +1,4 @@
-"""Promise: every field type, table and annotated dataset of the Rust loader is available in Python,
+"""Every field type, table and annotated dataset of the Rust loader is available in Python,
 and delivers batches that are bit-identical to the batches of the Rust loader."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import warpfeed
 from conftest import Images, bmp, contents, rust_batches
 from warpfeed import Augment, Boxes, DenseMap, Keypoints, Loader, Mask, MultiHot, NdArray, Ragged, TableOptions, WarpfeedError
 
-#: Sets of options that the function `recipe` in the Rust example `raw_batches` defines under the
-#: same names.
+#: Sets of options. The function `recipe` in the Rust example `raw_batches` defines the same sets
+#: under the same names.
 RECIPES = {
     "boxes": {
         "unlabeled": True,
@@ -94,7 +94,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def shard(path: Path) -> None:
-    """A tar of images with maps and points."""
+    """Writes a tar of images with maps and points."""
     random = np.random.default_rng(3)
     with tarfile.open(path, "w") as tar:
         for number in range(12):
@@ -149,7 +149,7 @@ def test_fields_equal_the_rust_loader_bit_for_bit(data: Path, recipe: str) -> No
     loader = Loader(data, output="numpy", num_workers=1, batch_size=5, shuffle=True, seed=7, **RECIPES[recipe])
     found = contents(loader, 2)
     assert found == expected and len(found) >= 4
-    assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "with counts, images and labels"
+    assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "counts, images and labels must be delivered as well"
     # Every field must have nonzero values, except crowd flags, which `synth` does not generate.
     for name in set(found[0][3]) - {"boxes.crowd"}:
         assert any(set(batch[3][name]) - {0} for batch in found), name
@@ -314,15 +314,15 @@ def test_field_kinds_can_be_pickled_printed_and_compared() -> None:
 @pytest.mark.parametrize(
     ("field", "error", "text"),
     [
-        (Mask("f32"), WarpfeedError, "a mask of float32: expected an integer type"),
-        (Mask("u8", fill=300), WarpfeedError, "a fill of 300"),
+        (Mask("f32"), WarpfeedError, "masks cannot have the type float32: use an integer type"),
+        (Mask("u8", fill=300), WarpfeedError, "fill=300 does not fit into uint8"),
         (Boxes(0), WarpfeedError, "expected at least 1"),
         (Boxes(3, to="yxyx"), ValueError, "to='yxyx': expected one of 'xyxy'"),
         (Boxes(3, columns={"class": "int4"}), ValueError, "dtype='int4'"),
         (Boxes(3, min_visible=2), WarpfeedError, "min_visible"),
         (MultiHot([]), WarpfeedError, "class"),
         (Keypoints(3, flip_pairs=[(0, 3)]), WarpfeedError, "3"),
-        (Ragged("u8", [], 3, padding=0.5), ValueError, "a padding of 0.5, which uint8 cannot hold"),
+        (Ragged("u8", [], 3, padding=0.5), ValueError, "the padding is 0.5, which uint8 cannot hold"),
     ],
 )  # fmt: skip
 def test_a_field_that_cannot_work_is_refused_with_its_name(mini: str, field: object, error: type, text: str) -> None:

@@ -1,5 +1,5 @@
-"""Promise: if code has changed since a table was measured, the table says so, and the check of
-figures passes.
+"""If code has changed since a table was measured, the table states this, and the check of the
+tables passes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Promise: datasets of other libraries deliver the same batches, bit for bit, as a folder with the
+"""Datasets of other libraries deliver the same batches, bit for bit, as a folder with the
 same images: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def of_folder(folder: Path) -> dict[str, list[Content]]:
 
 @pytest.fixture(scope="module")
 def of_arrays(here: Path) -> dict[str, list[Content]]:
-    """The expected batches for the arrays: the images are written as PNG files into class folders."""
+    """Returns the expected batches for the arrays, from a folder with the same images as PNG
+    files."""
     to = here / "pngs"
     PIL = need("PIL.Image")
     images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])

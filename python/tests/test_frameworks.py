@@ -1,4 +1,4 @@
-"""Promise: trainers accept the loader unchanged: Lightning's `Trainer` with its state,
+"""Trainers accept the loader unchanged: Lightning's `Trainer` with its state,
 `accelerate`, `timm`'s training script, torch's utilities, JAX. Each test needs the real package."""
 
 from __future__ import annotations

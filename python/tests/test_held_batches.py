@@ -1,4 +1,4 @@
-"""Promise: nothing needs to be dropped explicitly. A program that holds one batch at a time never
+"""Nothing needs to be dropped explicitly. A program that holds one batch at a time never
 waits for its own batches, and a stored exception never keeps a batch alive, even without the
 garbage collector."""
 
@@ -17,7 +17,7 @@ from conftest import MINI, ROOT, Images, batches_of, need, ran
 from test_fields import drawn, table
 from warpfeed import Augment, Boxes, Loader, NdArray, TableOptions, WarpfeedError
 
-#: Several times as many batches as any loader has slots.
+#: Several times the number of slots of any loader.
 BATCHES = 200
 OPTIONS: dict[str, Any] = {
     "batch_size": 2,
@@ -80,7 +80,7 @@ KINDS = ["folder", "lmdb", "tar", "coco", "voc", "yolo", "table", "parquet", "md
 
 
 def walked(loader: Loader) -> int:
-    """Runs a plain loop, which holds one batch at a time. Returns the number of batches."""
+    """Runs a loop that holds one batch at a time. Returns the number of batches."""
     count = 0
     for _batch in batches_of(loader, BATCHES):
         count += 1

@@ -1,4 +1,4 @@
-"""Promise: datasets written by Hugging Face's library yield the samples that the library itself returns."""
+"""Datasets written by Hugging Face's library yield the samples that the library itself returns."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Promise: 16-bit, float and transparent images keep their values in a ``DenseMap``. A one-channel image
+"""16-bit, float and transparent images keep their values in a ``DenseMap``. A one-channel image
 equals Pillow's ``convert("L")``, and images of more than 8 bits are converted only on request."""
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int)
     assert isinstance(cause, ValueError) and e.value.sample == 7 and e.value.kind == "transform"
     traceback_text = str(cause.__cause__) if processes else "".join(__import__("traceback").format_tb(cause.__traceback__))
     assert "in inner" in traceback_text and "in fails" in traceback_text
-    # An exception that cannot be pickled must be reported, too.
+    # An exception that cannot be pickled must also be reported.
     with pytest.raises(WarpfeedError, match=r"sample 9 .*9 and 10") as e:
         list(Loader(Images(16), image_transform=fails, subset=[8, 9, 10], **options))
     # After an exception, the process must continue with the next sample.
@@ -176,7 +176,7 @@ def test_a_function_that_cannot_run_fails_on_opening(mini: str) -> None:
         Loader(mini, image_transform=plain, processes=5000, **OPTIONS)
     with pytest.raises(TypeError, match="image_transform=3: expected a function"):
         Loader(mini, image_transform=3, **OPTIONS)  # type: ignore[arg-type]
-    # A loader that fails to open must not leave a process behind.
+    # After a failed opening, no process may be left.
     with pytest.raises(WarpfeedError):
         Loader("/nowhere", image_transform=plain, processes=1, **OPTIONS)
     assert contents(Loader(mini, image_transform=lambda image, rng: image, processes=0, **OPTIONS))
@@ -269,7 +269,7 @@ def test_closing_the_loader_ends_a_stuck_function(
     pids = pids_of(loader)
     in_stuck_calls(loader, tmp_path)
     assert len(alive(pids)) == 3
-    # The function would never return. `SIGALRM` ends a test that waits for it.
+    # The function never returns. `SIGALRM` ends the test if closing waits for the function.
     signal.alarm(120)
     if how == "close":
         loader.close()
@@ -288,7 +288,7 @@ def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
         os._exit(0)
     try:
         assert loader._image_transform is not None
-        # Stop the workers without `close`, which would kill them even if they hung.
+        # Stop the worker processes without `close`, which would kill even processes that hang.
         loader._image_transform.native.stop()
         wait_until_gone(pids)
     finally:
@@ -444,7 +444,7 @@ def test_a_program_ends_while_its_loader_is_open(mini: str, tmp_path: Path) -> N
 
 
 def test_the_loader_reports_the_cost_of_the_function(mini: str, caplog: pytest.LogCaptureFixture) -> None:
-    # Limit the run to one epoch, because samples of the next epoch would be prepared early and
+    # Limit the run to one epoch. Otherwise, samples of the next epoch would be prepared and
     # counted.
     loader = Loader(mini, image_transform=slow, processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
     list(loader)

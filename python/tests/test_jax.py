@@ -1,4 +1,4 @@
-"""Promise: a loader delivers global arrays that are sharded over several JAX devices and
+"""A loader delivers global arrays that are sharded over several JAX devices and
 bit-identical to its batches."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
 
 
 def test_jax_processes_assemble_global_batches(mini: str, tmp_path: Path) -> None:
-    """Two processes with two devices each assemble one global batch."""
+    """Two processes, each with two devices, assemble one global batch."""
     import socket
     import subprocess
     import sys

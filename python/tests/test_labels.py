@@ -1,7 +1,7 @@
-"""Promise: annotations keep the meaning that they have in the dataset. Masks of every format have
-the same values as in Pillow, even if values or colors are mapped to classes. Texts and COCO's
-category ids are delivered, and boxes can be mapped back to their images. Tuple batches and dict
-batches use the same names."""
+"""Annotations keep the meaning that they have in the dataset. Masks of every format have the same
+values as in Pillow, even if values or colors are mapped to classes. Strings and COCO's category ids
+are delivered, and boxes can be mapped back to their images. Tuple batches and dict batches use the
+same names."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_boxes_map_back_after_letterbox_crop_and_flip(
             if "letterbox" in repr(augment) or "resize" in repr(augment):
                 assert np.allclose(found, original, atol=0.05), augment
             elif n == 2:
-                # A crop clips the boxes, so what remains is inside the original boxes.
+                # A crop clips the boxes, so the results must be inside the original boxes.
                 assert (found[:, :2] >= low[:, :2]).all() and (found[:, 2:] <= high[:, 2:]).all(), augment
                 assert np.allclose(found[1, 1], original[1, 1], atol=0.5), augment
     same = np.array([[1.0, 0, 0], [0, 1, 0]])

@@ -1,5 +1,6 @@
-"""Promise: ``LeRobot`` delivers the values that the library's own dataset class returns, with several
-frames, padding, episodes and statistics. Wrong options raise errors that say what is wrong."""
+"""``LeRobot`` delivers the values that the dataset class of the library ``lerobot`` returns, with
+several frames, padding, episodes and statistics. Wrong options raise errors that say what is
+wrong."""
 
 from __future__ import annotations
 
@@ -172,7 +173,7 @@ def test_episodes_are_listed_with_their_samples_and_tasks(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_whole_episodes_and_weights_of_tasks_are_orders(version: str) -> None:
+def test_samples_can_be_selected_by_episode_and_by_task(version: str) -> None:
     data, items = LeRobot(SETS / version), answers(version)[0]["items"]
     table = data.episode_table()
     options: dict[str, Any] = {
@@ -226,6 +227,6 @@ def test_cameras_that_are_videos_have_the_frames_of_the_librarys_dataset_class(d
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= 3, index
     assert batch["action"][:, 0].tolist() == [0] * 5 + [1] * 3 + [2] * 7
-    # A different number of workers delivers the same frames.
+    # A different number of workers must deliver the same frames.
     [other] = Loader(data, fields=fields, num_workers=1, **options)
     assert np.array_equal(batch["front"], other["front"])

@@ -1,5 +1,5 @@
-"""Promise: a tensor's bytes stay unchanged for as long as the tensor is alive. Dropping the tensor
-releases its slot. A program that keeps every batch receives copies and can continue."""
+"""A tensor's bytes do not change as long as the tensor is alive. Dropping the tensor releases its
+slot. A program that keeps every batch receives copies and can continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS = {"batch_size": 16, "shuffle": True, "seed": 1, "augment": Augment.trai
 def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, torch: Any) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "torch", "copy": False, "augment": Augment.train(32)})
     images, labels = next(iter(loader))
-    # A view of a view must keep the slot in use, too.
+    # A view of a view must also keep the slot in use.
     view = images[3:5, 1]
     expected, corner, expected_labels = images.clone(), view.clone(), labels.clone()
     address = images.data_ptr()

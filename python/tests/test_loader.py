@@ -1,4 +1,4 @@
-"""Promise: the remaining features of the Rust loader are available in Python: starting mid-epoch,
+"""The remaining features of the Rust loader are available in Python: starting mid-epoch,
 replays, custom samplers, splits, statistics for a period, reports, spans, and packing."""
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def test_host_batches_ignore_decode_on_and_name_a_bad_value(packed: str) -> None
         assert contents(loader) == expected and loader.stats()["decoded_on_device"] == 0
     with pytest.raises(ValueError, match="decode_on='cuda': expected one of 'cpu', 'gpu', 'auto'"):
         Loader(packed, decode_on="cuda", **OPTIONS)
-    with pytest.raises(WarpfeedError, match=r"decode_share=2: expected 0 to 1, as a share of the device's time"):
+    with pytest.raises(WarpfeedError, match=r"decode_share=2: expected a fraction of the device's time, from 0 to 1"):
         Loader(packed, decode_share=2, **OPTIONS)
 
 
-def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
+def test_a_sampler_function_selects_every_sample(mini: str) -> None:
     called: list[int] = []
 
     def there_and_back(epoch: int):  # type: ignore[no-untyped-def]
@@ -78,7 +78,7 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
     assert len(loader) == 2
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
-    assert called == list(range(len(called))) and len(called) > 3, "once per epoch, and ahead of it"
+    assert called == list(range(len(called))) and len(called) > 3, "the sampler is called once per epoch, in advance"
     # A run that is resumed mid-epoch must continue where it stopped. A repeated sample must be
     # augmented differently each time.
     it = loader.epoch_from(1, 0)
@@ -95,7 +95,7 @@ def test_a_user_defined_order_chooses_every_sample(mini: str) -> None:
 
 
 @pytest.mark.parametrize("epochs", [None, 0])
-def test_an_order_sees_training_state_at_its_epoch_start(mini: str, epochs: int | None) -> None:
+def test_a_sampler_sees_the_training_state_at_the_start_of_its_epoch(mini: str, epochs: int | None) -> None:
     shift, delivered, called = 0, [], []
 
     def order(epoch: int) -> list[int]:
@@ -114,7 +114,7 @@ def test_an_order_sees_training_state_at_its_epoch_start(mini: str, epochs: int 
             # Leave enough time for the next epoch to be prepared.
             time.sleep(0.02)
         assert len(delivered) == (epoch + 1) * each
-        # Both calls ask the sampler for the next epoch, before the program changes its state.
+        # Both calls call the sampler for the next epoch, before the program changes its state.
         assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
         shift += 7
     assert all(done >= epoch * each for epoch, done in called), "only after the last batch of the previous epoch"
@@ -138,7 +138,7 @@ class Stateful:
         return [(shift + i) % 64 for i in range(self.count)]
 
 
-def test_a_stateful_order_is_fixed_within_an_epoch(mini: str) -> None:
+def test_a_stateful_sampler_is_fixed_within_an_epoch(mini: str) -> None:
     order = Stateful(300_000)
     loader = Loader(mini, sampler=order, prefetch=1, num_workers=1, **OPTIONS)
     it = iter(loader)
@@ -187,7 +187,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 15
     resumed.load_state_dict(state)
     assert sum((batch.ids for batch in resumed), []) == left
-    # Between two epochs, the sampler is not called, so its order may be different.
+    # Between two epochs, the sampler is not called, so it may return a different order.
     order.shift, order.called = 0, []
     loader.set_epoch(0)
     assert list(loader)
@@ -247,7 +247,7 @@ def test_a_replay_does_not_end_an_iterator_that_began_after_it(mini: str) -> Non
     assert begun and next(begun[0]).number == 1
 
 
-def test_a_prefetched_order_raises_its_exception_once(mini: str) -> None:
+def test_a_prefetched_sampler_raises_its_exception_once(mini: str) -> None:
     program = f"""
 import warpfeed
 
@@ -266,13 +266,13 @@ except warpfeed.WarpfeedError as e:
     assert (done.stdout, done.stderr) == ("raised\n", "")
 
 
-def test_many_short_epochs_have_their_own_orders(mini: str) -> None:
+def test_each_of_many_short_epochs_has_its_own_order(mini: str) -> None:
     loader = Loader(mini, sampler=lambda epoch: [epoch % 64], epochs=3000, **OPTIONS)
     for epoch in range(3000):
         assert [batch.ids for batch in loader] == [[epoch % 64]]
 
 
-def test_an_exception_in_an_order_is_raised_by_the_call(mini: str) -> None:
+def test_an_exception_in_a_sampler_is_raised_by_the_call(mini: str) -> None:
     def order(epoch: int) -> list[int]:
         if epoch == 1:
             raise KeyError("no such epoch")
@@ -289,7 +289,7 @@ def test_an_exception_in_an_order_is_raised_by_the_call(mini: str) -> None:
     assert len(list(loader)) == 1
 
 
-def test_a_torch_sampler_is_an_order(mini: str, torch: Any) -> None:
+def test_a_torch_sampler_can_be_used_as_a_sampler_function(mini: str, torch: Any) -> None:
     from torch.utils.data import WeightedRandomSampler
 
     def order(epoch: int) -> list[int]:
@@ -299,7 +299,7 @@ def test_a_torch_sampler_is_an_order(mini: str, torch: Any) -> None:
     assert sum((batch.ids for batch in loader), []) == order(0) and sum((batch.ids for batch in loader), []) == order(1)
 
 
-def test_a_split_of_a_dataset_is_by_its_classes(mini: str, packed: str) -> None:
+def test_a_dataset_can_be_split_by_class(mini: str, packed: str) -> None:
     labels = [i // 16 for i in range(64)]
     by_class = warpfeed.split(64, [0.75, 0.25], seed=1, labels=labels)
     for data in (mini, Path(packed), warpfeed.Concat([mini])):
@@ -312,7 +312,7 @@ def test_a_split_of_a_dataset_is_by_its_classes(mini: str, packed: str) -> None:
     assert raised.value.path == "/nowhere"
 
 
-def test_statistics_of_a_part_have_a_verdict_and_a_page(packed: str, tmp_path: Path) -> None:
+def test_statistics_of_a_period_have_a_verdict_and_a_report(packed: str, tmp_path: Path) -> None:
     loader = Loader(packed, trace=(tmp_path / "trace.json", (0, 0, 7, 1)), **OPTIONS)
     list(loader)
     before = loader.stats()
@@ -362,7 +362,7 @@ def test_a_packed_python_source_has_the_same_batches(mini: str, tmp_path: Path) 
 
 
 def test_packing_ends_its_threads_before_it_returns(tmp_path: Path) -> None:
-    """If a thread ended later, it would release its resources while the interpreter shuts down."""
+    """A thread that ends later would release its resources while the interpreter shuts down."""
     local, counts = threading.local(), {"made": 0, "released": 0}
 
     class Connection:

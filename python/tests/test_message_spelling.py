@@ -1,4 +1,4 @@
-"""Promise: no message in Python contains Rust spelling. These tests convert every string in the
+"""No message in Python contains Rust spelling. These tests convert every string in the
 sources of the crate, of the stores and of the package that may become a message. They fail if a new
 string is not covered by the conversion rules."""
 
@@ -15,7 +15,7 @@ UNSEEN = {
     "workers decode images in groups and call `ImageField::write`",
     # `timm` has the same name in Python.
     "timm({text:?}): {cause}",
-    # The package's statistics show their own call.
+    # In Python, the statistics show the Python call instead.
     "Loader::mixture({} datasets)",
 }
 

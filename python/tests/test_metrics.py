@@ -1,4 +1,4 @@
-"""Promise: metrics have stable names with units, and their values equal the statistics. All outputs
+"""Metrics have stable names with units, and their values equal the statistics. All outputs
 contain the same numbers. The comparison of ranks names the slow rank and the cause."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NAMES = """
     slot_wait_seconds_total worker_seconds_total worker_delayed_seconds_total stage_seconds_total{stage}
     stage_samples_total{stage} field_seconds_total{field} field_samples_total{field} read_bytes_total
     readahead_seconds_total readahead_samples_total copy_seconds_total copy_bytes_total convert_seconds_total
-    device_decode_seconds_total device_decode_images_total network_requests_total network_retries_total
-    network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
+    device_decode_seconds_total device_decode_images_total device_full_images_total device_failed_samples_total
+    network_requests_total network_retries_total network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
     memory_cache_hits_total memory_cache_bytes_total disk_cache_hits_total disk_cache_bytes_total
     process_cpu_seconds_total process_disk_read_bytes_total process_major_faults_total workers cores
     prefetch_batches slots host_bytes pinned_bytes device_bytes
@@ -248,7 +248,7 @@ def test_the_dashboard_uses_only_metrics_that_exist() -> None:
 
 
 class Growing(Whole):
-    """A running loader, with the optional numbers of `Whole`, of which the times grow."""
+    """A running loader, with the optional numbers of `Whole`. The times grow."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader, self.scrapes = loader, 0
@@ -313,7 +313,7 @@ def test_every_query_of_the_dashboard_has_data_in_prometheus(mini: str, tmp_path
                     checked = time.monotonic()
             shown = outputs[-1].stdout + outputs[-1].stderr
             assert outputs[-1].returncode == 0 and "train" in shown, shown
-            # Without a GPU, the check fails, unless the program says so.
+            # Without a GPU, the check must fail, unless an option states that there is none.
             Metrics.served = loader
             time.sleep(7)
             for _ in range(100):
@@ -367,8 +367,8 @@ if collect is None:
 
 
 def ranks(tmp_path: Path, slow: int, cause: str, how: str) -> tuple[dict[str, Any], str]:
-    """Runs two ranks of which one is slow. Returns the comparison and its text, which both ranks
-    must agree on."""
+    """Runs two ranks, one of which is slow. Both must get the same comparison. Returns the
+    comparison and its text."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     running = [
         subprocess.Popen(
@@ -384,11 +384,11 @@ def ranks(tmp_path: Path, slow: int, cause: str, how: str) -> tuple[dict[str, An
 
 def test_the_rank_with_slow_reads_is_named(tmp_path: Path) -> None:
     found, text = ranks(tmp_path, 1, "read", "files")
-    # If the machine is busy, single reads may take far longer than the others.
+    # On a busy machine, single reads may take much longer than other reads.
     assert found["slowest"] == 1 and found["limit"] in ("read", "straggler"), text
     assert found["waited"] == found["ranks"][1]["waited"] > found["ranks"][0]["waited"]
     assert found["stages"]["wait"]["rank"] == 1 and text.startswith("rank 1 is slow: it waits"), text
-    assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s there, 0\.0 s on the other ranks", text), text
+    assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s, and 0\.0 s on the other ranks", text), text
     assert "\n- rank 1: " in text
 
 
@@ -436,12 +436,12 @@ def entry(rank: int | None, waited: float, limit: str = "read", read: float = 1.
 def test_gather_names_ranks_and_reports_similar_waits() -> None:
     from warpfeed._gather import _compared
 
-    # Entries in the order of a subgroup have the ranks of the whole run.
+    # The entries of a subgroup must keep the ranks of the whole run.
     part = _compared([entry(6, 0.1), entry(4, 0.5, read=9.0)])
     assert part["slowest"] == 4 and part["stages"]["read"] == {"rank": 4, "seconds": 9.0, "median_seconds": 5.0}
     assert str(part).splitlines() == [
         "rank 4 is slow: it waits 50 % of the time, the other ranks 10 % (median)",
-        "- stage `read`: 9.0 s there, 1.0 s on the other ranks (median)",
+        "- stage `read`: 9.0 s, and 1.0 s on the other ranks (median)",
         "- rank 4: of read",
     ]
     # Without known ranks, the position in the list is the rank.
@@ -452,4 +452,4 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
     assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2 % of the time")
     missing = _compared([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])
     assert missing["stages"]["field mask"] == {"rank": 1, "seconds": 3.0, "median_seconds": 1.5}
-    assert "stage `field mask`: 3.0 s there, 0.0 s" in str(missing)
+    assert "stage `field mask`: 3.0 s, and 0.0 s" in str(missing)

@@ -1,4 +1,4 @@
-"""Promise: mixtures with changing shares, changing weights, and zipped datasets deliver the same
+"""Mixtures with changing shares, changing weights, and zipped datasets deliver the same
 samples as a reference that works on plain lists. This holds for any number of ranks and after
 resuming at any point.
 """
@@ -302,7 +302,7 @@ def test_zipped_datasets_equal_a_list_of_pairs(mini: str, tmp_path: Path) -> Non
     np.save(tmp_path / "emb.npy", np.zeros((63, 3), np.float32))
     with pytest.raises(warpfeed.ConfigError, match="has 63 samples, but dataset 0 .folder. has 64"):
         warpfeed.Loader(zipped, **options)
-    with pytest.raises(warpfeed.ConfigError, match="expected one for each of the 2 datasets"):
+    with pytest.raises(warpfeed.ConfigError, match="expected a name for each of the 2 datasets"):
         warpfeed.Zip(["a", "b"], names=["c"])
     with pytest.raises(TypeError, match="expected a list of datasets"):
         warpfeed.Zip("datasets/mini")
@@ -326,7 +326,7 @@ def test_calls_that_cannot_work_are_errors() -> None:
     with pytest.raises(warpfeed.ConfigError, match="set_weights: this loader was opened without weights"):
         plain.set_weights([1.0] * 20)
     mixed = loader(warpfeed.Mixture([(Rows(20), 1.0), (Rows(20), 1.0)], round=10), batch_size=5)
-    for wrong, message in (([1.0], "1 proportions for 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
+    for wrong, message in (([1.0], "1 proportions, but 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
         with pytest.raises(warpfeed.ConfigError, match=message):
             mixed.set_mixture(wrong)
     with pytest.raises(TypeError, match="shares='ab': expected a list of numbers"):
@@ -356,6 +356,6 @@ def test_options_of_a_mixture_are_checked() -> None:
         warpfeed.Shares([1.0], epoch=(1, 2), curve="quadratic")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected a list of warpfeed.Shares"):
         warpfeed.Mixture([(Rows(3), 1.0)], schedule=[[1.0]])  # type: ignore[list-item]
-    with pytest.raises(warpfeed.ConfigError, match="1 proportions for 2 sources"):
+    with pytest.raises(warpfeed.ConfigError, match="1 proportions, but 2 sources"):
         changes = [warpfeed.Shares([1.0], epoch=1)]
         loader(warpfeed.Mixture([(Rows(3), 1.0), (Rows(3), 1.0)], schedule=changes), batch_size=2)

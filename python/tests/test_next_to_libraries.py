@@ -1,4 +1,4 @@
-"""Promise: a dataset written by a format's own library yields the same samples, labels and order as
+"""A dataset written by a format's own library yields the same samples, labels and order as
 when that library reads it. This is checked for 200 shuffled batches, with one worker and with
 three, without the garbage collector."""
 
@@ -28,7 +28,7 @@ class Opened(NamedTuple):
     """A dataset, and the samples that the format's own library reads from it."""
 
     data: Any
-    #: For each sample, in order: its fields by name.
+    #: The fields of each sample by name, in the order of the samples.
     samples: list[dict[str, Any]]
     options: dict[str, Any] = {}
 
@@ -160,8 +160,8 @@ def torchvision(to: Path) -> Opened:
     need("torch")
     vision = need("torchvision")
     for number in range(COUNT):
-        # Classes and files are sorted by code points. These names check this for numbers and
-        # capitals, too.
+        # Classes and files are sorted by code points. These names also check this for numbers and
+        # capitals.
         folder = to / ["a", "B", "c10", "c2", "é", "z z", "_"][label(number)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(encoded(number, "PNG"))
@@ -334,7 +334,7 @@ def check(batch: Any, samples: list[dict[str, Any]]) -> None:
                 found = found[:count]
             close = name == "boxes"
             same = np.allclose(found, expected, atol=1e-4) if close else np.array_equal(found, expected)
-            assert same, f"{name} of sample {id}: {found} for {expected}"
+            assert same, f"{name} of sample {id}: {found} instead of {expected}"
 
 
 COVERED: list[str] = []

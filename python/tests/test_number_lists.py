@@ -1,4 +1,4 @@
-"""Promise: `subset` and `weights` accept lists of numbers of any type. Long arrays are read without
+"""`subset` and `weights` accept lists of numbers of any type. Long arrays are read without
 creating a Python object for each number. An invalid index causes an error that states its position
 in the list."""
 

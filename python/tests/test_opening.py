@@ -1,5 +1,5 @@
-"""Promise: opening a dataset with an option that would have no effect fails. It also fails if the
-dataset has labels that could not be delivered."""
+"""Opening a dataset fails if an option would have no effect, or if the dataset has labels that
+could not be delivered."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_flat_folder_without_labels_is_an_error_on_opening(folder: Path) -> No
         assert [labels.tolist() for _, labels in loader] == [[-1]]
     with Loader(flat, augment=PIXELS, drop_field="label") as loader:
         assert [list(batch) for batch in loader] == [["image"]]
-    # A batch with more fields contains a label only if the samples have one.
+    # A batch with additional fields contains a label only if the samples have labels.
     with Loader(flat, views=[PIXELS, PIXELS]) as loader:
         assert [list(batch) for batch in loader] == [["views"]]
 

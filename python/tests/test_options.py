@@ -1,4 +1,4 @@
-"""Promise: every invalid option raises an error that names the option, its value and the
+"""Every invalid option raises an error that names the option, its value and the
 alternative. Programs can catch the error by its class."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
     assert len(rows) > 25 and ["workers", "num_workers", "usize", "0"] in rows
     for setter, keyword, type_, default in rows:
         if setter == "local_world_size":
-            continue  # Python reads it from the launcher
+            continue  # Python reads this option from the launcher
         name, of = keyword or setter, TYPES.get(type_.removeprefix("Option<").removesuffix(">"))
         wanted = [f"{name}: {of} | None = None"]
         if not type_.startswith("Option<"):
@@ -40,8 +40,8 @@ def test_signature_and_documentation_match_the_crate() -> None:
         if not re.search(rf"^        {name}: ", source, re.M) if of is None else not any(f"        {w},\n" in source for w in wanted):
             missing.append(f"in Loader.__init__:\n        {wanted[-1]},")
         if not re.search(rf"^        {name}: ", documented, re.M):
-            missing.append(f"in the documentation of Loader:\n        {name}: what it is; the default.")
-    assert not missing, "rows of src/loader/rows.rs; write in python/warpfeed/_loader.py\n" + "\n".join(missing)
+            missing.append(f"in the documentation of Loader:\n        {name}: DESCRIPTION; DEFAULT.")
+    assert not missing, "options of src/loader/rows.rs are missing; add to python/warpfeed/_loader.py:\n" + "\n".join(missing)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"shuffle": True, "seed": 3, "weights": [1.0] * 64}, ValueError, r"^shuffle=True and weights: .* leave shuffle out, and keep seed"),
         ({"soft_labels": (-4, 0.1)}, ValueError, r"^soft_labels=\(-4, 0\.1\): .*expected \(classes, smoothing\)"),
         ({"normalize": 3}, TypeError, r"^normalize=3: expected 'imagenet' or \(mean, std\)"),
-        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"expected .* each of three numbers.*, but they have 1 and 1 numbers"),
+        ({"normalize": ((0.5,), (0.5,))}, ValueError, r"expected .* each of three numbers.*; found 1 and 1 numbers"),
         ({"batchsize": 3}, TypeError, r"no argument 'batchsize'; did you mean 'batch_size'\?"),
         ({"augmentation": 3}, TypeError, r"no argument 'augmentation'; did you mean 'augment'\?"),
         ({"xyzzy": 3}, TypeError, r"no argument 'xyzzy'$"),
@@ -99,13 +99,14 @@ def test_signature_and_documentation_match_the_crate() -> None:
 def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, Any], error: type, text: str) -> None:
     with pytest.raises(error, match=text) as raised:
         Loader(mini, **{"output": "numpy", **options})
-    assert isinstance(raised.value, TypeError) or isinstance(raised.value, ConfigError), "configuration has one class"
+    assert isinstance(raised.value, TypeError) or isinstance(raised.value, ConfigError), "a bad value must raise ConfigError"
 
 
 def test_a_cache_needs_a_folder_of_its_own(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cache_dir needs cache_bytes"):
         next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "cache")))
-    # A local table may refer to files in a store.
+    # Cache options are accepted for a local table, because it may refer to files in an object
+    # store.
     original = sorted(Path(mini).rglob("*.jpg"))[0]
     (tmp_path / "t.csv").write_text(f"path,label\n{original},0\n")
     table: dict[str, Any] = {"data": tmp_path / "t.csv", "table": TableOptions(image="path"), "output": "numpy"}
@@ -166,7 +167,7 @@ def test_none_selects_automatic_workers_and_prefetch(mini: str, tmp_path: Path) 
 
 
 #: Argument names from earlier versions and from other libraries, each with the part of the error
-#: that gives the right name.
+#: that contains the correct name.
 OTHER_ARGUMENTS = {
     "transform": "use image_transform=f for .* each image.* or batch_transform=",
     "transforms": "use batch_transform",
@@ -258,7 +259,7 @@ def test_mixing_without_soft_labels_names_the_alternatives(mini: str) -> None:
     assert list(unlabeled) == ["image"] and unlabeled.mixing is not None
 
 
-def test_smoothing_alone_takes_the_classes_of_the_dataset(mini: str) -> None:
+def test_soft_labels_default_to_the_datasets_classes(mini: str) -> None:
     options: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "shuffle": True, "seed": 2}
     alone = next(iter(Loader(mini, soft_labels=0.1, **options)))
     given = next(iter(Loader(mini, soft_labels=(4, 0.1), **options)))
@@ -326,7 +327,7 @@ def test_errors_derive_from_built_in_exceptions(tmp_path: Path, mini: str) -> No
         loader.load_state_dict({"epoch": "x"})
 
 
-def test_a_star_import_leaves_pillows_image_alone() -> None:
+def test_star_import_does_not_shadow_pil_image() -> None:
     assert "Image" not in warpfeed.__all__ and warpfeed.Image().of is None and "Pending" in warpfeed.__all__
 
 
@@ -347,7 +348,7 @@ GROUPS = [
 ]  # fmt: skip
 
 
-def test_options_have_one_order_and_the_same_groups() -> None:
+def test_signature_and_documentation_list_options_in_the_same_order() -> None:
     source = inspect.getsource(Loader.__init__)
     signature = re.findall(r"^        (?:# (.*)|(\w+): .*,)$", source[: source.index("**unknown")], re.M)
     documented = re.findall(r"^(?:Args: (.*)| {4}(\w+): .*)$", (inspect.getdoc(Loader) or "").split("Raises:")[0], re.M)
@@ -359,7 +360,7 @@ def test_options_have_one_order_and_the_same_groups() -> None:
     assert options == list(_options.option_types(Loader.__init__)) and len(options) > 60
     parameters = list(inspect.signature(Loader).parameters.values())
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters[1:-1])
-    # A decoder must have its options in the same order.
+    # The options of a decoder must be in the same order.
     shared = [name for name in _options.option_types(Decoder.__init__) if name in options]
     assert shared == [name for name in options if name in shared]
 
@@ -370,8 +371,8 @@ def test_signature_help_and_checks_name_the_same_options() -> None:
         named = re.findall(r"^ {4}((?:[a-z_0-9]+, )*[a-z_0-9]+): ", text[text.index("Args:") :].split("Raises:")[0].split("Returns:")[0], re.MULTILINE)
         documented = {name for names in named for name in names.split(", ")}
         options = _options.option_types(function)
-        assert set(options) <= documented, "every option has a text"
-        assert documented <= {"data", "target", *options}, "every text has an option"
+        assert set(options) <= documented, "every option must be documented"
+        assert documented <= {"data", "target", *options}, "every documented option must exist"
         parameters = inspect.signature(function).parameters
         assert all(parameters[name].default is not inspect.Parameter.empty for name in options)
     shown = pydoc.render_doc(Loader, renderer=pydoc.plaintext)

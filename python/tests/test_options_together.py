@@ -1,4 +1,4 @@
-"""Promise: if an option would have no effect because of a different option, opening the loader
+"""If an option would have no effect because of a different option, opening the loader
 fails. These tests open a loader with every pair of options: either both effects are visible, or the
 pair is rejected."""
 
@@ -43,7 +43,8 @@ class Samples:
 
 
 def label(index: int) -> int:
-    """Returns labels of which only a few are odd, so that balanced draws can be recognized."""
+    """Returns the label of a sample. Only a few labels are odd, so that balanced draws can be
+    recognized."""
     return int(index in (3, 8))
 
 
@@ -237,8 +238,8 @@ def behind(image: np.ndarray) -> bool:
     return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
 
 
-#: For each option: a function that returns whether its effect is visible in a run, given also the
-#: run without it.
+#: For each option, a function that returns whether its effect is visible in a run. The second
+#: argument is the run without the option.
 EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "batch_size": lambda run, _: run.sizes(0)[0] == 3,
     "global_batch_size": lambda run, _: run.sizes(0)[0] == (3 if "rank" in run.names else 6),
@@ -282,9 +283,9 @@ EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
 
 #: Pairs that can be opened although one of the options has no effect, each with the reason.
 ALONE = {
-    ("shuffle", "shuffle_window"): "both say the same, and programs set them together",
-    ("drop_field image", "seed"): "nothing is drawn; the state still has the seed",
-    ("seed", "drop_field image"): "nothing is drawn; the state still has the seed",
+    ("shuffle", "shuffle_window"): "both options shuffle, and programs set them together",
+    ("drop_field image", "seed"): "nothing is drawn, but the state contains the seed",
+    ("seed", "drop_field image"): "nothing is drawn, but the state contains the seed",
 }
 
 
@@ -332,9 +333,9 @@ def test_the_tables_have_every_option() -> None:
 
 def test_each_effect_belongs_to_exactly_one_option(alone: dict[str, Run]) -> None:
     for name, shows in EFFECTS.items():
-        assert shows(alone[name], alone[""]), f"{name} does not show"
+        assert shows(alone[name], alone[""]), f"{name} has no visible effect"
         # Otherwise, the tests of pairs could not detect a missing effect.
-        assert not shows(alone[""], alone[""]) or name == "drop_field", f"{name} shows without it"
+        assert not shows(alone[""], alone[""]) or name == "drop_field", f"the effect of {name} is visible without it"
 
 
 @pytest.mark.parametrize("one", ACTING)
@@ -355,7 +356,7 @@ def test_each_of_two_options_acts_or_the_pair_is_refused(one: str, alone: dict[s
             if both.shown() == alone[rest].shown():
                 silent.append(f"{name} changes nothing next to {rest}")
             elif not EFFECTS[name](both, alone[rest]):
-                silent.append(f"{name} does not show next to {rest}")
+                silent.append(f"{name} has no visible effect next to {rest}")
     assert silent == [], "\n".join(silent)
 
 

@@ -1,4 +1,4 @@
-"""Promise: for random datasets, options, ranks and positions, the batches are those of naive lists. ``orders.py``
+"""For random datasets, options, ranks and positions, the batches equal naive lists. ``orders.py``
 compares more cases than these tests."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def test_random_orders_equal_naive_lists(tmp_path: Path) -> None:
 
 
 def swapped(order: Any) -> Any:
-    """Exchanges the first two samples of an order."""
+    """Wraps ``order`` in a function that exchanges the first two samples."""
 
     def changed(*args: Any) -> list[int]:
         found = list(order(*args))

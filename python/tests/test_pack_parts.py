@@ -1,4 +1,4 @@
-"""Promise: parts can be packed by any processes and any job engine, and always merge into the same dataset."""
+"""Any processes and any job engine can pack the parts, which always merge into the same dataset."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
 
         target, mark = tmp_path / "killed" / "x.tar", tmp_path / "mark"
         warpfeed.ray.pack(Deadly(mark), target, parts=2, **OPTIONS)
-        assert mark.stat().st_size > 64 + 20 + 44, "a task ran again"
+        assert mark.stat().st_size > 64 + 20 + 44, "no task was repeated"
         mark.write_bytes(b"." * 1000)
         warpfeed.pack(Deadly(mark), tmp_path / "alive" / "x.tar", **OPTIONS)
         assert files(target.parent) == files(tmp_path / "alive")

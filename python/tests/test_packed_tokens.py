@@ -1,4 +1,5 @@
-"""Promise: packed rows contain whole documents, packed first-fit, with cumulative lengths."""
+"""Packed rows contain whole documents, placed first-fit, and ``cu_seqlens`` returns their
+cumulative lengths."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def test_bad_arguments_are_errors(tmp_path: Path) -> None:
         Loader(PackedTokens(tmp_path / "a.bin", 32, 70_000))
     with pytest.raises(ConfigError, match="windows of 0 documents"):
         Loader(PackedTokens(tmp_path / "a.bin", 32, END, window=0))
-    with pytest.raises(ConfigError, match="no field 'other' of packed documents"):
+    with pytest.raises(ConfigError, match="no PackedIds field 'other'"):
         warpfeed.cu_seqlens({"tokens": np.zeros((2, 3))}, "other")
     loader = Loader(
         PackedTokens(tmp_path / "a.bin", 32, END), batch_size=4, fields={"tokens": PackedIds(32, 1)}, output="numpy"

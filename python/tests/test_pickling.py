@@ -1,4 +1,4 @@
-"""Promise: a pickled loader, or one of a subclass, opens in a new process at the same position."""
+"""A pickled loader, also of a subclass, opens in a new process at the same position."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     it = iter(first)
     next(it)
     state = first.state_dict()
-    # Pickled mid-epoch: both loaders have the same state, and both start the next epoch when
-    # iterated.
+    # If a loader is pickled mid-epoch, both loaders have the same state, and both start the next
+    # epoch when iterated.
     there = pickle.loads(pickle.dumps(first))
     assert there.state_dict() == state and rest(there) == epochs[1]
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
     assert rest(there) == epochs[0][1:], "the epoch continues where it stopped"
-    # Pickled after opening with `resume`, and before any iteration.
+    # Pickle a loader that was opened with `resume`, before any iteration.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
-    # Pickled between two epochs.
+    # Pickle a loader between two epochs.
     resumed = pickle.loads(pickle.dumps(whole))
     assert resumed.epoch == 3 and resumed.state_dict() == whole.state_dict()
 

@@ -1,5 +1,5 @@
-"""Promise: Ctrl-C interrupts a wait. Using a loader in a forked process raises an error that gives
-the reason, and a spawned process opens the loader again. An exception leaves no thread behind. The
+"""Ctrl-C interrupts a wait. Using a loader in a forked process raises an error that states the
+reason, and a spawned process opens the loader again. After an exception, no thread is left. The
 interpreter can exit cleanly in the middle of an epoch. Other threads can run during a wait."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def image(mini: str) -> str:
 
 @needs("signals", sys.platform != "win32")
 def test_ctrl_c_while_waiting_loses_no_batch(image: str) -> None:
-    # After the first eight samples, the source waits for the interrupt, however long that takes.
+    # After the first eight samples, the source waits until the interrupt has been handled.
     waits = "import threading\ngo = threading.Event()" + SLOW.replace("time.sleep({seconds})", "go.wait(600)")
     code = waits + textwrap.dedent(
         """
@@ -164,7 +164,7 @@ def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> Non
 
 @needs("linux", os.path.isdir("/proc/self/task"))
 def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
-    # Run in a child process, in which threads of other tests do not start or end.
+    # Run in a child process, so that threads of other tests do not change the number of threads.
     out = ran(
         """
         import os, sys, time, warpfeed

@@ -1,4 +1,4 @@
-"""Promise: with `distributed=True` each rank gets its own share, under any launcher. A rank gets
+"""With `distributed=True` each rank gets its own share, under any launcher. A rank gets
 all samples only if the program requests it. Ranks on the same machine divide its cores. In these
 tests, every launcher runs two ranks on the CPU."""
 
@@ -58,7 +58,8 @@ def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str
 
 
 def check(ranks: list[dict[str, Any]], mini: str) -> None:
-    """Checks that together the shares contain each sample once, and that the ranks divide the cores."""
+    """Checks that the shares together contain each sample once, and that the ranks divide the
+    cores."""
     whole = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
     samples = len(whole.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
@@ -125,7 +126,7 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
     need("lightning")
     code = """
         import lightning
-        top = opened()                      # like a script that passes it to fit()
+        top = opened()                      # as in a script that passes the loader to fit()
         early = error_text(lambda: opened(distributed=True))
         class Module(lightning.LightningModule):
             def __init__(self):
@@ -168,7 +169,7 @@ def test_ranks_that_disagree_about_samples_are_an_error(mini: str, torch: Any, t
                 augment = warpfeed.Augment.resize(32, 32)
                 loader = warpfeed.Loader(data, batch_size=8, augment=augment, distributed=True, **options)
                 epoch = loader.epoch_from(0, 0)
-                # Rank 1 starts after rank 0, which must not wait for it.
+                # Rank 1 starts after rank 0, and rank 0 must not wait for rank 1.
                 if rank:
                     dist.barrier()
                 answer = error_text(lambda: next(epoch))

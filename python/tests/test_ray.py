@@ -1,4 +1,4 @@
-"""Promise: ``warpfeed.ray`` passes absolute paths to its tasks, which run in other folders."""
+"""``warpfeed.ray`` passes absolute paths to its tasks, which run in other folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promise: in a Ray Train function, the loader finds its rank. A run that loses a worker continues
+"""In a Ray Train function, the loader finds its rank. A run that loses a worker continues
 from its last reported checkpoint, with the same batches as an uninterrupted run."""
 
 from __future__ import annotations

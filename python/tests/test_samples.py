@@ -1,6 +1,7 @@
 """Tests what ``__getitem__`` of a Python dataset may return: an image as bytes, a path, an array, a
-tensor or a Pillow image, alone, with its label, or in a dict with other fields. All give the same
-batch. Any other value raises an error that names the sample and keeps the traceback."""
+tensor or a Pillow image, either alone, with its label, or in a dict with other fields. All of these
+give the same batch. Any other value raises an error that names the sample and keeps the
+traceback."""
 
 from __future__ import annotations
 
@@ -169,15 +170,15 @@ def test_exif_rotates_a_pillow_image_like_its_file(form: str) -> None:
         assert np.array_equal(want, upright)
         for give in (
             opened,
-            # Opens the image the way torchvision's `ImageFolder` does.
+            # Open the image like torchvision's `ImageFolder`.
             lambda i, o: opened(i, o).convert("RGB"),
             # `exif_transpose` rotates the image and removes its orientation tag.
             lambda i, o: ops.exif_transpose(opened(i, o)),
         ):
             assert np.array_equal(batch_of(lambda i, o=orientation, g=give: (g(i, o), i), **options)[0], want)
-    # Annotations in stored-pixel coordinates are rotated along with the image. If it is not known
-    # whether the annotations refer to the stored or to the rotated image, the sample fails, as it
-    # does for encoded bytes.
+    # Annotations of the stored image are rotated with the image. If it is unknown whether the
+    # annotations refer to the stored or to the rotated image, the sample fails, as with encoded
+    # bytes.
     boxes = np.array([[1, 1, 3, 3]], "f4")
     fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "drop_field": ["label"]}
     for give in (file, opened):

@@ -1,5 +1,5 @@
-"""Promise: everything that a program drops or leaves running ends within seconds, without messages
-from other processes. After catching an error, the program can continue."""
+"""Everything that a program drops or leaves running ends within seconds, without messages from
+other processes. After a program has caught an error, it can continue."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_closing_the_decoder_completes_waiting_requests() -> None:
 
 # ---- the end of the program
 
-#: Programs with a function that never returns, each with the name that the message must contain.
+#: Programs with a function that never returns, each with the name in the expected message.
 STUCK = {
     "source": ("class Data:\n    def __len__(self): return 99\n    def __getitem__(self, i): here.set(); time.sleep(600)",
                "loader = warpfeed.Loader(Data(), output='numpy'); next(iter(loader))", "Data.__getitem__"),
@@ -342,7 +342,7 @@ def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple
     return seen, state
 
 
-def test_a_custom_counter_resumes_after_any_batch() -> None:
+def test_a_program_with_its_own_counter_resumes_after_any_batch() -> None:
     whole, _ = trained(None, None)
     assert whole == [(epoch, number) for epoch in range(3) for number in range(4)]
     for stop in range(1, 13):

@@ -1,4 +1,4 @@
-"""Promise: the documentation site shows the measured figures, and its build finds dead links."""
+"""The documentation site shows the measured results, and its build finds dead links."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_dead_links_and_anchors_of_the_site_are_found(tmp_path: Path) -> None:
     )
     (tmp_path / "b" / "index.html").write_text('<h2 id="here"></h2><a href="../#top"></a><a href="..">up</a>')
     assert list(module("links").dead(tmp_path)) == [
-        "b/index.html: ../#top leads to no anchor",
-        "index.html: b/#gone leads to no anchor",
-        "index.html: no.png leads to no file",
+        "b/index.html: ../#top does not lead to an anchor",
+        "index.html: b/#gone does not lead to an anchor",
+        "index.html: no.png does not lead to a file",
     ]

@@ -1,4 +1,4 @@
-"""Promise: reads from an object store can be interrupted even if the server does not respond."""
+"""Reads from an object store can be interrupted even if the server does not respond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import http.server, os, pathlib, signal, sys, threading, time, urllib.parse
 import warpfeed
 
 folder, silent = pathlib.Path(sys.argv[1]), threading.Event()
-# A request to a silent server times out after half a minute, so this must be less.
+# This limit must be shorter than half a minute, after which a request to a silent server times out.
 BOUND = 20
 
 class Files(http.server.BaseHTTPRequestHandler):

@@ -1,6 +1,5 @@
-"""Promise: loaders and batches may be used from any thread, with and without the GIL. On
-free-threaded Python, the package does not enable the GIL. `close` ends the waits of other
-threads."""
+"""Any thread may use loaders and batches, with and without the GIL. On free-threaded Python, the
+package does not enable the GIL. `close` ends the waits of other threads."""
 
 from __future__ import annotations
 
@@ -96,7 +95,7 @@ def test_threads_read_the_same_batch_concurrently(packed: str) -> None:
         for array, ids, keys in arrays:
             assert np.array_equal(array, wanted) and (ids, keys) == arrays[0][1:]
         assert len({array.ctypes.data for array, _, _ in arrays}) == 1
-        # The last drop releases the slot, no matter on which thread.
+        # The last drop must release the slot on any thread.
         run_concurrently(lambda number, arrays=arrays: arrays.__setitem__(number, None))
         del arrays, array, shared
 
@@ -191,7 +190,8 @@ def test_close_ends_the_waits_of_other_threads() -> None:
     assert all(thread.is_alive() for thread in waiting)
     closing = threading.Thread(target=loader.close)
     closing.start()
-    # No sample has arrived, so `close` must have ended the waits. `close` itself still waits for reads.
+    # No sample has been read, so `close` must have ended the waits. `close` still waits for the
+    # reads.
     for thread in waiting:
         thread.join(50)
         assert not thread.is_alive()
@@ -287,7 +287,7 @@ def test_a_signal_handler_may_call_a_loader_during_a_wait(call: str) -> None:
     out = slow(
         f"""
         loader = opened()
-        # An older iterator that only the collector can free. Freeing it ends its epoch in the loader.
+        # Only the collector can free this older iterator, which then ends its epoch in the loader.
         class Cycle: pass
         cycle = Cycle()
         cycle.itself, cycle.iterator = cycle, iter(loader)
@@ -473,7 +473,7 @@ def test_ctrl_c_works_in_every_long_call(call: str) -> None:
         + textwrap.dedent(
             f"""
         class Late(Blocks):
-            # After it is released, a read continues briefly.
+            # After its release, a read continues briefly.
             def __getitem__(self, index):
                 found = super().__getitem__(index)
                 time.sleep(0.5 if index >= 8 else 0)
@@ -481,7 +481,7 @@ def test_ctrl_c_works_in_every_long_call(call: str) -> None:
         source = Late(400)
         loader = warpfeed.Loader(source, **options)
         interrupt()
-        # From here on, calls can return.
+        # After 50 seconds, let the calls return.
         release = threading.Timer(50, source.go.set)
         release.daemon = True
         release.start()
@@ -504,7 +504,7 @@ def test_a_read_that_ends_during_exit_does_not_abort() -> None:
             """
         import os, types
         class Long(Images):
-            # This is longer than the program waits for a read that Ctrl-C has abandoned.
+            # A read takes longer than the program waits for a read that Ctrl-C has abandoned.
             def __getitem__(self, index):
                 time.sleep(6)
                 return super().__getitem__(index)
@@ -585,7 +585,7 @@ class Waited(Images):
 
 
 class Remembers(Images):
-    """A source that opens a handle per thread, as programs do for boto3, h5py and LMDB."""
+    """A source that opens a handle per thread, as programs do with boto3, h5py and LMDB."""
 
     def __init__(self) -> None:
         super().__init__(200)
@@ -616,7 +616,7 @@ def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
     # The bound counts workers, readers, and the thread that opened the loader.
     assert 1 <= source.made <= 2 + 32 + 2, f"{source.made} for 600 samples"
     loader.close()
-    assert source.gone == source.made, "a thread that ends releases its handle"
+    assert source.gone == source.made, "a thread that ends must release its handle"
 
 
 class Holds(Images):
@@ -655,7 +655,7 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
             if len(os.listdir("/proc/self/task")) <= before:
                 break
             time.sleep(0.05)
-        assert len(os.listdir("/proc/self/task")) <= before, "its threads are gone"
+        assert len(os.listdir("/proc/self/task")) <= before, "the loader's threads are still running"
 
 
 class Collects(Images):
@@ -703,7 +703,7 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
         if what == "loader":
             del loader, it
         source.may_continue.set()
-        assert source.done.wait(60), "the collector waits for the thread that it runs on"
+        assert source.done.wait(60), "the collector waits for the thread on which it runs"
     finally:
         gc.enable()
     for _ in range(1200):

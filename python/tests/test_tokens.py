@@ -1,4 +1,4 @@
-"""Promise: token windows are slices of the files. The loader also delivers the document and the
+"""Token windows are slices of the files. The loader also delivers the document and the
 position of each token."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_windows_are_slices_of_the_files(corpus: Any) -> None:
     assert np.array_equal(loader.dataset[2]["tokens.npy"], expected[2])
     assert loader.dataset[0]["key"] == "a.bin/0..33" and loader.dataset[0]["label"] is None
     whole = Loader(Tokens(path, 50, dtype=dtype), batch_size=100, output="numpy")
-    assert np.array_equal(next(iter(whole))["tokens"], windows(files, 50, 50)), "the stride is the length"
+    assert np.array_equal(next(iter(whole))["tokens"], windows(files, 50, 50)), "the stride must equal the length"
 
 
 def test_documents_and_positions_give_a_mask(corpus: Any, torch: Any) -> None:
@@ -206,9 +206,9 @@ def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
     with pytest.raises(WarpfeedError, match=r"'tokens.npy' of sample \d+ has \d+ rows, but its length in Buckets is 0"):
         next(iter(loader))
     loader = Loader(samples, buckets=Buckets(lengths, [4]), collate=Buckets(lengths, [99]).trim("text"), **options)
-    with pytest.raises(WarpfeedError, match="the loader has no field 'text' of rows"):
+    with pytest.raises(WarpfeedError, match="the loader has no ragged field 'text'"):
         next(iter(loader))
-    with pytest.raises(ConfigError, match="299 lengths for the 300 samples"):
+    with pytest.raises(ConfigError, match="299 lengths, but the source has 300 samples"):
         Loader(samples, buckets=Buckets(lengths[1:], [4]), **options)
     for more, text in (({"repeat": 2}, "buckets and repeat"), ({"weights": [1.0] * 300}, "weights and buckets")):
         with pytest.raises(ConfigError, match=text):

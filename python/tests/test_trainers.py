@@ -1,4 +1,4 @@
-"""Promise: with this package's modules for Lightning, Hugging Face's `Trainer` and accelerate, a
+"""With this package's modules for Lightning, Hugging Face's `Trainer` and accelerate, a
 run that is stopped after any step and resumed sees the same samples as an uninterrupted run."""
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def test_a_comparison_calls_a_sampler_with_restored_state(mini: str, torch: Any)
 
 
 def test_concurrent_trainings_skip_their_own_batches(mini: str, trainer: Any, tmp_path: Path) -> None:
-    """The first training ends while the second one is about to skip batches. The third one uses a
+    """The first training ends while the second is about to skip batches. The third training uses a
     different loader."""
     accelerate = need("accelerate")
     transformers = need("transformers")

@@ -1,4 +1,4 @@
-"""Promise: the package is fully typed. The stubs match the extension module, and both the package
+"""The package is fully typed. The stubs match the extension module, and both the package
 and user code pass mypy's strict checks."""
 
 from __future__ import annotations

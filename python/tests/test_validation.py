@@ -1,4 +1,4 @@
-"""Promise: every sample of a validation set is counted exactly once, even if the number of samples
+"""Every sample of a validation set is counted exactly once, even if the number of samples
 is not divisible by the number of ranks. In torch, Lightning and accelerate, sums over the valid
 samples of three ranks equal the sums of a single process."""
 
@@ -16,7 +16,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-#: The dataset has 64 samples: three full global batches, and one more sample for three ranks.
+#: The dataset has 64 samples: three full global batches, and a batch of one sample for three ranks.
 OPTIONS: dict[str, Any] = {"global_batch_size": 21, "augment": Augment.eval(40, 32)}
 SAMPLES = 64
 
@@ -31,7 +31,7 @@ def opened(last_batch, **more):
                            distributed=True, last_batch=last_batch, num_workers=1, **more)
 
 def errors_of(images, labels):
-    '''A number for each sample, which differs for all samples.'''
+    '''Returns a different number for each sample.'''
     return images.double().mean((1, 2, 3)) * 16 + labels
 
 def note(**facts):

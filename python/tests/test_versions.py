@@ -1,4 +1,4 @@
-"""Promise: all packages in the repository have the same version, and a single command changes it
+"""All packages in the repository have the same version, and a single command changes the version
 everywhere."""
 
 from __future__ import annotations

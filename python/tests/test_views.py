@@ -1,5 +1,5 @@
-"""Promise: ``views`` delivers several versions of each source image, each with its own
-augmentation, size and random numbers. In the batch, views are tensors like the image."""
+"""``views`` delivers several views of each source image, each with a separate augmentation, size
+and random numbers. In the batch, views are tensors like the image."""
 
 from __future__ import annotations
 

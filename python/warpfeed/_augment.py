@@ -27,7 +27,7 @@ Size = Union[int, Sequence[int]]
 
 
 def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[int, int]:
-    """Returns (height, width) from the arguments of the method `name`."""
+    """Returns (height, width) from the arguments of method `name`."""
     if size is None and other is None and height is not None and width is not None:
         return operator.index(height), operator.index(width)
     given = [repr(size)] if other is None else [repr(size), repr(other)]
@@ -165,8 +165,8 @@ class RandomErasing(_Calls):
         object.__setattr__(self, "_calls", (("new", (float(probability),)),))
 
     def scale(self, low: float, high: float) -> RandomErasing:
-        """Sets the range of the fraction of the image's area that the rectangle covers; 0.02 to
-        0.33 by default."""
+        """Sets the range of the rectangle's area, as fractions of the image's area; 0.02 to 0.33 by
+        default."""
         return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
 
     def ratio(self, low: float, high: float) -> RandomErasing:
@@ -201,10 +201,10 @@ class Mix(_Calls):
     """Mixes each sample of a finished batch with its neighbor, like torchvision's v2 ``MixUp`` and
     ``CutMix``.
 
-    A loader that mixes needs either ``soft_labels=(classes, smoothing)``, so that labels are mixed
-    like the images, or ``drop_field=["label"]`` to train without labels. Other fields, including
-    :class:`MultiHot`, are not mixed. For a custom loss, ``batch.mixing`` contains the weight, and
-    the partner of sample i is sample i - 1.
+    A loader that mixes needs either ``soft_labels=(classes, smoothing)``, which mixes the labels
+    like the images, or ``drop_field=["label"]``, to train without labels. Other fields, including
+    :class:`MultiHot`, are not mixed. For a custom loss, ``batch.mixing`` contains the weight. The
+    partner of sample i is sample i - 1.
     """
 
     __slots__ = ()
@@ -265,8 +265,8 @@ class Augment(_Calls):
 
     @staticmethod
     def _step(name: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Converts a call to the form that the extension module expects: a list of arguments, or,
-        if the argument is an object such as :class:`ColorJitter`, its options."""
+        """Converts a call to the form that the extension module expects: a list of the arguments,
+        or the options of an argument such as :class:`ColorJitter`."""
         options = len(args) == 1 and isinstance(args[0], _Calls)
         return {name: args[0]._data() if options else args}
 
@@ -299,8 +299,8 @@ class Augment(_Calls):
     @classmethod
     def random_crop(cls, size: Size) -> Augment:
         """Crops at a random position, like torchvision's ``RandomCrop(size)``. The methods
-        ``padding``, ``border`` and ``pad_if_needed`` correspond to its other arguments. ``size`` is
-        a number for a square, or (height, width)."""
+        ``padding``, ``border`` and ``pad_if_needed`` correspond to the other arguments of
+        ``RandomCrop``. ``size`` is a number for a square, or (height, width)."""
         return cls._cropped("random_crop", (), size)
 
     @classmethod
@@ -351,8 +351,8 @@ class Augment(_Calls):
 
     @classmethod
     def pass_through(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
-        """Keeps the whole image unchanged. A sample fails if the size of its image is not (height,
-        width)."""
+        """Keeps the whole image unchanged. A sample fails if its image does not have the size
+        (height, width)."""
         return cls._make((("pass_through", (_size("Augment.pass_through", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -382,7 +382,7 @@ class Augment(_Calls):
         """Places each image, unchanged, in the upper left corner of an output of size (height,
         width). The remaining area is filled. ``batch.sizes`` returns the sizes of the images, and
         ``batch.unpadded`` returns the images without padding. A sample fails if its image is
-        larger, unless ``shrink_larger`` is called."""
+        larger than the output, unless ``shrink_larger`` is called."""
         return cls._make((("own_size", (_size("Augment.own_size", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @classmethod
@@ -391,8 +391,8 @@ class Augment(_Calls):
         training.
 
         The whole image is resized to fit into ``side`` by ``side`` pixels, times a factor that is
-        drawn uniformly from ``low`` to ``high``. If the result exceeds ``side``, it is cropped at a
-        random position. If it is smaller, it is placed in the upper left corner."""
+        drawn uniformly from ``low`` to ``high``. A larger result is cropped at a random position. A
+        smaller result is placed in the upper left corner."""
         return cls._make((("scale_jitter", (side, float(low), float(high))),))  # type: ignore[no-any-return]
 
     @overload
@@ -411,13 +411,13 @@ class Augment(_Calls):
         return cls._make((("iou_crop", (_size("Augment.iou_crop", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     def zoom_out(self, probability: float = 0.5, low: float = 1.0, high: float = 4.0) -> Augment:
-        """Places the image on a canvas that is ``low`` to ``high`` times as high and as wide,
-        before the crop, like torchvision's ``RandomZoomOut``. The remaining area is filled. Only
-        for ``iou_crop``."""
+        """Before the crop, places the image on a canvas that is ``low`` to ``high`` times as high
+        and as wide, like torchvision's ``RandomZoomOut``. The remaining area is filled. Only for
+        ``iou_crop``."""
         return self._with("zoom_out", float(probability), float(low), float(high))  # type: ignore[no-any-return]
 
     def photometric_distort(self, probability: float = 0.5) -> Augment:
-        """Changes the brightness, contrast, saturation, hue and channel order, each with this
+        """Changes the brightness, contrast, saturation, hue and channel order, each with the given
         probability, like torchvision's ``RandomPhotometricDistort``."""
         return self._with("photometric_distort", float(probability))  # type: ignore[no-any-return]
 
@@ -448,20 +448,20 @@ class Augment(_Calls):
 
     def interpolation(self, mode: Interpolation) -> Augment:
         """Sets the interpolation of the resize; ``"bilinear"`` by default. All modes except
-        ``"nearest"`` are antialiased. ``"bilinear_exact"`` is bit-identical to torchvision; the
-        pixel values of ``"bilinear"`` differ from it by at most one. With a mode other than the
-        default, all images are decoded and resized on the CPU."""
+        ``"nearest"`` are antialiased. ``"bilinear_exact"`` is bit-identical to torchvision. The
+        pixel values of ``"bilinear"`` differ from torchvision's by at most one. With a mode other
+        than the default, all images are decoded and resized on the CPU."""
         return self._with("interpolation", str(mode))  # type: ignore[no-any-return]
 
     def antialias(self, on: bool) -> Augment:
         """Sets whether the resize is antialiased when it shrinks an image; True by default.
-        ``antialias(False)`` equals torchvision's ``antialias=False``; all images are then decoded
-        and resized on the CPU."""
+        ``antialias(False)`` equals torchvision's ``antialias=False``. In this case, all images are
+        decoded and resized on the CPU."""
         return self._with("antialias", bool(on))  # type: ignore[no-any-return]
 
     def from_epoch(self, epoch: int, augment: Augment) -> Augment:
-        """Switches to ``augment`` at the start of ``epoch``. If called repeatedly, the epochs must
-        increase. The output size may differ between epochs."""
+        """Switches to ``augment`` at the start of ``epoch``. Repeated calls must have increasing
+        epochs. The output size may differ between epochs."""
         return self._with("from_epoch", operator.index(epoch), augment)  # type: ignore[no-any-return]
 
     @overload
@@ -475,7 +475,7 @@ class Augment(_Calls):
         return self._with("output", _size("output", size, other, height, width))  # type: ignore[no-any-return]
 
     def scale(self, low: float, high: float) -> Augment:
-        """Sets the range of the fraction of the image's area that the crop covers; 0.08 to 1 by
+        """Sets the range of the crop's area, as fractions of the image's area; 0.08 to 1 by
         default. Only for ``train``."""
         return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
 
@@ -485,7 +485,7 @@ class Augment(_Calls):
         return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
 
     def flip(self, probability: float) -> Augment:
-        """Sets the probability of a horizontal flip; by default 0.5 for ``train``, and 0
+        """Sets the probability of a horizontal flip. The default is 0.5 for ``train``, and 0
         otherwise."""
         return self._with("flip", float(probability))  # type: ignore[no-any-return]
 
@@ -574,7 +574,7 @@ class Augment(_Calls):
     @classmethod
     def dino_views(cls, global_size: Size, local_size: Size, count: int) -> list[Augment]:
         """Returns the views of DINO for ``Loader(views=...)``: two global views that cover 0.4 to 1
-        of the image's area, and ``count`` local views that cover 0.05 to 0.4 of it."""
+        of the image's area, and ``count`` local views that cover 0.05 to 0.4 of this area."""
         large = cls.train(global_size).scale(0.4, 1.0)
         small = cls.train(local_size).scale(0.05, 0.4).dino(0.5, 0.0)
         return [large.dino(1.0, 0.0), large.dino(0.1, 0.2), *[small] * count]
@@ -591,8 +591,8 @@ class Augment(_Calls):
     ) -> Augment:
         """Applies a random affine transform, like torchvision's ``RandomAffine``. ``rotate`` and
         the shears are ranges in degrees; a single number ``x`` stands for ``(-x, x)``.
-        ``translate`` is the maximum shift, as fractions of the width and height. ``scale`` is a
-        range of factors."""
+        ``translate`` is the maximum shift, as fractions of the width and the height. ``scale`` is
+        the range of the factor."""
         ranges = (
             _degrees("affine: rotate", rotate), _range("affine: translate", translate), _range("affine: scale", scale),
             _degrees("affine: shear_x", shear_x), _degrees("affine: shear_y", shear_y),
@@ -678,8 +678,8 @@ class Augment(_Calls):
         ``drop_field=["label"]``, because a label is the class of a single image.
 
         Args:
-            probability: probability that a sample becomes a mosaic. Other samples are cropped by
-                the first step of the augmentation.
+            probability: probability that a sample becomes a mosaic. The first step of the
+                augmentation crops all other samples.
             scale: range of the scale factor, which is drawn uniformly.
             translate: maximum shift along each axis, as a fraction of the output's width or height.
         """
@@ -689,7 +689,7 @@ class Augment(_Calls):
         """Pastes objects from a second sample into the image, like torchvision's
         ``SimpleCopyPaste``. The masks of the objects select the pixels to paste. The second sample
         is drawn at random from the epoch. Pasted pixels are removed from the masks of the objects
-        that they cover, and an object without remaining pixels is dropped.
+        that they cover. An object without remaining pixels is dropped.
 
         The loader needs a :class:`Boxes` field with ``masks=True``. If samples have labels, pass
         ``drop_field=["label"]``.

@@ -84,7 +84,7 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Height and width of each image without its padding.
+        """Height and width of each image without padding.
 
         Raises:
             AttributeError: if the batch has ``views`` but no ``image``.
@@ -92,7 +92,7 @@ class _BatchProperties(_other_names.EarlierNames):
         return [(height, width) for _, _, width, height in self._image_rects()]
 
     def _image_rects(self) -> list[tuple[int, int, int, int]]:
-        """Returns the rectangle (x, y, width, height) of each image within its padding."""
+        """Returns the rectangle (x, y, width, height) that each image without padding covers."""
         native = self._require_native()
         rects: list[tuple[int, int, int, int]] = list(native.image_rects())
         if any(valid and not width for (_, _, width, _), valid in zip(rects, native.valid(), strict=True)):
@@ -104,15 +104,15 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def unpadded(self) -> list[Any]:
-        """Each image without its padding, as a view into ``images``. With ``Augment.own_size``, the
-        sizes of the images differ."""
+        """Each image without padding, as a view into ``images``. With ``Augment.own_size``, these
+        views have different sizes."""
         rects, images = self._image_rects(), self._images()
         if images is None or self._delivery is None:
             raise AttributeError("the batch has no field 'image'")
         views, channels_last = [], self._delivery.image_axes == (1, 2)
         for image, (x, y, width, height) in zip(images, rects, strict=True):
             rows, columns = slice(y, y + height), slice(x, x + width)
-            # The frames of a clip come first.
+            # `...` covers the axis for the frames of a clip.
             views.append(image[..., rows, columns, :] if channels_last else image[..., rows, columns])
         return views
 
@@ -121,14 +121,14 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """How the samples were mixed: the weight of each sample relative to its partner, and for
-        CutMix the rectangle (x, y, width, height). None if the batch was not mixed."""
+        """The weight of each sample relative to its partner in a mixed batch, and for CutMix the
+        rectangle (x, y, width, height). None if the batch was not mixed."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._require_native().mixing()
         return mixing
 
 
 class _CopiedProperties:
-    """A copy of a native batch's properties that does not keep the native batch alive."""
+    """A copy of the properties of a native batch. The copy does not keep the native batch alive."""
 
     def __init__(self, native: Any) -> None:
         self.epoch, self.number = native.epoch, native.number
@@ -138,15 +138,15 @@ class _CopiedProperties:
 
 
 def properties_of(native: Any) -> Any:
-    """Returns an object with the properties of the batch. If all fields were copied, it is a copy
-    of the properties, so that the loader can reuse the batch's slot. Otherwise it is `native`
-    itself."""
+    """Returns an object with the properties of the batch. If all fields were copied, the object is
+    a copy of the properties, so that the loader can reuse the memory of the batch. Otherwise it is
+    `native`."""
     return _CopiedProperties(native) if native.copied else native
 
 
 class Batch(_BatchProperties, tuple[Any, ...]):
-    """A batch of images and labels: ``images, labels = batch``. As in a :class:`FieldBatch`, the
-    fields can also be accessed by name: ``batch["image"]`` and ``batch["label"]``."""
+    """A batch of images and labels: ``images, labels = batch``. As with a :class:`FieldBatch`, you
+    can also access the fields by name: ``batch["image"]`` and ``batch["label"]``."""
 
     def __new__(cls, fields: Iterable[Any] = (), native: Any = None, delivery: Delivery | None = None) -> Batch:
         batch = super().__new__(cls, fields)
@@ -172,7 +172,7 @@ class Batch(_BatchProperties, tuple[Any, ...]):
 
 
 class FieldBatch(_BatchProperties, dict[str, Any]):
-    """A batch whose fields are not just an image and a label: a dict of fields by name. As in a
+    """A batch with fields other than an image and a label: a dict of fields by name. As with a
     :class:`Batch`, ``batch.images`` is ``batch["image"]`` and ``batch.labels`` is
     ``batch["label"]``."""
 
@@ -189,7 +189,7 @@ class FieldBatch(_BatchProperties, dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         absent = self._absent.get(name)
         # `absent` explains why the dataset has no labels or images. Raise a copy: the traceback of
-        # a raised exception references this batch, so storing it would create a cycle.
+        # a raised exception references this batch, so a stored exception would create a cycle.
         raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -208,7 +208,7 @@ class Collated(FieldBatch):
         super().__init__(fields, native, absent, delivery)
         self.field_types = dict(field_types)
         height, width = delivery.image_axes
-        # A clip has an axis for its frames.
+        # Clips have an additional axis for the frames.
         clip = int(getattr(self.field_types.get("image"), "frames", None) is not None)
         self.image_axes = (height + clip, width + clip)
 

@@ -34,8 +34,8 @@ class BatchTransform:
         return bool(self._steps)
 
     def __call__(self, fields: Fields, seed: int, rank: int, batch: Any) -> Fields:
-        """Calls each function with the result of the previous one, and returns the last result.
-        ``batch`` provides the properties of the batch.
+        """Calls each function with the result of the previous function, and returns the last
+        result. ``batch`` provides the properties of the batch.
 
         Raises:
             WarpfeedError: if a function raises an exception, which becomes the cause, or if a
@@ -91,7 +91,7 @@ def batch_error(name: str, epoch: int, number: int, ids: list[int], e: Exception
 
 
 def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
-    """Returns those of `_PARAMETERS` that `f` has as keyword-only parameters."""
+    """Returns the entries of `_PARAMETERS` that `f` has as keyword-only parameters."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):

@@ -35,8 +35,8 @@ class Buckets:
 
     The samples are sorted by bucket and then divided into batches, so a batch contains samples from
     two buckets only at the boundary between them. With ``shuffle``, each epoch shuffles the samples
-    within each bucket, and then the batches. An incomplete batch always comes last. It contains the
-    longest samples.
+    within each bucket, and then the batches. An incomplete batch contains the longest samples, and
+    is always the last batch.
 
     Args:
         lengths: length of each sample of the whole dataset, even with a ``subset``: integers below
@@ -45,10 +45,9 @@ class Buckets:
             additional bucket.
         budget: maximum total length of the samples in a global batch, in the unit of the lengths,
             such as tokens or pixels. A batch contains as many samples of one bucket as fit into the
-            budget. ``batch_size`` is the maximum number of samples. The length of each sample
-            counts as the bound of its bucket, or, beyond the last bound, as the length of the
-            longest sample. The last batch of each bucket may be smaller, and ``drop_last`` drops
-            it.
+            budget, but at most ``batch_size``. Each sample is charged the bound of its bucket.
+            Samples beyond the last bound are charged the length of the longest sample. The last
+            batch of each bucket may be smaller, and ``drop_last`` drops it.
 
     Raises:
         ConfigError: if the bounds do not increase, or if a number is out of range.
@@ -66,7 +65,7 @@ class Buckets:
         for before, after in zip(self.bounds, self.bounds[1:], strict=False):
             if before >= after:
                 raise ConfigError(f"bounds={self.bounds}: {after} follows {before}; expected increasing numbers")
-        #: Maximum number of samples in a batch times the bound of their bucket.
+        #: Maximum of (number of samples in a batch) x (bound of their bucket).
         self.budget = None if budget is None else integers("budget", [budget], _Lengths)[0]
 
     def __len__(self) -> int:
@@ -78,7 +77,7 @@ class Buckets:
 
     def width(self, ids: Iterable[int]) -> int | None:
         """Returns the bound of the bucket that contains the longest of the samples ``ids``, or None
-        if that sample is longer than the last bound."""
+        if the longest sample exceeds the last bound."""
         longest = max(int(self._lengths.values[id]) for id in ids)
         bucket = bisect.bisect_left(self.bounds, longest)
         return self.bounds[bucket] if bucket < len(self.bounds) else None
@@ -107,7 +106,7 @@ class _Trim:
         for name in self._names:
             if f"{name}.count" not in batch:
                 raise ConfigError(
-                    f"trim: the loader has no field {name!r} of rows; add fields={{{name!r}: Ragged('i64', (), 512)}}"
+                    f"trim: the loader has no ragged field {name!r}; add fields={{{name!r}: Ragged('i64', (), 512)}}"
                 )
             if width is not None:
                 self._check(name, batch[f"{name}.count"], batch.ids, width)

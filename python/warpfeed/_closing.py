@@ -1,8 +1,9 @@
 """Closes loaders and decoders when the process exits.
 
-Their threads may call into a Python dataset, so they must end before the interpreter shuts down.
-The same applies to the threads of calls that Ctrl-C interrupted. A user function that never returns
-must not keep the process alive, so the wait is limited.
+Threads of loaders and decoders may call into a Python dataset, so they must end before the
+interpreter shuts down. The same applies to the threads of calls that Ctrl-C interrupted. The wait
+for these threads is limited, so that a user function that never returns does not keep the process
+alive.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["close_at_exit"]
 
 _log = logging.getLogger("warpfeed")
 
-#: Maximum number of seconds that the exit of the process waits for all threads together.
+#: Maximum number of seconds that the process waits at its exit for all threads together.
 _GRACE = 5.0
 
 
@@ -31,7 +32,7 @@ class Closable(Protocol):
     def _running_callbacks(self) -> list[str]: ...
 
 
-# Open objects by id. A `WeakSet` would not do, because iterating over it is not thread-safe.
+# Open objects by id. Iterating over a `WeakSet` would not be thread-safe.
 _open: dict[int, weakref.ref[Closable]] = {}
 
 

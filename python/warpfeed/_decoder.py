@@ -53,8 +53,8 @@ class Decoded:
     @property
     def geometry(self) -> Any:
         """The matrix that maps each source image to its output image, f32 of shape (n, 2, 3), as
-        in the field :class:`Geometry`. All zeros for a bad image. :func:`boxes_to_source` maps
-        boxes in the output images back.
+        in the field :class:`Geometry`. The matrix of a bad image is all zeros.
+        :func:`boxes_to_source` maps boxes in the output images back.
 
         Raises:
             ConfigError: if the decoder was opened without ``geometry=True``.
@@ -63,8 +63,8 @@ class Decoded:
 
     @property
     def sizes(self) -> Any:
-        """Height and width of each upright source image, i32 of shape (n, 2). Zeros for a bad
-        image.
+        """Height and width of each source image after its EXIF rotation, i32 of shape (n, 2). Both
+        are zero for a bad image.
 
         Raises:
             ConfigError: if the decoder was opened without ``geometry=True``.
@@ -88,9 +88,10 @@ class Pending:
     batch.
 
     The batch can be taken only once. Taking a device batch makes torch's current stream wait until
-    the batch is ready. This fails while that stream is being captured into a CUDA graph; take the
-    batch after the capture instead. The request is cancelled if this object is dropped, or if the
-    task that awaits it is cancelled. Images that no worker has started to decode are then skipped.
+    the batch is ready. While this stream is being captured into a CUDA graph, the batch cannot be
+    taken; take it after the capture instead. The request is canceled if this object is dropped, or
+    if the task that awaits it is canceled. The decoder then skips images that no worker has started
+    to decode.
     """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
@@ -105,7 +106,7 @@ class Pending:
                 for longer than ``timeout``; with kind ``"capturing"`` while the current stream is
                 being captured into a CUDA graph (call again after the capture to get the batch);
                 with kind ``"cuda"`` if the driver reports an error; with kind ``"config"`` if the
-                batch was already taken, the request was cancelled, or the decoder is closed.
+                batch was already taken, the request was canceled, or the decoder is closed.
         """
         return self._decoder._to_decoded(self._answer.wait(self._decoder._delivery.stream()))
 
@@ -128,7 +129,7 @@ class Pending:
             try:
                 await ready
             except BaseException:
-                # The task was cancelled.
+                # The task was canceled.
                 self._answer.cancel()
                 raise
             finally:
@@ -155,16 +156,16 @@ class Decoder(_other_names.EarlierNames):
     The pixels are identical to those of a :class:`Loader` with the same options. With
     ``device="cuda"``, the device decodes the JPEGs that it supports, and CPU threads decode all
     other images, such as progressive JPEGs, PNG and WebP, with bit-identical results. A bad image
-    does not affect the others. Any number of threads may share a decoder. The next request is
-    prepared while the device processes the current one.
+    does not affect the other images. Any number of threads may share a decoder. The next request is
+    prepared while the device processes the current request.
 
     Args:
         max_batch: maximum number of images in a request.
         num_workers: as for :class:`Loader`.
         prefetch: number of requests that are processed at the same time; 3 by default. At most
             ``prefetch`` + 1 device batches, or ``prefetch`` + 2 host batches, can share the
-            decoder's memory. Results that have not been taken count, too, so take them roughly in
-            the order of the requests, as ``asyncio.gather`` does.
+            decoder's memory. These include results that have not been taken, so take results
+            roughly in the order of the requests, as ``asyncio.gather`` does.
         max_queued: maximum number of queued requests. If the queue is full, a request raises a
             :class:`WarpfeedError` with kind ``"busy"``. :meth:`dynamic_batcher` has its own queue
             with the same limit.
@@ -173,8 +174,8 @@ class Decoder(_other_names.EarlierNames):
         geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to results, to map
             predictions back to the source images.
         device: as for :class:`Loader`. Taking a device batch makes torch's current stream wait
-            until the batch is ready. If an earlier batch is still alive at that moment, the new
-            batch is a copy, which :meth:`memory_plan` does not include.
+            until the batch is ready. If an earlier batch is still alive when a batch is taken, the
+            new batch is a copy, which :meth:`memory_plan` does not include.
         output, copy, pin_memory: as for :class:`Loader`.
         decode_on: where the JPEGs of device batches are decoded: ``"gpu"``, ``"cpu"`` or
             ``"auto"``.
@@ -275,10 +276,10 @@ class Decoder(_other_names.EarlierNames):
         """Batches the images of concurrent requests and calls ``f``, such as a model, on each
         batch.
 
-        A batch starts once the next request would exceed ``max_batch`` images, or ``max_delay_ms``
-        after its first request was submitted. ``f(decoded)`` must return a list, an array or a
-        tensor with one result for each image. To return several outputs, such as boxes and scores,
-        return ``list(zip(boxes, scores))``::
+        Decoding of a batch starts when the next request would exceed ``max_batch`` images, or
+        ``max_delay_ms`` after the first request of the batch was submitted. ``f(decoded)`` must
+        return a list, an array or a tensor with one result for each image. To return several
+        outputs, such as boxes and scores, return ``list(zip(boxes, scores))``::
 
             batcher = decoder.dynamic_batcher(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(batcher.submit(uploads))
@@ -286,7 +287,8 @@ class Decoder(_other_names.EarlierNames):
         The batcher calls ``f`` on a separate thread, for one batch at a time.
 
         Args:
-            f: the function. If it raises an exception, all requests in the batch fail with it.
+            f: the function. If it raises an exception, all requests in the batch fail with this
+                exception.
             max_delay_ms: maximum time to wait for more requests, in milliseconds, from 0 to 60000.
 
         Raises:

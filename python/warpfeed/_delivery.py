@@ -34,8 +34,8 @@ class Delivery:
 
     def __init__(self, output: str | None, device: Device | None, layout: Any, copy: bool | None) -> None:
         chosen = output is not None
-        # Importing torch takes seconds and half a gigabyte of memory, so do not import it for other
-        # outputs.
+        # Import torch only if the output needs it: the import takes seconds and half a gigabyte of
+        # memory.
         output = output or ("torch" if _torch() is not None else "numpy")
         one_of("output", output, ("torch", "numpy", "dlpack"))
         if output == "torch" and _torch() is None:
@@ -156,7 +156,7 @@ def _to_numpy(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
         try:
             import ml_dtypes
         except ImportError:
-            # NumPy itself has no bfloat16, so deliver the bits as an integer array.
+            # NumPy has no bfloat16, so deliver the bits as an integer array.
             return array
         return array.view(ml_dtypes.bfloat16)
     return array

@@ -43,7 +43,7 @@ class DynamicBatcher:
         """Submits images, and returns a future for the list of their results. For each image, the
         list contains the result of the function, or the :class:`WarpfeedError` if the image is bad.
         ``await asyncio.wrap_future(batcher.submit(images))`` does not block the event loop.
-        Cancelling the future cancels the request, unless its batch has already started.
+        Canceling the future cancels the request, unless decoding of its batch has already started.
 
         Raises:
             WarpfeedError: with kind ``"config"`` if ``images`` is empty or has more than
@@ -54,7 +54,7 @@ class DynamicBatcher:
         """
         future: Future[list[Any]] = Future()
         request = self._core.submit(list(images), future)
-        # Keeps this object alive until the request is finished.
+        # Keep this object alive until the request is finished.
         keep_alive = [self]
 
         def cancel(done: Future[list[Any]]) -> None:
@@ -94,7 +94,7 @@ class DynamicBatcher:
 
     def _answer(self, answer: _warpfeed.Answer, requests: list[tuple[Any, int]]) -> None:
         """Calls the function on a batch, and resolves the futures of its requests."""
-        # A running future can no longer be cancelled.
+        # A running future can no longer be canceled.
         running = [future.set_running_or_notify_cancel() for future, _ in requests]
         results: list[Any] | BaseException
         try:
@@ -108,7 +108,7 @@ class DynamicBatcher:
 
     @staticmethod
     def _set_results(requests: list[tuple[Any, int]], running: list[bool], results: list[Any] | BaseException) -> None:
-        """Sets the results of each future that was not cancelled."""
+        """Sets the results of each future that was not canceled."""
         start = 0
         for (future, count), is_running in zip(requests, running, strict=True):
             if is_running and isinstance(results, list):
@@ -119,8 +119,7 @@ class DynamicBatcher:
 
     def _results(self, decoded: Decoded) -> list[Any]:
         returned = self._f(decoded)
-        # These types are not lists of results, even if their length happens to equal the number of
-        # images.
+        # Reject these types even if their length happens to equal the number of images.
         if isinstance(returned, (tuple, str, bytes, bytearray, Mapping, Set)):
             kind = type(returned).__name__
             raise WarpfeedError(
@@ -139,8 +138,8 @@ class DynamicBatcher:
 
 
 def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatcherCore) -> None:
-    """Processes batches until `core` is closed. While it waits for a batch, it references neither
-    the previous batch nor the batcher."""
+    """Processes batches until `core` is closed. While the function waits for a batch, it references
+    neither the previous batch nor the batcher."""
     while (batch := core.next()) is not None:
         batcher = batcher_ref()
         if batcher is None:
@@ -151,7 +150,7 @@ def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatche
 
 
 def _reject(requests: list[tuple[Any, int]]) -> None:
-    """Fails requests, because their batcher was dropped."""
+    """Sets an exception on the requests of a batcher that was dropped."""
     for future, _ in requests:
         if future.set_running_or_notify_cancel():
             future.set_exception(ConfigError("config: the dynamic batcher of this request was dropped"))

@@ -20,8 +20,8 @@ class WarpfeedError(RuntimeError):
     Attributes:
         kind: category of the error: ``io``, ``config``, ``source``, ``decode``, ``transform``,
             ``panic``, ``too_many_skipped``, ``memory``, ``cuda``, ``timeout``, ``capturing`` or
-            ``busy``. If the user's own code raised an exception, the kind is ``source`` for a
-            dataset, and ``transform`` for a function.
+            ``busy``. For an exception from user code, the kind is ``source`` if a dataset raised
+            it, and ``transform`` if a function raised it.
         sample: index of the sample that failed, or None.
         key: key of the sample that failed, or None.
         path: path of the file or folder that failed, or None.
@@ -79,10 +79,10 @@ class LoaderTimeoutError(WarpfeedError, TimeoutError):
 
 def free_frames(e: BaseException) -> None:
     """Clears the local variables of all frames in the tracebacks of `e` and its causes. The
-    tracebacks still show their line numbers.
+    tracebacks still show line numbers.
 
-    Otherwise, a caller that keeps the exception would keep these variables alive, such as a batch
-    that occupies a slot.
+    Otherwise, a caller that keeps the exception would keep these variables alive. One of them may
+    be a batch, whose memory the loader could not reuse.
     """
     seen: set[int] = set()
     remaining: list[BaseException | None] = [e]

@@ -49,7 +49,7 @@ def _mask_key(key: Any) -> int | list[int]:
 
 def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
     """Returns ``columns`` as (name, type) pairs. Rejects strings, because a string of two letters
-    would be mistaken for such a pair."""
+    would be mistaken for a pair."""
     expected = f"columns={columns!r}: expected a dict of types by name, such as {{'class': 'i64'}}"
     if isinstance(columns, (str, bytes)) or not hasattr(columns, "__iter__"):
         raise TypeError(expected)
@@ -61,8 +61,8 @@ def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Image(Arguments):
-    """The image of the sample, or the image that the sample's field ``of`` contains. The image
-    options of the loader, such as ``dtype`` and ``normalize``, apply to it.
+    """The image of the sample, or the image in the sample's field ``of``. The image options of the
+    loader, such as ``dtype`` and ``normalize``, apply to the field.
 
     All images of a sample get the same crop and flip. To load several views of one image, use the
     option ``views`` of the loader.
@@ -72,8 +72,8 @@ class Image(Arguments):
             format.
         frames: makes the field a clip of exactly ``frames`` frames, such as the frames of a video
             or of a robot's camera. The batch has an array of shape (N, T, H, W, 3) or (N, T, 3, H,
-            W). All frames share one plan: the same crop, resize, flip and effects. A dataset's
-            ``__getitem__`` returns a list of T images in this field. A sample with a different
+            W). All frames get the same crop, resize, flip and effects. In a Python dataset,
+            ``__getitem__`` returns a list of T images for this field. A sample with a different
             number of frames, or with frames of different sizes, fails. Clips cannot be mixed
             (MixUp, CutMix) or combined (mosaics, copy-paste).
     """
@@ -91,8 +91,8 @@ class Image(Arguments):
 
 @dataclass(frozen=True)
 class Label(Arguments):
-    """The class index, as an integer field of shape (N,). Use it to deliver the label under a name
-    other than ``label``."""
+    """The class index, as an integer field of shape (N,). Use this type to deliver the label under
+    a name other than ``label``."""
 
     def _describe(self) -> dict[str, Any]:
         return {"label": {}}
@@ -102,7 +102,7 @@ class Label(Arguments):
 class Geometry(Arguments):
     """The affine transform from the source image to the output image, for mapping predictions back:
     a matrix per sample, f32 of shape (N, 2, 3). ``<name>.size``, i32 of shape (N, 2), contains the
-    height and width of the upright source image.
+    height and width of the source image after its EXIF rotation.
 
     The matrix maps (x, y, 1) in the source image to (x, y) in the output image. Coordinates are in
     pixels and are measured from the left and upper edges, so x ranges from 0 to the width. The
@@ -159,9 +159,8 @@ class Ragged(Arguments):
 
     @classmethod
     def bytes(cls, most: int, truncated: bool = False) -> Ragged:
-        """Returns the type of a field that delivers the stored bytes, such as a text or a file, as
-        u8 of shape (N, most). The bytes are not decoded, regardless of the suffix of the field's
-        name."""
+        """Returns the type of a field that delivers stored bytes, such as text or a file, as u8 of
+        shape (N, most). The bytes are not decoded, regardless of the suffix of the field's name."""
         return cls("u8", (), most, None, truncated, True)
 
     def __repr__(self) -> str:
@@ -182,8 +181,8 @@ class Mask(Arguments):
     W). Masks are resized with nearest-neighbor interpolation.
 
     The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
-    grayscale, or palette indices), ``mask.npy`` (booleans or integers), ``mask.tif``, ``mask.gif``,
-    ``mask.bmp`` (palette indices) or ``mask.webp`` (lossless).
+    grayscale, or palette indices), ``mask.npy`` (booleans or integers), ``mask.tif``,
+    ``mask.tiff``, ``mask.gif``, ``mask.bmp`` (palette indices) or ``mask.webp`` (lossless).
 
     ::
 
@@ -194,7 +193,7 @@ class Mask(Arguments):
         dtype: an integer type. A sample fails if a value in its mask does not fit in the type.
         of: name of the sample's field, if it differs from the name of the batch field.
         fill: value of the padding around the image, for example with ``Augment.letterbox``.
-        classes: the number of classes, or a dict. If it is a number, a sample fails if its mask
+        classes: the number of classes, or a dict. With a number, a sample fails if its mask
             contains a value other than 0 to ``classes`` - 1, ``fill`` and ``ignore``. A dict maps
             stored values, or colors (red, green, blue), to the values in the batch. A sample fails
             if its mask contains a value that is not in the dict, unless ``ignore`` is set.
@@ -231,8 +230,8 @@ class DenseMap(Arguments):
     filter as images.
 
     The sample's field is a PNG or TIFF, or an ``.npy`` of shape (height, width) or (height, width,
-    C). Values are delivered as stored, without scaling, whether they are 8-bit integers, 16-bit
-    integers or floats. For example, white in a 16-bit image is 65535. ``Loader("scans",
+    C). 8-bit integers, 16-bit integers and floats are delivered as stored, without scaling. For
+    example, white in a 16-bit image is 65535. ``Loader("scans",
     fields={"image": DenseMap(1, image=True)})`` loads 16-bit images, ``DenseMap(4, image=True)``
     loads RGBA images, and ``DenseMap(13, image=True)`` loads TIFFs with 13 bands. Color operations
     do not change a dense map.
@@ -258,9 +257,9 @@ class DenseMap(Arguments):
 
     @classmethod
     def flow(cls, nearest: bool = False, fill: float = 0.0) -> DenseMap:
-        """Returns the type of an optical flow field with two channels: the displacement of each
+        """Returns the type of an optical flow field. Its two channels are the displacements of each
         pixel to the right and down, in pixels. A resize also scales the displacements. A horizontal
-        flip negates the first channel, and a vertical flip the second."""
+        flip negates the first channel, and a vertical flip negates the second."""
         return cls(2, nearest, fill, _flow=True)
 
     def __repr__(self) -> str:
@@ -270,7 +269,7 @@ class DenseMap(Arguments):
 
     def _describe(self) -> dict[str, Any]:
         if self.image and self.of is not None:
-            raise ConfigError(f"DenseMap(of={self.of!r}, image=True): both select the source; set one of them")
+            raise ConfigError(f"DenseMap(of={self.of!r}, image=True): both select the field to read; set one of them")
         of = "same" if self.of is None else {"named": self.of}
         described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": str(float(self.fill))}
         described.update(of="image" if self.image else of, flow=self._flow, layout=self._layout)
@@ -332,8 +331,8 @@ class Boxes(Arguments):
             height.
         to_relative: delivers coordinates as fractions of the output's width and height instead of
             pixels.
-        min_visible: drops a box if less than this fraction of its area is inside the crop.
-        min_size: drops a box if its width or height in the output is less than this many pixels.
+        min_visible: drops boxes if less than this fraction of their area is inside the crop.
+        min_size: drops boxes whose width or height in the output is less than this many pixels.
         masks: adds a mask for each box, with 0 or 1 for each pixel of the output.
         points: adds this number of keypoints for each box. A keypoint consists of x, y and
             visibility: 0 for unlabeled, 1 for hidden, 2 for visible.
@@ -383,8 +382,8 @@ class MultiHot(Arguments):
         classes: the class names, or the number of classes.
         dtype: element type of the array.
         separator: the character that separates labels in text, such as ``"|"`` or ``";"``; ``" "``
-            stands for any whitespace. By default, commas separate labels; whitespace does if the
-            text contains only numbers and no comma.
+            stands for any whitespace. By default, commas separate labels. Text that contains only
+            numbers and no commas is separated at whitespace.
     """
 
     classes: Sequence[str] | int
@@ -401,11 +400,11 @@ class MultiHot(Arguments):
 
 @dataclass(frozen=True)
 class Text(Arguments):
-    """One string per sample, such as a caption, delivered as a list of N ``str``. Device batches
-    also deliver such a list.
+    """One string per sample, such as a caption, delivered as a list of N ``str``, even for device
+    batches.
 
     The sample's field is UTF-8 text, such as ``caption.txt``, or a column of a table. Strings of
-    any length are delivered unchanged. To get the bytes of a text as an array, use
+    any length are delivered unchanged. To get the bytes of text as an array, use
     :meth:`Ragged.bytes`.
 
     Args:
@@ -431,7 +430,7 @@ class TokenIds(Arguments):
     Args:
         length: number of tokens per window.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
-        end: the token that ends a document. It counts as part of the document.
+        end: the token that ends a document. This token is part of the document.
         vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
             vocabulary.
     """
@@ -453,8 +452,8 @@ class PackedIds(Arguments):
     The batch has three more arrays, all i32. ``<name>.document``, of shape (N, length), contains the
     index of each token's document within the row, and -1 for padding. ``<name>.position``, of shape
     (N, length), contains the position of each token within its document, or within the padding.
-    ``<name>.ends``, of shape (N, most + 1), contains the end of each document in the row. The
-    padding counts as a document, and the remaining elements are ``length``.
+    ``<name>.ends``, of shape (N, most + 1), contains the end of each document in the row, where the
+    padding counts as a document. The elements after the last document are ``length``.
 
     Args:
         length: number of tokens per row.
@@ -475,8 +474,8 @@ class PackedIds(Arguments):
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
-    """Raises an error if a field must be transformed with the image, because ``image_transform``
-    may move pixels without moving the field.
+    """Raises an error if a field must be transformed with the image. ``image_transform`` may move
+    pixels without moving the field.
 
     `moves` is the option ``image_transform_moves_pixels``.
     """

@@ -11,9 +11,9 @@ from . import _ranks
 from ._error import ConfigError
 from ._report import Report, Stats
 
-#: The waits of two ranks are similar if they differ by less than this fraction of the time.
+#: Two ranks wait about equally if their waits differ by less than this fraction of the time.
 _SIMILAR = 0.05
-#: Stages with their own key in the statistics. Each computed field is a further stage.
+#: Stages that have a key in the statistics. In addition, each computed field is a stage.
 _STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
 #: Stages of the training loop. Their times do not explain why a loader is slow.
 _OF_THE_LOOP = ("wait", "step", "stall")
@@ -46,8 +46,8 @@ def _of_this_rank(stats: Stats) -> dict[str, Any]:
 
 
 def _all_gather(mine: Any) -> list[Any]:
-    """Returns the entries of all ranks of ``torch.distributed``. Without it, there must be only one
-    rank."""
+    """Returns the entries of all ranks of ``torch.distributed``. If it is not initialized, there
+    must be only one rank."""
     if _ranks.of_torch() is not None:
         distributed = sys.modules["torch"].distributed
         every: list[Any] = [None] * distributed.get_world_size()
@@ -80,7 +80,7 @@ def _compared(ranks: list[dict[str, Any]]) -> Report:
 
 
 def _stage(name: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the maximum time of a stage, the rank that it belongs to, and the median."""
+    """Returns the maximum time of a stage, the rank with this time, and the median of all ranks."""
     slowest = max(ranks, key=lambda rank: rank["stages"].get(name, 0.0))
     middle = median(rank["stages"].get(name, 0.0) for rank in ranks)
     return {"rank": slowest["rank"], "seconds": slowest["stages"].get(name, 0.0), "median_seconds": middle}
@@ -103,7 +103,8 @@ def _text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
 
 
 def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
-    """Names the stage whose time exceeds the median of the other ranks the most."""
+    """Describes the stage of the slowest rank whose time exceeds the median of the other ranks the
+    most."""
     excess = {
         name: (seconds - usual, seconds, usual)
         for name, seconds in slowest["stages"].items()
@@ -111,4 +112,4 @@ def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
         for usual in [median(other["stages"].get(name, 0.0) for other in others)]
     }
     name, (more, seconds, usual) = max(excess.items(), key=lambda entry: entry[1][0])
-    return [f"stage `{name}`: {seconds:.1f} s there, {usual:.1f} s on the other ranks (median)"] if more > 0 else []
+    return [f"stage `{name}`: {seconds:.1f} s, and {usual:.1f} s on the other ranks (median)"] if more > 0 else []

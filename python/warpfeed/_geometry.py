@@ -28,9 +28,9 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
             image.
 
     Returns:
-        The boxes in pixels of the upright source images, with the shape and the device of
-        ``boxes``. If the image was flipped, opposite edges are swapped, so that the left edge is
-        again less than the right edge.
+        The boxes in pixels of the source images after their EXIF rotation, with the shape and the
+        device of ``boxes``. If an image was flipped, edges are swapped so that left is less than
+        right, and upper is less than lower.
     """
     is_torch = type(boxes).__module__.partition(".")[0] == "torch"
     xp: Any = import_module("torch" if is_torch else "numpy")
@@ -41,12 +41,12 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
     batched = len(matrix.shape) == 3
     if tuple(matrix.shape[-2:]) != (2, 3) or tuple(boxes.shape[-1:]) != (4,) or len(boxes.shape) != 2 + batched:
         raise ValueError(
-            f"boxes of shape {tuple(boxes.shape)} and a matrix of shape {tuple(matrix.shape)}: expected (N, M, 4) and "
+            f"boxes has the shape {tuple(boxes.shape)} and matrix {tuple(matrix.shape)}: expected (N, M, 4) and "
             "(N, 2, 3), or (M, 4) and (2, 3)"
         )
     if batched and boxes.shape[0] != matrix.shape[0]:
         raise ValueError(
-            f"boxes of {boxes.shape[0]} samples and matrices of {matrix.shape[0]}: expected the same number"
+            f"boxes has {boxes.shape[0]} samples, but matrix has {matrix.shape[0]}: expected the same number"
         )
     edges = []
     for axis in (0, 1):

@@ -41,7 +41,8 @@ class Albumentations:
     def __call__(self, image: Any, rng: Any) -> Any:
         import random
 
-        # A call modifies the pipeline's generator and parameters, so each thread uses its own copy.
+        # Each thread uses a copy of the pipeline, because a call modifies its generator and
+        # parameters.
         pipeline = getattr(self._thread_local, "pipeline", None)
         if pipeline is None:
             pipeline = self._thread_local.pipeline = copy.deepcopy(self.pipeline)
@@ -69,7 +70,7 @@ class ImageTransform:
             )
         if processes is None:
             has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-            # A worker thread uses only one process at a time.
+            # Start no more processes than worker threads, because a thread uses one at a time.
             processes = min(_cores(), num_workers or 1024) if has_gil else 0
         if processes > 1024:
             raise ConfigError(f"processes={processes}: expected at most 1024")
@@ -88,13 +89,13 @@ class ImageTransform:
         _check_program(f"image_transform={self.name}", pickled)
         self.native = _warpfeed.Function(None, processes)
         self._started: list[Any] = []
-        # Also ends the processes if the loader is dropped without being closed.
+        # End the processes even if the loader is dropped without being closed.
         self._end = weakref.finalize(self, _end_processes, self.native, self._started, os.getpid())
         _start(self.native.descriptors(), pickled, self._started)
         self.native.started([int(process.pid or 0) for process in self._started])
 
     def end(self) -> None:
-        """Ends the processes. Must be called after the loader's threads have ended."""
+        """Ends the processes. Call this method only after the loader's threads have ended."""
         if self._end.alive:
             self._end()
             self.log()
@@ -122,9 +123,9 @@ class ImageTransform:
 
 
 def _check_program(transform: str, pickled: bytes) -> None:
-    """Checks that the worker processes can import the main program. They run its file with a
-    different `__name__`. Without an `if __name__ == "__main__":` guard, each process would open the
-    loader again.
+    """Checks that the worker processes can import the main program. The processes run the file of
+    the program with a different `__name__`. Without an `if __name__ == "__main__":` guard, each
+    process would open the loader again.
 
     Raises:
         ConfigError: if the program cannot be imported, or has no guard.
@@ -141,8 +142,8 @@ def _check_program(transform: str, pickled: bytes) -> None:
         return
     if not os.path.exists(path):
         raise ConfigError(
-            f"{transform}: the worker processes cannot import the program, because {path} is not a file; save it in a "
-            "file, or pass processes=0 to call the function in threads of this process"
+            f"{transform}: the worker processes cannot import the program, because {path} is not a file; save the "
+            "program in a file, or pass processes=0 to call the function in threads of this process"
         )
     if _is_unguarded(vars(main), path):
         raise ConfigError(
@@ -152,8 +153,8 @@ def _check_program(transform: str, pickled: bytes) -> None:
 
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
-    """Returns whether the loader is opened at the top level of the program, and the program never
-    checks in which process it runs."""
+    """Returns whether the program opens the loader at its top level and never checks in which
+    process it runs."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
         frame = frame.f_back
@@ -172,8 +173,8 @@ _all: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _forget_processes() -> None:
-    """Makes multiprocessing forget the parent's worker processes in a forked child, which would
-    otherwise terminate them when it exits."""
+    """Makes multiprocessing forget the parent's worker processes in a forked child. Otherwise, the
+    child would terminate these processes when it exits."""
     from multiprocessing import process
 
     children: set[Any] = getattr(process, "_children", set())
@@ -191,7 +192,7 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-#: Seconds to wait for all processes together before the remaining ones are killed.
+#: Seconds to wait for all processes together before the remaining processes are killed.
 _GRACE = 0.5
 
 
@@ -212,10 +213,10 @@ def _end_processes(native: _warpfeed.Function, started: list[Any], owner: int) -
 
 
 def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> None:
-    """Starts a process for each pair of file descriptors, and adds it to `started`.
+    """Starts a process for each pair of file descriptors, and adds the process to `started`.
 
-    The processes read the pickled function from a file. If it were sent through a pipe, a full pipe
-    would delay the start of each process until the previous one had imported the program.
+    The processes read the pickled function from a file. A pipe could be full, and would then delay
+    the start of each process until the previous process had imported the program.
     """
     import multiprocessing
 
@@ -234,8 +235,8 @@ def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any
 
 
 def _anonymous_file() -> IO[bytes]:
-    """Creates an anonymous file, in memory if the system supports it, because a container may not
-    have a writable folder."""
+    """Creates an anonymous file. If the system supports files in memory, the file is in memory,
+    because a container may not have a writable folder."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("warpfeed-transform"), "w+b")
     import tempfile
@@ -250,7 +251,7 @@ def _anonymous_file() -> IO[bytes]:
 
 
 class _Descriptor:
-    """A file descriptor that is duplicated into the new process when it is pickled."""
+    """A file descriptor. When it is pickled for a new process, that process gets a duplicate."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -25,8 +25,8 @@ _RESPONSE = struct.Struct("=IIQ")
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in a worker process, as text. It is the cause of the exception
-    that the user sees."""
+    """The traceback of an exception in a worker process, as text. It becomes the cause of the
+    exception that the user sees."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -41,7 +41,7 @@ def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: in
     import numpy as np
 
     buffer = np.frombuffer(pixels, np.uint8, height * width * 3).reshape(height, width, 3)
-    # Pass a copy: the function may keep its image, and the buffer is reused for other samples.
+    # Pass a copy: the function may keep the image, but the buffer is reused for other samples.
     result = f(buffer.copy(), np.random.default_rng(words))
     if not isinstance(result, np.ndarray) or result.dtype != np.uint8 or result.shape != buffer.shape:
         raise TypeError(
@@ -59,8 +59,8 @@ def _type_text(value: Any) -> str:
 
 
 def unpack_exception(packed: bytes) -> BaseException:
-    """Restores an exception from the result of `_pack_exception` in a worker process. Its cause
-    contains the traceback from that process."""
+    """Restores an exception from the result of `_pack_exception`. The cause of the exception
+    contains the traceback from the worker process."""
     text, pickled = pickle.loads(packed)
     try:
         unpickled = pickle.loads(pickled)
@@ -108,8 +108,9 @@ def _respond(fd: int, response: bytes) -> bool:
 
 
 def _seed_globals(words: tuple[int, ...]) -> None:
-    """Seeds the global generators, in case the function uses them instead of `rng`. Otherwise its
-    results would depend on the samples that this process has handled before."""
+    """Seeds the global generators, in case the function uses them instead of `rng`. Without this,
+    the results of such a function would depend on the samples that this process has handled
+    before."""
     import random
 
     random.seed(words[0])
@@ -136,9 +137,9 @@ def _one_thread() -> None:
 
 
 def _exit_with_loader(loader: int) -> None:
-    """Ends this process once the loader's process has ended, even while the function runs. It is
-    not enough to wait for the socket to close, because a child that was forked from the loader's
-    process may keep the socket open."""
+    """Ends this process once the loader's process has ended, even while the function runs. Waiting
+    for the socket to close is not enough, because a child that was forked from the loader's process
+    may keep the socket open."""
     while os.getppid() == loader:
         time.sleep(1)
     os._exit(1)
@@ -165,8 +166,8 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
     `length` bytes, and `loader` is the id of the loader's process.
     """
     threading.Thread(target=_exit_with_loader, args=(loader,), daemon=True).start()
-    # Ctrl-C sends SIGINT to all processes of the group. The loader's process handles it, and ends
-    # this process.
+    # Ctrl-C sends SIGINT to all processes of the group. The loader's process handles the signal,
+    # and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Import NumPy now, because only the generators of imported modules are seeded.
     import numpy  # noqa: F401
@@ -193,7 +194,7 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             continue
         try:
             if mapped < width * height * 3:
-                # `mapped` is only updated on success, so after a failure the next image retries.
+                # `mapped` is updated only on success, so the next image retries after a failure.
                 pixels = mmap.mmap(file, width * height * 3)
                 mapped = width * height * 3
             _seed_globals(tuple(words))
@@ -201,8 +202,8 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             original = bytes(pixels[: width * height * 3]) if without_torch and pixels is not None else b""
             call(f, pixels, height, width, *words)
             if without_torch and pixels is not None and "torch" in sys.modules:
-                # This call has imported torch, so its generator was not seeded. Repeat the call
-                # with a seeded generator.
+                # The function imported torch during this call, so torch's generator was not seeded.
+                # Repeat the call with a seeded generator.
                 _one_thread()
                 _seed_globals(tuple(words))
                 pixels[: len(original)] = original

@@ -39,7 +39,7 @@ __all__ = ["Loader"]
 _log = logging.getLogger("warpfeed")
 _warpfeed.start_log()
 
-#: Abbreviates long lists, for the options in `stats()`.
+#: Abbreviates long lists in the options of `stats()`.
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 1000
 _brief.maxdict = 100
@@ -53,8 +53,8 @@ def _log_messages() -> None:
         try:
             _log.log(level, "%s", text)
         except Exception:
-            # An exception from a logging handler must not lose the batch that has just arrived, so
-            # print it, as `logging` does with the exceptions that it catches.
+            # Print exceptions from logging handlers, as `logging` does with the exceptions that it
+            # catches. Raising them would lose the batch that has just arrived.
             if logging.raiseExceptions and sys.stderr is not None:
                 traceback.print_exc()
 
@@ -82,8 +82,7 @@ class Loader(_other_names.EarlierNames):
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
               their EXIF orientation. The field of an ``Image(frames=T)`` is a list of T images.
             - A mixture, ``[(data, share), ...]``, which draws samples from each dataset in
-              proportion to its share, or a :class:`Mixture` with
-              options.
+              proportion to its share, or a :class:`Mixture` with options.
         table: what each column of a table contains. Datasets without columns reject this option.
         masks: folder that contains the masks for a folder of images, relative to the parent of the
             image folder: for ``"CamVid/train"``, ``masks="trainannot"`` is ``CamVid/trainannot``.
@@ -92,7 +91,7 @@ class Loader(_other_names.EarlierNames):
             :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name of the
             image, as in ``"masks/*_mask"``.
         classes: class names. The label of a class is the position of its name in this list,
-            regardless of the labels that the dataset itself uses.
+            regardless of the labels in the dataset.
         classes_file: file with the class names: one per line, or a JSON list.
         match_labels_by_name: assigns the same label to classes that have the same name in several
             datasets of a mixture.
@@ -103,10 +102,9 @@ class Loader(_other_names.EarlierNames):
         batch_size: number of samples in a batch of this rank; 32 by default.
         drop_last: ``drop_last=True`` is the same as ``last_batch="drop"``, as in PyTorch.
         last_batch: whether an incomplete last batch is delivered (``"keep"``, the default), left
-            out (``"drop"``), or filled with padding (``"pad"``).
-        num_workers: number of worker threads. None, the default, starts one thread per core; the
-            ranks on a machine split its cores between them. There are no worker processes, so 0 is
-            rejected.
+            out (``"drop"``) or filled with padding (``"pad"``).
+        num_workers: number of worker threads. None, the default, starts one thread per core; ranks
+            on the same machine divide its cores. There are no worker processes, so 0 is rejected.
         prefetch: number of batches to prepare in advance. With None, the default, the loader
             adjusts the number while it runs.
         batch_transform: a function that is called on whole batches, or a list of functions that are
@@ -115,7 +113,7 @@ class Loader(_other_names.EarlierNames):
             have the keyword-only parameters ``epoch``, ``number`` (the index of the batch within
             its epoch) and ``seed``, as in ``def f(images, labels, *, seed)``. ``seed`` differs for
             each batch and rank, and does not change when a run is resumed. If a function raises an
-            exception, the loader raises a :class:`WarpfeedError` that names the batch, with the
+            exception, the loader raises a :class:`WarpfeedError` that names the batch and has the
             exception as its cause.
         collate: a function ``f(batch)``. The loader yields its result instead of the batch.
             ``collate`` is called after ``batch_transform``. ``batch`` is a dict of all fields,
@@ -131,9 +129,9 @@ class Loader(_other_names.EarlierNames):
             the same meaning as in ``batch.ids``. An index outside ``subset`` raises an error. A
             repeated index delivers its sample again, with a different augmentation. The function is
             called when its epoch begins, so it may depend on state that changes between epochs,
-            such as a curriculum or losses. ``len`` and ``state_dict`` may call it, too. With
-            ``epochs``, it is called during the previous epoch, and must then return the same
-            indices each time that it is called for the same epoch. Exceptions are reported as for
+            such as a curriculum or losses. ``len`` and ``state_dict`` may also call the function.
+            With ``epochs``, the function is called during the previous epoch, and must return the
+            same indices whenever it is called for the same epoch. Exceptions are reported as for
             ``batch_transform``.
         subset: indices of the samples to deliver. ``loader.dataset`` then contains only these
             samples. A repeated index delivers its sample again, with a different augmentation. For
@@ -145,9 +143,9 @@ class Loader(_other_names.EarlierNames):
         buckets: lengths of the samples, to group samples of similar lengths into batches. See
             :class:`Buckets`.
         repeat: number of passes over the samples in an epoch.
-        epochs: number of epochs that will be used. Toward the end of an epoch, the loader already
-            prepares the first batches of the next one, unless this was the last of ``epochs``. More
-            epochs can still be requested. With 0, the loader prepares nothing before an epoch is
+        epochs: number of epochs that will be used. Toward the end of each of these epochs except
+            the last, the loader already prepares the first batches of the next epoch. More epochs
+            can still be requested. With 0, the loader prepares nothing before an epoch is
             requested. The default is 0 with ``sampler``, and unlimited otherwise.
         resume: a result of :meth:`state_dict`. The loader continues from this position.
 
@@ -195,11 +193,13 @@ class Loader(_other_names.EarlierNames):
             classes), and makes the batch a dict. ``classes`` is the number of classes. If the
             dataset has class names, as a folder of class folders does, you can pass only the
             smoothing, such as ``0.1``. Mixing (:class:`Mix`) requires this option.
-        unlabeled: delivers missing labels as -1. Without this option, missing labels are an error,
-            except that a batch with additional fields has no ``label`` if no sample has a label.
-        annotations_follow: which version of an image its boxes, masks and points refer to, if EXIF
-            rotates the image and the sizes do not show it: ``"stored"``, the pixels in the file, or
-            ``"upright"``. By default, such a sample fails.
+        unlabeled: delivers missing labels as -1. Without this option, missing labels are an error.
+            The exception is a batch with additional fields: if none of its samples has a label,
+            the batch has no ``label``.
+        annotations_follow: for images that EXIF rotates, the version of the image that boxes, masks
+            and points refer to: ``"stored"``, the pixels in the file, or ``"upright"``. The loader
+            uses this option only if the size of the annotated image does not show the version. By
+            default, such a sample fails.
 
     Args: Device
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, a device index or a ``torch.device``. A device
@@ -207,8 +207,8 @@ class Loader(_other_names.EarlierNames):
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``. The default is torch if it is installed,
             and NumPy otherwise.
         copy: True copies every tensor, and False copies none. By default, fields of at most 64 KiB
-            per batch are copied, and the whole batch is copied if the memory of every other batch
-            is in use.
+            per batch are copied. If your program holds the memory of all other batches, the whole
+            batch is copied.
         pin_memory: page-locks host memory.
         decode_on: where the JPEGs of device batches are decoded: ``"cpu"``, ``"gpu"`` or
             ``"auto"``. The pixels are the same in all cases. ``"auto"`` uses the device if the
@@ -218,9 +218,9 @@ class Loader(_other_names.EarlierNames):
 
     Args: Several GPUs
         distributed: True reads the rank from ``torch.distributed`` or from the launcher's
-            environment. False delivers all samples to every rank. A process that is one of several
-            ranks must pass ``distributed`` or ``rank``. If ``torch.distributed`` is initialized
-            after the loader was opened, the rank is checked when the first batch is requested.
+            environment. False delivers all samples to every rank. If there are several ranks, pass
+            ``distributed`` or ``rank``. If ``torch.distributed`` is initialized after the loader
+            was opened, the rank is checked when the first batch is requested.
         rank: rank of this process; requires ``world_size``.
         world_size: number of ranks.
         global_batch_size: number of samples per batch, summed over all ranks; replaces
@@ -235,8 +235,8 @@ class Loader(_other_names.EarlierNames):
         cache_dir: folder of the cache; ``$XDG_CACHE_HOME/warpfeed/blocks`` by default. The loader
             creates the folder, which must not contain other files. All processes on a machine may
             share it.
-        cache_refresh: lists object stores again instead of using cached listings, which do
-            not contain objects that were added later.
+        cache_refresh: lists object stores again instead of using cached listings, which do not
+            contain objects that were added after the listing.
 
     Args: Errors and limits
         max_skipped: number of bad samples that may be skipped. By default, the first bad sample
@@ -248,13 +248,14 @@ class Loader(_other_names.EarlierNames):
         retries: number of times that a failed read is repeated; 3 by default.
         timeout: number of seconds that ``next`` waits while all batches are in use; 30 by default.
         memory_limit: maximum size of the memory plan, in bytes.
-        max_pixels: maximum number of pixels of an image; a larger one fails. 2**28 by default.
-        max_sample_bytes: maximum size of a sample in bytes; a larger one fails. 2**31 by default.
+        max_pixels: maximum number of pixels of an image; 2**28 by default. A larger image fails.
+        max_sample_bytes: maximum size of a sample in bytes; 2**31 by default. A larger sample
+            fails.
         trace: path for a trace in Perfetto's format, or ``(path, (wait, warmup, active, repeat))``.
             The file is complete after each window, and when the loader is closed.
 
     Raises:
-        ConfigError: if an option has an unsupported value. It is also a ``ValueError``.
+        ConfigError: if an option has an unsupported value. This error is also a ``ValueError``.
         WarpfeedError: if the dataset cannot be opened. If a path does not exist, the error is also
             a ``FileNotFoundError``.
         TypeError: for an unknown argument or a value of the wrong type.
@@ -361,7 +362,7 @@ class Loader(_other_names.EarlierNames):
         elif isinstance(data, Tokens):
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
         if isinstance(data, (Tokens, PackedTokens, LeRobot)):
-            # These have neither labels nor a main image.
+            # These datasets have neither labels nor a main image.
             fields = {} if fields is None else fields
             names = [drop_field] if isinstance(drop_field, str) else drop_field
             drop_field = [*names, *(name for name in ("image", "label") if name not in names and name not in fields)]
@@ -386,7 +387,7 @@ class Loader(_other_names.EarlierNames):
                     f"shuffle=True and {option}: {option} already draws samples at random; leave shuffle out, and keep "
                     "seed"
                 )
-        # Attributes that already exist were set by a subclass.
+        # All attributes that exist at this point were set by a subclass.
         subclass_attributes = set(vars(self))
         # The arguments for pickling and for `repr`.
         changed = {name: value for name, value in given.items() if value is not defaults[name] and name != "resume"}
@@ -425,14 +426,14 @@ class Loader(_other_names.EarlierNames):
         self.device = delivery.device
         #: Adapter for trainers that call ``loader.sampler.set_epoch``.
         self.sampler = Sampler(self)
-        #: For Lightning, which reads this attribute during validation. It cannot be iterated.
+        #: Lightning reads this attribute during validation. Iterating over it raises an error.
         self.batch_sampler = BatchSampler()
         self._batch_transform = BatchTransform(batch_transform)
         self._collate = None if collate is None else Collate(collate)
         self._field_types = dict(fields or {})
         self._views = [f"views.{n}" for n in range(len(views or ()))]
         images = {name for name, kind in (fields or {}).items() if isinstance(kind, Image)}
-        # Includes dense maps, which use the layout of the images.
+        # Dense maps are included, because they use the layout of the images.
         self._image_fields = {"image", *self._views, *images, *maps}
         # Whether missing labels are an error in batches with additional fields, because the user
         # requested labels explicitly.
@@ -487,27 +488,27 @@ class Loader(_other_names.EarlierNames):
         """Returns an iterator over the next epoch.
 
         If a sample is bad, ``next`` raises its error instead of returning the batch. If you catch
-        the error and call ``next`` again, you get the following batch. Until that call,
+        the error and call ``next`` again, you get the following batch. Before the second call,
         :meth:`state_dict` returns the position of the bad batch.
 
-        The epoch begins when its first batch is requested. Until then, :meth:`set_epoch` may still
-        select a different one, and an iterator that is never used does not count as an epoch.
-        Beginning an epoch ends the previous one. Toward the end of an epoch, the loader prepares
+        The epoch begins when its first batch is requested. Before that, :meth:`set_epoch` may still
+        select a different epoch. An iterator that is never used does not count as an epoch.
+        Beginning an epoch ends the previous epoch. Toward the end of an epoch, the loader prepares
         the first batches of the next epoch, and discards them if a different epoch is requested.
         """
         return _Epoch(self)
 
     def epoch_from(self, epoch: int, first: int) -> Iterator[Any]:
-        """Returns an iterator over ``epoch`` that starts at batch ``first``, without loading the
-        batches before it.
+        """Returns an iterator over ``epoch`` that starts at batch ``first``. Earlier batches are
+        not loaded.
 
         The next ``iter`` continues with ``epoch`` + 1.
         """
         return _Epoch(self, (_options.integer("epoch", epoch), _options.integer("first", first)))
 
     def skip_first_batches(self, num_batches: int) -> Skipped:
-        """Returns the next epoch without its first ``num_batches`` batches, like accelerate's
-        function of the same name. The skipped batches are not read.
+        """Returns the next epoch without its first ``num_batches`` batches, like the function of
+        the same name in accelerate. The skipped batches are not read.
 
         The epoch is the value of :attr:`epoch` when ``iter`` is called. When you resume a run, call
         :meth:`set_epoch` first, because each epoch has a different order.
@@ -517,9 +518,9 @@ class Loader(_other_names.EarlierNames):
     def replay(self, n: int) -> Iterator[Any]:
         """Returns an iterator that repeats the first ``n`` batches of epoch 0 endlessly.
 
-        Use it to measure the training step without the cost of loading. The step must not write to
-        these batches. The statistics do not include them. Calling this method ends the current
-        epoch.
+        Use this iterator to measure the training step without the cost of loading. The step must
+        not write to these batches, and the statistics do not include them. Calling this method ends
+        the current epoch.
 
         Raises:
             WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if ``prefetch`` is
@@ -540,8 +541,8 @@ class Loader(_other_names.EarlierNames):
         return self._core.begin(start)
 
     def _check_same(self, epoch: int) -> None:
-        """Raises an error if this rank's samples or position differ from the rank that began
-        first."""
+        """Raises an error if this rank's samples or position differ from those of the rank that
+        began first."""
         data, state = self._arguments["data"], self.state_dict()
         name = os.path.basename(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else type(data).__name__
         run = {what: state[what] for what in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}
@@ -580,7 +581,7 @@ class Loader(_other_names.EarlierNames):
         return state
 
     def set_mixture(self, shares: Iterable[float], *, after: int = 0) -> tuple[int, int]:
-        """Changes the shares of a mixture during the run, for example to follow the losses.
+        """Changes the shares of a mixture during the run, for example based on the losses.
 
         ::
 
@@ -590,27 +591,27 @@ class Loader(_other_names.EarlierNames):
                 loader.set_mixture([0.8, 0.2], after=10)
 
         The change takes effect at the start of a round (see :class:`Mixture`): the first round that
-        begins ``after`` batches, or more, after the last batch that the program has received. This
-        depends neither on ``prefetch`` nor on the number of ranks. Prepared batches are delivered if
-        they come before the change; otherwise they are dropped and prepared again. The change
-        replaces the rest of a schedule, and the changes of earlier calls that have not taken effect
-        yet.
+        begins at least ``after`` batches after the last batch that the program has received. The
+        round depends neither on ``prefetch`` nor on the number of ranks. Batches that are already
+        prepared are still delivered if they come before the change. Later batches are dropped and
+        prepared again. The change replaces the rest of a schedule, and changes from earlier calls
+        that have not taken effect yet.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains all calls.
 
         Args:
-            shares: one share per dataset. They need not sum to 1.
+            shares: one share per dataset. The shares need not sum to 1.
             after: number of batches before the change.
 
         Returns:
-            The epoch and the number of the first batch that contains samples drawn with the new
+            The epoch and the index of the first batch that contains samples drawn with the new
             shares.
 
         Raises:
             ConfigError: if the loader is not a mixture, if the shares are invalid, or if they would
-                change the length of the run; the loader is then unchanged. Also if another rank
-                made a different call.
+                change the length of the run. In these cases, the loader is unchanged. The error is
+                also raised if another rank made a different call.
         """
         values = shares_of("shares", shares)
         place = self._core.set_mixture(values, _options.integer("after", after))
@@ -620,26 +621,26 @@ class Loader(_other_names.EarlierNames):
     def set_weights(self, weights: Iterable[float], *, after: int = 0) -> tuple[int, int]:
         """Changes the ``weights`` of the samples during the run.
 
-        The change takes effect ``after`` batches after the last batch that the program has received.
-        Prepared batches are delivered if they come before the change; otherwise they are dropped and
-        prepared again. To avoid waiting for them, set ``after`` to ``prefetch`` or more, but to the
-        same number on every rank.
+        The change skips the next ``after`` batches, counted from the last batch that the program
+        has received. Batches that are already prepared are still delivered if they come before the
+        change. Later batches are dropped and prepared again. To avoid waiting for these batches,
+        set ``after`` to ``prefetch`` or more, but to the same number on every rank.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains the calls that affect the epoch in progress. After a
-        call, epochs before that epoch can no longer be requested.
+        call, epochs before the epoch in progress can no longer be requested.
 
         Args:
             weights: one weight for each sample of the whole dataset. Pass an array for many samples.
             after: number of batches before the change.
 
         Returns:
-            The epoch and the number of the first batch that is drawn with the new weights.
+            The epoch and the index of the first batch that is drawn with the new weights.
 
         Raises:
             ConfigError: if the loader was opened without ``weights`` or ``balanced``, or if the
-                weights are invalid; the loader is then unchanged. Also if another rank made a
-                different call.
+                weights are invalid. In these cases, the loader is unchanged. The error is also
+                raised if another rank made a different call.
         """
         values = Floats("weights", weights)
         place = self._core.set_weights(values, _options.integer("after", after))
@@ -656,8 +657,8 @@ class Loader(_other_names.EarlierNames):
             _ranks.check_same(call, self.rank, self.world_size, {"position": list(place), "values": digest.hexdigest()})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next ``iter`` continue from ``state``. The number of workers and the number of
-        ranks may differ from the saved run.
+        """Makes the next ``iter`` continue from ``state``. The numbers of workers and ranks may
+        differ from those of the saved run.
 
         Raises:
             WarpfeedError: if the seed, the global batch size, the order or the dataset differs.
@@ -717,7 +718,7 @@ class Loader(_other_names.EarlierNames):
     @property
     def dataset(self) -> Dataset:
         """The stored samples: ``loader.dataset[id]`` is a sample without augmentation, and
-        ``len(loader.dataset)`` is their number."""
+        ``len(loader.dataset)`` is the number of samples."""
         return Dataset(self, self._selection)
 
     @property
@@ -742,7 +743,7 @@ class Loader(_other_names.EarlierNames):
         as in ``batch.ids``.
 
         The dict has the keys ``id``, ``key``, ``label`` (None if the sample has no label) and
-        ``image``. The image contains all pixels in upright orientation as uint8: with
+        ``image``. The image contains all pixels after the EXIF rotation, as uint8: with
         ``output="torch"`` as a tensor (3, height, width), otherwise as a NumPy array (height,
         width, 3). Other fields keep the names under which they are stored: ``x.npy`` becomes an
         array, ``x.json`` is parsed, ``x.txt`` becomes a string, and all others are bytes.
@@ -765,7 +766,7 @@ class Loader(_other_names.EarlierNames):
         return np.frombuffer(self._core.labels(ids), np.int64).copy()
 
     def part(self, id: int) -> int:
-        """Returns the position, within the mixture, of the dataset that contains sample ``id``."""
+        """Returns the position in the mixture of the dataset that contains sample ``id``."""
         return int(self._core.part(_options.integer("id", id)))
 
     @property
@@ -863,7 +864,7 @@ class Loader(_other_names.EarlierNames):
                 except WarpfeedError as e:
                     if name != "label" or self._needs_label or e.kind != "source":
                         raise
-                    # Store a copy without traceback and context, because these reference this
+                    # Store a copy, because the traceback and the context of `e` reference this
                     # batch.
                     absent[name] = copy_of(e)
             if "image" not in names and self._may_lack_images:
@@ -899,8 +900,8 @@ class _Epoch:
         self._batches = 0
         # The epoch and the first batch, if they were requested explicitly.
         self._start = start
-        # If several threads share an iterator, only one of them may begin the epoch. The lock is
-        # reentrant, because a signal handler on that thread may call `next`, too.
+        # If several threads share an iterator, only one thread may begin the epoch. The lock is
+        # reentrant, because a signal handler on this thread may also call `next`.
         self._lock = threading.RLock()
         self._is_beginning = False
 
@@ -937,7 +938,7 @@ class _Epoch:
             self._is_beginning = False
 
     def __len__(self) -> int:
-        """Returns the number of batches of this iterator, including delivered ones."""
+        """Returns the number of batches of this iterator, including delivered batches."""
         loader = self._loader
         if self._generation is not None or loader is None:
             return self._batches
@@ -947,7 +948,7 @@ class _Epoch:
         raise TypeError("an iterator cannot be pickled; pickle the loader, or its state_dict()")
 
     def __del__(self) -> None:
-        # End the epoch if the user has left it early.
+        # End the epoch if the user has stopped iterating before its end.
         loader, generation = self.__dict__.get("_loader"), self.__dict__.get("_generation")
         if loader is not None and generation is not None:
             loader._core.end(generation)
@@ -956,8 +957,8 @@ class _Epoch:
 def _reopen(
     cls: type[Loader], arguments: dict[str, Any], epoch: int, position: Mapping[str, Any] | None = None
 ) -> Loader:
-    # Do not call the constructor of a subclass, which may have different arguments. Pickle restores
-    # the attributes of the subclass afterwards.
+    # Do not call the constructor of a subclass, which may have different arguments. Pickle later
+    # restores the attributes of the subclass.
     loader = cls.__new__(cls)
     Loader.__init__(loader, **arguments, resume=position)
     loader.set_epoch(epoch)

@@ -12,7 +12,7 @@ from ._samples import mixture
 
 __all__ = ["Mixture", "Shares"]
 
-#: Where a change begins, or begins and ends.
+#: The point at which a change begins, or the points at which it begins and ends.
 _Point = int | tuple[int, int] | None
 
 
@@ -21,16 +21,17 @@ class Shares(Arguments):
     """A planned change of the shares of a :class:`Mixture`.
 
     ``Shares([0.5, 0.5], epoch=5)`` sets the shares at the start of epoch 5.
-    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes them gradually, from the start of epoch 5 to the start of epoch 10.
+    ``Shares([0.5, 0.5], epoch=(5, 10))`` changes the shares gradually, from the start of epoch 5 to
+    the start of epoch 10.
 
     A change takes effect at the start of a round: the first round that begins at this point or later. A gradual change
     consists of equal steps, one per round and at most 100.
 
     Args:
-        shares: one share per dataset. They need not sum to 1.
+        shares: one share per dataset. The shares need not sum to 1.
         epoch: the epoch, or the first and the last epoch of a gradual change.
-        step: the same in global batches, counted from the start of the run.
-        sample: the same in samples of all ranks, counted from the start of the run.
+        step: the point or points in global batches instead, counted from the start of the run.
+        sample: the point or points in samples of all ranks, counted from the start of the run.
         curve: ``"linear"`` or ``"cosine"``, for a gradual change.
 
     Raises:
@@ -74,7 +75,7 @@ class Mixture(Arguments):
     ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], per_set_batches=True))``. Without options, a list of
     datasets and shares is enough: ``Loader([("photos", 0.7), ("sketches", 0.3)])``.
 
-    :meth:`Loader.set_mixture` changes the shares while the program trains.
+    :meth:`Loader.set_mixture` changes the shares during training.
 
     Args:
         parts: a list of datasets and shares.
@@ -82,8 +83,8 @@ class Mixture(Arguments):
         round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. The shares of each round
             are exact. Shares change between rounds, and are rounded to multiples of one draw per round.
         once: positions of the datasets whose samples are drawn once in the run. By default, each dataset is repeated.
-            When such a dataset ends, the others are drawn in its place. After the last of them has ended, the epoch in
-            progress ends early, and later epochs are empty.
+            When a dataset without repetition ends, samples are drawn from the remaining datasets instead. After the
+            last dataset has ended, the epoch in progress ends early, and later epochs are empty.
         per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
             has only whole batches.
 

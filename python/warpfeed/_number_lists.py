@@ -16,14 +16,14 @@ CHUNK_LEN = 1 << 16
 
 
 class Indices:
-    """A list of indices. Iterating over it yields chunks of bytes, which contain ``uint64`` values.
+    """A list of indices. Iteration yields chunks of bytes, which contain ``uint64`` values.
 
     Attributes:
         values: a copy of the indices, which the caller cannot change.
     """
 
     _dtype = "uint64"
-    #: The least value, and the end of the range.
+    #: The minimum value, and the end of the range.
     _limits = (0, 1 << 64)
     _expected = "an index of 0 or more"
     #: What to do instead of passing a mask.
@@ -39,7 +39,7 @@ class Indices:
         if hasattr(values, "cpu"):
             # NumPy cannot read tensors on a device.
             values = values.cpu()
-        # `np.array` warns for tensors, because they have no argument `copy`.
+        # Do not call `np.array`, which warns for tensors, because they have no argument `copy`.
         return np.asarray(values).copy() if hasattr(values, "__array__") else _immutable_or_list(values)
 
     def __len__(self) -> int:
@@ -74,15 +74,15 @@ class Indices:
         return repr(self.values) if len(self) <= 100 else f"<{type(self.values).__name__} of {len(self)}>"
 
     def _convert(self, first: int, chunk: Any, values: Any) -> Any:
-        """Checks a chunk and converts it to the element type. `chunk` is the array of `values`, and
-        the list index of its first element is `first`."""
+        """Checks a chunk and converts it to the element type. `chunk` is `values` as an array, and
+        `first` is the index of its first element in the list."""
         import numpy as np
 
         if chunk.dtype.kind == "b":
             raise TypeError(f"{self._name}: the values are True and False; {self._mask_advice}")
         if isinstance(values, (list, tuple)) or chunk.dtype.kind == "O":
-            # NumPy hides wrong types: it converts True and False among numbers to numbers, and all
-            # numbers to floats if one of them is a float.
+            # NumPy hides wrong types: among numbers, it converts True and False to numbers, and a
+            # single float makes all numbers floats.
             other = {kind for kind in set(map(type, values)) if kind is not int and not issubclass(kind, np.integer)}
             for index, value in enumerate(values, first):
                 if other and type(value) in other:

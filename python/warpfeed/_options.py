@@ -33,7 +33,7 @@ _DTYPES = {
     "f64": "f64", "float64": "f64", "double": "f64",
 }  # fmt: skip
 
-#: Options that may be left out, but may not be 0, with the rest of the error message for 0.
+#: Options that may be left out but may not be 0, each with the advice in the error message.
 _NONZERO = {
     "num_workers": "there are no worker processes, and the main thread does not load. Threads decode without the "
     "interpreter's lock. Leave num_workers out for one thread per core, or pass 1 for the fewest",
@@ -93,7 +93,7 @@ def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
 
 
 class Arguments:
-    """Base class of dataclasses that suggest the right argument if an argument is unknown."""
+    """Base class of dataclasses. For an unknown argument, the error suggests a known argument."""
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         known = inspect.signature(cls.__init__).parameters
@@ -107,7 +107,7 @@ def one_of(name: str, value: str, known: Sequence[str]) -> str:
     """Checks that `value`, the value of the option `name`, is one of `known`, and returns it.
 
     Raises:
-        ConfigError: if it is not.
+        ConfigError: if `value` is not one of `known`.
     """
     if value not in known:
         raise ConfigError(f"{name}={value!r}: expected one of {', '.join(map(repr, known))}")
@@ -129,7 +129,8 @@ def _json_default(value: Any) -> Any:
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
-    """Raises an error if `value` has none of the types `kinds`, or is a number out of range."""
+    """Raises an error if `value` has none of the types `kinds`, or is a number that is out of
+    range."""
     expected = []
     for kind in kinds:
         accepts, text = _type_check(kind)
@@ -164,7 +165,7 @@ def _type_check(kind: Any) -> _TypeCheck:
     if origin is collections.abc.Callable:
         return callable, "a function"
     if origin in (collections.abc.Sequence, collections.abc.Iterable):
-        # A str would be taken for a list of characters.
+        # Reject str, which would otherwise be a list of characters.
         names = {int: "indices", float: "numbers", str: "names", collections.abc.Callable: "functions"}
         item = get_args(kind)[0]
         items = names.get(get_origin(item) or item, "values")
@@ -200,8 +201,8 @@ def integer(name: str, value: Any) -> int:
     """Converts `value`, the value of the option `name`, to an int.
 
     Raises:
-        TypeError: if it is not an integer, for example because it is a float or True.
-        ConfigError: if it is out of range.
+        TypeError: if `value` is not an integer, for example because it is a float or True.
+        ConfigError: if `value` is out of range.
     """
     _check(name, value, (int,))
     return operator.index(value)
@@ -274,7 +275,7 @@ def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]
     except (TypeError, ValueError):
         raise TypeError(f"normalize={normalize!r}: {expected}") from None
     if (len(mean), len(std)) != (3, 3):
-        raise ConfigError(f"normalize={normalize!r}: {expected}, but they have {len(mean)} and {len(std)} numbers")
+        raise ConfigError(f"normalize={normalize!r}: {expected}; found {len(mean)} and {len(std)} numbers")
     return mean, std
 
 

@@ -50,10 +50,10 @@ INSTEAD = {
     "fields={name: NdArray(...) or Ragged(...)}",
     "dataset": "pass the dataset as the first argument",
     "generator": _RANDOM,
-    "in_order": "batches always come in order",
+    "in_order": "batches are always delivered in order",
     "multiprocessing_context": "the workers are threads of this process",
     "persistent_workers": "the workers live as long as the loader",
-    "pin_memory_device": "set device, and batches arrive there",
+    "pin_memory_device": "set device, the device to which batches are delivered",
     "prefetch_factor": "set prefetch, the number of batches to prepare; leave it out to let the loader choose",
     "target_transform": "map the labels of a whole batch with batch_transform=[f]",
     "worker_init_fn": _RANDOM,
@@ -84,6 +84,6 @@ class EarlierNames:
             message = missing(type(self).__name__, "attribute", name)
             if message is not None:
                 raise AttributeError(message)
-            # Repeats the failed lookup. If a property raised the AttributeError, this raises that
-            # error again instead of a generic one.
+            # Repeat the failed lookup. If a property raised the AttributeError, the lookup raises
+            # the property's error again instead of a generic one.
             return object.__getattribute__(self, name)

@@ -59,8 +59,8 @@ def pack(
         recode: ``"lossless"`` rewrites JPEGs so that they can be cropped faster, without changing
             their pixels; ``"keep_bytes"`` stores files unchanged.
         frames: packs a :class:`LeRobot` dataset as a LeRobot dataset, with episodes and statistics.
-            ``target`` is a folder, or the path of a ``.tar`` in it. Images and videos are decoded
-            once, and stored as JPEGs with ``quality``, which is 95 by default.
+            ``target`` is a folder, or the path of a ``.tar`` in a folder. Images and videos are
+            decoded once, and stored as JPEGs with ``quality``, which is 95 by default.
         quality: re-encodes every image, including the cameras of robots, as a JPEG of this quality
             (1 to 100), with 4:2:0 chroma subsampling. This is lossy.
         max_side: shrinks images whose longer side exceeds this number of pixels, and re-encodes
@@ -68,12 +68,12 @@ def pack(
         raw: stores images as arrays of pixels, resized to a shorter side of this length, or to
             (height, width).
         images: names of the fields that contain images in addition to the main image, such as
-            ``["left", "right"]``. These images are recoded as well. By default, these are the
-            cameras of a :class:`LeRobot` dataset.
+            ``["left", "right"]``. These images are recoded as well. The default is the cameras of a
+            :class:`LeRobot` dataset.
         convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
             scaling the range 0 to 1 to 0 to 255, if ``quality``, ``max_side`` or ``raw`` requires
-            decoding them. By default, such images are stored unchanged and counted in ``refused``.
-            Images that do not exceed ``max_side`` are also stored unchanged.
+            decoding them. By default, 16-bit and float images are stored unchanged and counted in
+            ``refused``. Images that do not exceed ``max_side`` are also stored unchanged.
         background: color behind transparent pixels of images that are decoded, such as ``(255,
             255, 255)``. By default, alpha is ignored.
         num_workers: number of threads; by default one per core.
@@ -97,8 +97,8 @@ def pack(
 
     Returns:
         The statistics of the run: ``samples``, ``bytes``, ``paths``, ``refused``, ``damaged`` and
-        others. ``psnr`` contains the mean and the lowest PSNR in dB of all re-encoded images, and
-        the key of the sample with the lowest one, or is None.
+        others. If images were re-encoded, ``psnr`` contains their mean PSNR and their lowest PSNR
+        in dB, and the key of the sample with the lowest PSNR. Otherwise, ``psnr`` is None.
 
     Raises:
         WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target exists
@@ -110,7 +110,7 @@ def pack(
     chosen = [name for name in ("quality", "max_side", "raw") if given[name] is not None]
     if recode == "keep_bytes" and chosen or raw is not None and len(chosen) > 1:
         raise ConfigError(
-            f"{', '.join(chosen)} with recode={recode!r}: both choose how images are stored; set one of them"
+            f"{', '.join(chosen)} with recode={recode!r}: both determine how images are stored; set one of them"
         )
     if raw is not None:
         method: tuple[str, int | None, int | None] = ("raw", *raw) if isinstance(raw, tuple) else ("raw", raw, None)
@@ -177,7 +177,7 @@ def pack_progress(target: _options.Path) -> dict[str, Any]:
         the number of samples in the dataset; ``parts``, the number of parts; ``missing``, the
         incomplete parts as text, such as ``"1,3-9,17"``; and ``merged``, whether the parts have
         been merged. ``parts`` is None after the merge, and before the first shard is complete. In
-        an object store, it is None before the first part is complete.
+        an object store, ``parts`` is None before the first part is complete.
 
     Raises:
         ConfigError: if there are neither parts nor a dataset with this name.

@@ -31,7 +31,9 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
     """
     ends = batch.get(f"{name}.ends")
     if ends is None:
-        raise ConfigError(f"cu_seqlens: the batch has no field {name!r} of packed documents; add PackedIds(...)")
+        raise ConfigError(
+            f"cu_seqlens: the batch has no PackedIds field {name!r}; add fields={{{name!r}: PackedIds(...)}}"
+        )
     rows, length = batch[name].shape[:2]
     if hasattr(ends, "new_zeros"):
         import torch

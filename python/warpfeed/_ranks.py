@@ -23,7 +23,7 @@ class Rank(NamedTuple):
 
 
 def of_launcher() -> Rank | None:
-    """Returns the rank from the environment variables of the launcher, or None if there are none.
+    """Returns the rank from the launcher's environment variables, or None if they are not set.
 
     Raises:
         WarpfeedError: if the variables are incomplete, as with Lightning's own launcher.
@@ -49,8 +49,8 @@ def of_torch() -> Rank | None:
 
 
 def of_ray() -> Rank | None:
-    """Returns the rank among the workers of Ray Train, or None outside of a function that Ray Train
-    runs."""
+    """Returns the rank among the workers of Ray Train, or None if Ray Train does not run the
+    calling function."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -94,8 +94,8 @@ def _env_int(name: str) -> int | None:
 
 
 def local_world_size(world_size: int) -> int | None:
-    """Estimates the number of ranks on this machine, for launchers that do not report it. Returns
-    None if it is unknown.
+    """Estimates the number of ranks on this machine, for launchers that do not report this number.
+    Returns None if the number is unknown.
 
     Ranks that connect to the loopback address are all on this machine. Otherwise, the estimate is
     one rank per GPU.
@@ -121,8 +121,8 @@ def options(rank: int | None, world_size: int | None, distributed: bool | None) 
     if found is not None and found.world_size > 1:
         if rank is None and distributed is None:
             raise ConfigError(
-                f"this is rank {found.rank} of {found.world_size}: pass distributed=True to give each rank its share "
-                "of every batch, or distributed=False to give every rank all samples"
+                f"this is rank {found.rank} of {found.world_size}: pass distributed=True to deliver to each rank its "
+                "share of every batch, or distributed=False to deliver all samples to every rank"
             )
         if found.local_world_size:
             native["local_world_size"] = found.local_world_size
@@ -163,8 +163,8 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
     initialized after the loader was opened.
 
     Raises:
-        ConfigError: if the ranks differ. Without ``distributed=False``, this includes a loader that
-            was opened without a rank and would deliver all samples to every rank.
+        ConfigError: if the ranks differ, or if the loader was opened without a rank and without
+            ``distributed=False``, and would deliver all samples to every rank.
     """
     found = of_torch()
     if found is None or found[:2] == (rank, world_size):
@@ -187,9 +187,10 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     """Compares the run of a loader with the run of the rank that began first, without waiting for
     other ranks.
 
-    Each rank computes the order of the samples itself and takes its share. If the orders differed,
-    some samples would be delivered to several ranks, and others to none. Runs are compared through
-    the store of ``torch.distributed``, and only if the loader has the same ranks.
+    Each rank computes the order of the samples independently and takes its share. If the orders
+    differed, some samples would be delivered to several ranks, and others to none. Runs are
+    compared through the store of ``torch.distributed``, and only if the loader has the same ranks
+    as ``torch.distributed``.
 
     Raises:
         ConfigError: if the seed, the dataset, the order or the position differs.
@@ -220,8 +221,8 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
 
 
 def _store() -> Any:
-    """Returns the store of ``torch.distributed``, or None if there is none, or if this version of
-    torch does not provide it."""
+    """Returns the store of ``torch.distributed``, or None if there is no store or this version of
+    torch does not provide access to it."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         return module._get_default_store()  # type: ignore[union-attr]

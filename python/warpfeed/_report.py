@@ -28,16 +28,15 @@ class Report(dict[str, Any]):
 class Stats(Report):
     """The statistics of a loader. Times are in seconds.
 
-    - ``batches``, ``samples``, ``seconds`` and ``epochs``: how many batches, samples and epochs were
-      delivered, and in what time.
+    - ``batches``, ``samples`` and ``epochs``: the numbers of delivered batches, samples and epochs.
+      ``seconds`` is the time within epochs.
     - ``waited_seconds``: the time that the host waited for batches. ``stall`` is the time that the
       device's stream waited for batches.
     - ``read``, ``decode``, ``transform`` and ``write``: the stages of the workers. ``fields`` has a
-      stage for each field that requires computation, such as masks and boxes. ``step`` is the
-      program's own time between receiving a batch and requesting the next one. Every stage has
-      ``count`` and ``seconds``.
-    - ``workers``, ``prefetch`` and ``slots``: the current number of threads, prefetched batches and
-      slots.
+      stage for each field that requires computation, such as masks and boxes. ``step`` is the time
+      from receiving a batch to requesting the next batch. Every stage has ``count`` and ``seconds``.
+    - ``workers``, ``prefetch`` and ``slots``: the current numbers of worker threads, prefetched
+      batches and batch buffers.
     - ``host_bytes``, ``pinned_bytes`` and ``device_bytes``: memory use.
     - ``damaged``, ``retries`` and ``slowest``: the number of damaged images, the number of repeated
       reads, and the slowest samples.
@@ -78,14 +77,14 @@ class Stats(Report):
 
         All ranks must call this method, and each rank gets the same result. ``slowest`` is the rank
         that waits for the largest fraction of the time, ``waited`` is this fraction, and ``limit`` is
-        the bottleneck of this rank's loader. ``stages`` has, for each stage, the maximum time of a
-        rank in seconds, this rank, and the median. ``ranks`` has the numbers and the verdict of each
-        rank.
+        the bottleneck of the slowest rank's loader. For each stage, ``stages`` contains the maximum
+        time of a rank in seconds, the rank with this time, and the median of all ranks. ``ranks``
+        contains the numbers and the verdict of each rank.
 
         Args:
-            collect: a function that returns the list of the arguments of all ranks, on all ranks,
-                such as mpi4py's ``comm.allgather``. By default, ``all_gather_object`` of
-                ``torch.distributed``.
+            collect: a function that each rank calls with one argument, and that returns the list of
+                the arguments of all ranks, such as mpi4py's ``comm.allgather``. The default uses
+                ``all_gather_object`` of ``torch.distributed``.
 
         Raises:
             ConfigError: if there are several ranks but ``torch.distributed`` is not initialized, or

@@ -26,7 +26,8 @@ def mixture(parts: Any) -> list[tuple[Any, Any]]:
     """Returns the (dataset, share) pairs of a mixture.
 
     Raises:
-        TypeError: if `parts` is a list of something else, such as image paths with labels.
+        TypeError: if `parts` is not a list of such pairs, but for example of image paths and
+            labels.
     """
     if not (parts and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in parts)):
         raise TypeError(
@@ -55,9 +56,9 @@ def _is_image(value: Any) -> bool:
 def image(value: Any) -> Any:
     """Converts an image to bytes, an array (height, width, 3), or a path.
 
-    Pillow images are normally converted to arrays. They are encoded as PNG if they have
-    transparency, because the loader must blend in ``background``, or an EXIF rotation, because the
-    loader must rotate the annotations, too, or reject them.
+    Most Pillow images are converted to arrays. Images with transparency are encoded as PNG, because
+    the loader must blend in ``background``. Images with an EXIF rotation are encoded as PNG,
+    because the loader must also rotate the annotations, or reject them.
     """
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value
@@ -83,7 +84,7 @@ def image(value: Any) -> Any:
 def frames(value: Any, is_image: bool) -> list[Any] | None:
     """Returns the images if `value` is a clip: a list or tuple of images, or an array with an
     additional first axis. Returns None for all other values. `is_image` is true if the field has
-    the name of an image. In other fields, a list of arrays is not a clip."""
+    the name of an image. If it is false, a list of arrays is not a clip."""
     if isinstance(value, (list, tuple)):
         if not value:
             return [] if is_image else None
@@ -130,8 +131,8 @@ def field(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Converts numbers, lists and dicts to JSON. Converts them to an array instead if they contain
-    NaN or infinity, which JSON cannot represent."""
+    """Converts numbers, lists and dicts to JSON. Values that contain NaN or infinity, which JSON
+    cannot represent, are converted to an array instead."""
     import json
 
     def plain(element: Any) -> Any:
@@ -167,8 +168,8 @@ def _is_transparent(value: Any) -> bool:
 
 def _exif_rotation(value: Any) -> bytes:
     """Returns EXIF data that contains only the orientation of a Pillow image, or empty bytes if the
-    image is upright."""
-    # Load the image first, because loading may already rotate it.
+    image needs no rotation."""
+    # Load the image before reading its orientation, because loading may already rotate it.
     value.load()
     if not value.info.get("exif"):
         return b""
@@ -185,8 +186,8 @@ def _of_tensor(value: Any) -> Any:
     shape, dtype = tuple(value.shape), str(value.dtype)
     if dtype != "torch.uint8":
         raise TypeError(
-            f"a tensor of {dtype}; expected uint8 with levels from 0 to 255: leave out ToTensor() and Normalize(), and "
-            "set the loader's dtype and normalize instead"
+            f"a tensor of type {dtype}; expected uint8 with values from 0 to 255: leave out ToTensor() and Normalize(), "
+            "and set the loader's dtype and normalize instead"
         )
     if len(shape) == 2:
         value = value[None]

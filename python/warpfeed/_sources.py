@@ -19,7 +19,7 @@ __all__ = ["Coco", "Concat", "Episode", "LeRobot", "PackedTokens", "TableOptions
 @dataclass(frozen=True)
 class Coco(Arguments):
     """Images with annotations from a COCO JSON file. ``Loader("instances_val2017.json")`` finds the
-    images in the usual folders. If they are elsewhere, pass their folder as ``images``.
+    images in the usual folders. For images in a different folder, pass the folder as ``images``.
 
     Each image is a sample, in the order of the image ids. The fields of a sample are ``boxes``,
     ``boxes.class``, ``boxes.crowd``, ``boxes.area``, ``boxes.masks`` and ``boxes.points`` for
@@ -41,7 +41,7 @@ class Yolo(Arguments):
     ``images`` and ``labels``.
 
     The fields of a sample are ``boxes``, ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
-    :class:`Boxes`, which converts their relative coordinates to pixels.
+    :class:`Boxes`, which converts the relative coordinates to pixels.
     """
 
     path: Path
@@ -53,8 +53,8 @@ class Yolo(Arguments):
 
 @dataclass(frozen=True)
 class Voc(Arguments):
-    """Images with Pascal VOC annotations. ``path`` is the folder of the dataset, or one of the
-    lists in its folder ``ImageSets``.
+    """Images with Pascal VOC annotations. ``path`` is the folder of the dataset, or a list in its
+    folder ``ImageSets``.
 
     VOC annotation files count pixels from 1, and the last pixel is part of the box. Therefore 1 is
     subtracted from the left and upper edges, as in Detectron2: an xmin of 1 becomes 0, and xmax
@@ -102,14 +102,14 @@ class LeRobot(Arguments):
         })
 
     The fields of a sample have the names of the features: numbers and ``bool`` for
-    :class:`NdArray`, images for :class:`Image`, and strings and ``task``, the text of the frame's
-    task, for :class:`Text`. A video is read like images. AV1 is decoded, and
-    on a machine with an NVIDIA GPU H.264, HEVC and VP9 are decoded, too. A video that cannot be
-    read is left out, and asking for it raises an error.
+    :class:`NdArray`, images and videos for :class:`Image`, and strings for :class:`Text`. The field
+    ``task`` is the text of the frame's task, for :class:`Text`. AV1 videos are decoded on the host,
+    and H.264, HEVC and VP9 videos need an NVIDIA GPU. Other videos are left out, and requesting
+    such a feature raises an error.
 
     With deltas, a feature of T frames has the shape (T, ...), and the field ``<feature>_is_pad``,
-    u8 of shape (T,), is 1 for frames outside the episode. These repeat the first or the last frame
-    of the episode, as in the library ``lerobot``.
+    u8 of shape (T,), is 1 for frames outside the episode. Such frames repeat the first or the last
+    frame of the episode, as in the library ``lerobot``.
 
     Args:
         path: folder or URL of the dataset.
@@ -122,8 +122,8 @@ class LeRobot(Arguments):
             the frame of the sample, as in the library ``lerobot``.
         delta_indices: like ``delta_timestamps``, but in frames.
         tolerance_s: maximum difference between a time and a multiple of the duration of a frame,
-            in seconds. It also applies to the timestamps in the dataset, for each step from frame
-            to frame, and to the presentation times of videos.
+            in seconds. The same tolerance applies to each difference between consecutive timestamps
+            in the dataset, and to the presentation times of videos.
     """
 
     path: Path
@@ -164,9 +164,10 @@ class LeRobot(Arguments):
         }
 
     def episode_table(self) -> list[Episode]:
-        """Lists the chosen episodes, in the order of their samples. Reads the task of every frame.
+        """Lists the selected episodes, in the order of their samples. Reads the task of every
+        frame.
 
-        A list of samples is a value for the arguments ``subset``, ``weights`` and ``sampler`` of
+        Use the sample indices for the arguments ``subset``, ``weights`` and ``sampler`` of
         :class:`Loader`::
 
             data = warpfeed.LeRobot("arm")
@@ -185,10 +186,10 @@ class LeRobot(Arguments):
         """Reads the statistics of all features, including videos, for normalization.
 
         Returns:
-            for each feature, ``min``, ``max``, ``mean`` and ``std``, as lists with one number for
+            ``min``, ``max``, ``mean`` and ``std`` of each feature, as lists with one number for
             each component, or for each channel of an image, with pixels from 0 to 1. ``count`` is
-            the number of frames that they were computed from, or None in version 2.0. Version 2.1
-            stores statistics for each episode, and the result combines the statistics of the chosen
+            the number of frames behind these statistics, or None in version 2.0. Version 2.1 stores
+            statistics for each episode, and the result combines the statistics of the selected
             episodes. For the other versions, the result contains the statistics of the whole
             dataset.
         """
@@ -197,7 +198,7 @@ class LeRobot(Arguments):
 
 
 def _deltas(name: str, values: Any, convert: Callable[[Any], Any], example: list[Any]) -> list[Any]:
-    """Converts a list of times or of numbers of frames.
+    """Converts a list of times, or of distances in frames.
 
     Raises:
         TypeError: if `values` is not such a list.
@@ -253,9 +254,10 @@ class PackedTokens(Arguments):
 
     A document ends with the token ``end``, which belongs to the document, or at the end of its
     file. Within a window of consecutive documents of a file, each document is put into the first
-    row that has enough space. A document that is longer than a row is split into pieces. Each piece
-    except the last fills a row. The rows depend only on the files and these arguments, so orders,
-    ranks and checkpoints work as for any other dataset. Opening the dataset reads every token once.
+    row that has enough space. A document that is longer than a row is split into pieces, and each
+    piece except the last fills a row. The rows depend only on the files and these arguments, so
+    orders, ranks and checkpoints work as for any other dataset. Opening the dataset reads every
+    token once.
 
     Args:
         path: a token file, or a folder of token files.
@@ -323,10 +325,10 @@ class Zip(Arguments):
 
     Args:
         parts: paths, Python datasets, or objects such as :class:`Coco`. All have the same number of samples.
-        names: for each dataset, a prefix of its fields, or ``""`` for none: with ``names=["", "depth"]``, the field
-            ``png`` of the second dataset becomes ``depth.png``.
-        check_keys: makes a sample fail if its keys in the datasets differ. Pass False if the same
-            sample has different keys in the datasets, such as the row numbers of arrays.
+        names: for each dataset, a prefix for the names of its fields, or ``""`` for no prefix. With
+            ``names=["", "depth"]``, the field ``png`` of the second dataset becomes ``depth.png``.
+        check_keys: makes a sample fail if its keys in the datasets differ. Pass False if the keys
+            do not correspond, for example because a dataset of arrays uses row numbers.
     """
 
     parts: Sequence[Any]
@@ -339,7 +341,7 @@ class Zip(Arguments):
         object.__setattr__(self, "parts", tuple(self.parts))
         object.__setattr__(self, "names", name_tuple("names", self.names))
         if self.names and len(self.names) != len(self.parts):
-            raise ConfigError(f"names={self.names!r}: expected one for each of the {len(self.parts)} datasets")
+            raise ConfigError(f"names={self.names!r}: expected a name for each of the {len(self.parts)} datasets")
 
     def _describe_source(self) -> dict[str, Any]:
         return {
@@ -375,8 +377,8 @@ class TableOptions(Arguments):
 
     Args:
         image: name of the column that contains image paths.
-        root: folder that the paths are relative to; by default the folder of the table. A relative
-            ``root`` is relative to the current folder.
+        root: folder that the paths are relative to; by default the folder of the table. If ``root``
+            is a relative path, it is relative to the current folder.
         label: name of the column that contains labels, as integers or class names.
         without_label: pass True if no column contains labels. A column named ``label`` is then an
             ordinary field.

@@ -30,13 +30,13 @@ def split(
     Args:
         samples: indices, a number of samples, or a dataset. A dataset is a path, an object such as
             :class:`Coco`, a Python dataset as for :class:`Loader`, or the ``dataset`` of a loader.
-            For a loader, the samples of its ``subset`` are divided, and its options determine the
-            labels.
+            For the ``dataset`` of a loader, only the samples in the loader's ``subset`` are
+            divided, and labels are read with the loader's options, such as ``classes``.
         shares: fraction of the samples in each part.
         seed: seed of the random division. The result depends on no other random state.
-        labels: a label for each entry of ``samples``, or, if ``samples`` is the ``dataset`` of a
-            loader, for each sample of the whole dataset. With labels, each class is divided
-            separately.
+        labels: one label per entry of ``samples``. If ``samples`` is the ``dataset`` of a loader,
+            one label per sample of the whole dataset, including samples outside ``subset``. With
+            labels, each class is divided separately.
         by_class: like ``labels``, but reads the labels from the dataset. This reads every sample of
             a Python dataset.
     """
@@ -51,7 +51,7 @@ def split(
         if by_class or labels is not None:
             all_labels = integers("labels", samples.labels() if labels is None else labels, Labels)
             if len(all_labels) != total:
-                raise ConfigError(f"labels: {len(all_labels)} labels for the {total} samples of the dataset")
+                raise ConfigError(f"labels has {len(all_labels)} entries, but the dataset has {total} samples")
             labels = [all_labels[i] for i in indices]
     elif isinstance(samples, (str, os.PathLike)) or hasattr(samples, "_describe_source") or _is_dataset(samples):
         count, stored_labels = _warpfeed.labels(samples, by_class)
@@ -67,7 +67,7 @@ def split(
         indices = list(range(samples)) if isinstance(samples, int) else integers("samples", samples)
     classes = None if labels is None else integers("labels", labels, Labels)
     if classes is not None and len(classes) != len(indices):
-        raise ConfigError(f"labels: {len(classes)} labels for {len(indices)} samples")
+        raise ConfigError(f"labels has {len(classes)} entries, but there are {len(indices)} samples")
     return _warpfeed.split(indices, [float(s) for s in shares], seed, classes)
 
 

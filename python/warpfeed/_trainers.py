@@ -25,8 +25,8 @@ class _EpochLoader(Protocol):
 
 
 class Sampler:
-    """The type of ``loader.sampler``, for trainers that call its ``set_epoch`` or read its
-    length."""
+    """The type of ``loader.sampler``, for trainers that call ``set_epoch`` or read the length of
+    the sampler."""
 
     def __init__(self, loader: _EpochLoader) -> None:
         self._loader = weakref.ref(loader)
@@ -78,7 +78,7 @@ class Dataset:
 
     @property
     def indices(self) -> Sequence[int]:
-        """The indices of the samples, with the same meaning as in ``batch.ids``."""
+        """The indices of the samples in the subset, with the same meaning as in ``batch.ids``."""
         indices: Sequence[int] = self._selection.values
         return indices
 

@@ -30,5 +30,5 @@ if TYPE_CHECKING:
     #: A path, or a path and its windows: (wait, warmup, active, repeat).
     Trace = Union[str, os.PathLike[str], tuple[Union[str, os.PathLike[str]], Sequence[int]]]
 else:
-    # Makes `_options` skip its type check. Each of these options is checked where it is converted.
+    # `Any` makes `_options` skip its type check. These options are checked when they are converted.
     Device = Dtype = Normalize = Trace = Any

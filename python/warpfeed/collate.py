@@ -34,8 +34,7 @@ def detection_targets(
       shape (n, K, 3), ``iscrowd``, i64 of shape (n,), ``area`` of shape (n,), and ``image_id``.
 
     If the loader has the column ``crowd``, boxes that COCO marks as crowds are left out, as in
-    torchvision's reference training. Without this column, crowds cannot be distinguished and are
-    treated as ordinary boxes.
+    torchvision's reference training. Without this column, crowds are treated as ordinary boxes.
 
     Args:
         boxes: name of the :class:`warpfeed.Boxes` field.
@@ -70,11 +69,12 @@ def detection_targets(
 
 
 def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tuple[Any, Any]:
-    """Returns images, and an array that contains the boxes of all images, f32 of shape (M, 6). A
-    row consists of the position of the image in the batch, the class, and the center x, center y,
-    width and height as fractions of the image's size. Samples that are not valid, such as the
-    padding of a last batch, have no boxes. ``boxes`` and ``crowd`` have the same meaning as for
-    :func:`detection_targets`.
+    """Returns images, and an array that contains the boxes of all images, f32 of shape (M, 6).
+
+    A row consists of the position of the image in the batch, the class, and the center x, center y,
+    width and height of the box, as fractions of the image's size. Samples that are not valid, such
+    as the padding of a last batch, have no boxes. ``boxes`` and ``crowd`` have the same meaning as
+    for :func:`detection_targets`.
 
     Raises:
         ConfigError: as for :func:`detection_targets`.
@@ -97,9 +97,9 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
     """Removes the padding that all images of a batch have in common, for ``Augment.own_size``.
 
     Images, masks and dense maps are reduced to the maximum height and the maximum width of the
-    images without padding, each rounded up to a multiple of ``multiple``. They become views of the
-    batch, so nothing is copied. Boxes and keypoints in pixels do not change. Boxes that are
-    fractions become fractions of the reduced image.
+    images without padding, each rounded up to a multiple of ``multiple``. The results are views of
+    the batch, so nothing is copied. Boxes and keypoints in pixels do not change. Relative boxes
+    become fractions of the reduced image.
 
     Raises:
         ConfigError: if the batch has no images; if it has a second field of type
@@ -116,7 +116,7 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
         if isinstance(kind, Image) and name != "image":
             raise ConfigError(
                 f"trim: fields={{{name!r}: Image(...)}} is a second image, whose content could be cut off, because "
-                "only the size of the first image is known; leave it out, or trim the fields in your own collate "
+                "only the size of the first image is known; leave the second image out, or trim in your own collate "
                 "function"
             )
         if isinstance(kind, Mask):
@@ -145,8 +145,8 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
 
 def hf(batch: Any) -> dict[str, Any]:
     """Returns the arguments of Hugging Face's vision models: ``pixel_values`` of shape (N, 3, H,
-    W), and ``labels``. The latter are the soft labels if the loader has them, and the class indices
-    otherwise. If the batch has no labels, only the pixels are returned.
+    W), and ``labels``: the soft labels if the loader delivers them, and the class indices
+    otherwise. A batch without labels has only ``pixel_values``.
 
     Samples that are not valid, such as the padding of a last batch, do not contribute to the loss:
     their class index is -100, and their soft labels are 0."""
@@ -174,18 +174,18 @@ def _boxes_of(batch: Any, name: str) -> Boxes:
     kind = field_types.get(name)
     if not isinstance(kind, Boxes):
         raise ConfigError(
-            f"the loader has no field {name!r} of boxes; add fields={{{name!r}: Boxes(100, {{'class': 'i64'}})}}"
+            f"the loader has no Boxes field {name!r}; add fields={{{name!r}: Boxes(100, {{'class': 'i64'}})}}"
         )
     if f"{name}.class" not in batch:
         raise ConfigError(
-            f"the boxes {name!r} have no column class; add fields={{{name!r}: Boxes({kind.most}, {{'class': 'i64'}})}}"
+            f"the field {name!r} has no column 'class'; add fields={{{name!r}: Boxes({kind.most}, {{'class': 'i64'}})}}"
         )
     return kind
 
 
 def _without_crowds(batch: Any, boxes: str, sample: int, count: int, crowd: bool) -> Any:
-    """Returns an index that selects the boxes of a sample that are not crowds, or all of its boxes
-    if `crowd` is set."""
+    """Returns an index that selects the boxes of a sample that are not crowds, or all boxes if
+    `crowd` is set."""
     if crowd or f"{boxes}.crowd" not in batch:
         return slice(None)
     return batch[f"{boxes}.crowd"][sample, :count] == 0

@@ -31,8 +31,8 @@ _STATE = "warpfeed.json"
 
 
 def _transformers(module: str = "") -> Any:
-    """Imports and returns ``transformers`` or one of its modules. Hidden from type checkers,
-    because the package may not be installed."""
+    """Imports and returns ``transformers`` or one of its modules. The import is hidden from type
+    checkers, because the package may not be installed."""
     return importlib.import_module(f"transformers{module}")
 
 
@@ -56,13 +56,13 @@ class Loaders:
 
     ``train_dataset`` and ``eval_dataset`` may be loaders, and ``eval_dataset`` may also be a dict
     of loaders. The batch size of the training loader must equal ``per_device_train_batch_size``,
-    from which the trainer computes its statistics. To validate on several ranks, use
-    ``last_batch="pad"``: all ranks then have the same number of batches, and
+    because the trainer computes its statistics from this argument. To validate on several ranks,
+    use ``last_batch="pad"``: all ranks then have the same number of batches, and
     :func:`warpfeed.collate.hf` sets the labels of padding to -100.
 
     Raises:
-        ConfigError: when training starts, if the batch sizes differ; when it is resumed, if the
-            seed, the dataset or the position differs from the checkpoint.
+        ConfigError: if the batch sizes differ when training starts, or if the seed, the dataset or
+            the position differs from the checkpoint when training resumes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -147,9 +147,9 @@ class _SkipPatch:
     """Replaces accelerate's ``skip_first_batches``, which supports only torch loaders, while
     training runs.
 
-    ``transformers`` looks the function up in its own module, so it is replaced in that module, from
-    the start of the first concurrent training to the end of the last. The replacement passes all
-    other data loaders to the original function.
+    ``transformers`` imports the function into its trainer module, so the function is replaced
+    there, from the start of the first concurrent training to the end of the last one. The
+    replacement passes data loaders other than :class:`Loader` to the original function.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class _SkipPatch:
         trainer = _transformers(".trainer")
         with self._lock:
             self._trainings -= 1
-            # Do not remove a function that was installed later.
+            # Restore the original only if no other code has replaced the function again.
             if self._trainings == 0 and trainer.skip_first_batches is self._ours:
                 trainer.skip_first_batches = self._found
 

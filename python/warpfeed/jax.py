@@ -34,8 +34,8 @@ def shard(batch: Any, sharding: Any) -> Any:
 
     The arrays of this process become its part of the global arrays. Along the first axis, a global
     array concatenates the parts of all processes, ordered by process index. Each device receives
-    only the part that it needs. The function returns after all arrays have been copied to their
-    devices, so that the loader can reuse the memory of the batch.
+    only the part that it needs. The function returns when all arrays have been copied to their
+    devices. After that, the loader can reuse the memory of the batch.
 
     Args:
         batch: a batch with ``output="numpy"`` or ``"dlpack"``, or nested dicts, lists and tuples of
@@ -52,8 +52,8 @@ def shard(batch: Any, sharding: Any) -> Any:
 
 
 def _jax() -> Any:
-    """Imports and returns ``jax``. Hidden from type checkers, because the package may not be
-    installed."""
+    """Imports and returns ``jax``. The import is hidden from type checkers, because the package may
+    not be installed."""
     return importlib.import_module("jax")
 
 
@@ -80,7 +80,7 @@ def _global(array: Any, sharding: Any, jax: Any) -> Any:
     except (ValueError, IndexError) as e:
         # If the spec has too many axes, JAX raises an IndexError that does not mention the
         # sharding.
-        cause = "it has more axes than the array" if isinstance(e, IndexError) else e
+        cause = "the spec has more axes than the array" if isinstance(e, IndexError) else e
         raise ConfigError(f"sharding={sharding} does not fit an array of shape {shape}: {cause}") from e
     parts = []
     for device, slices in device_slices.items():
@@ -90,7 +90,7 @@ def _global(array: Any, sharding: Any, jax: Any) -> Any:
                 f"{device} needs samples {start} to {end} of the global batch, but process {jax.process_index()} has "
                 f"samples {first} to {first + array.shape[0]}: the first axis of the mesh must be in the order of the processes"
             )
-        # Copy, because on the CPU, JAX would share the memory, which is reused for later batches.
+        # Copy the data: on the CPU, JAX would share the batch's memory, which is reused later.
         part = np.array(array[(slice(start - first, end - first), *slices[1:])])
         parts.append(jax.device_put(part, device))
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)
@@ -134,13 +134,13 @@ def sharded(loader: Loader, sharding: Any) -> Sharded:
     tuples or dicts, without properties such as ``valid``. If you need these properties, use
     :func:`shard` instead.
 
-    Every process opens a loader with its ``rank``, in host memory. All ranks need batches of the
-    same size, so incomplete last batches must be dropped or padded.
+    Every process must open a loader with its own ``rank`` and with batches in host memory. All
+    ranks need batches of the same size, so incomplete last batches must be dropped or padded.
 
     Raises:
         ConfigError: if the batches are torch tensors or on a device, if ``last_batch="keep"`` is
             used with several processes, or if the rank differs from the process index in JAX.
-        TypeError: if ``sharding`` is not a sharding, but for example a mesh.
+        TypeError: if ``sharding`` is not a ``jax.sharding.Sharding``, for example if it is a mesh.
     """
     jax = _jax()
     _check(loader, jax.process_index(), jax.process_count())

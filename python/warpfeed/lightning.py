@@ -26,8 +26,8 @@ __all__ = ["DataModule"]
 
 if TYPE_CHECKING:
     Base = object
-# Use the package that the program has imported: a trainer from one package rejects modules from the
-# other.
+# Use the package that the program has imported: a trainer from `lightning` rejects modules from
+# `pytorch_lightning`, and vice versa.
 elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import LightningDataModule as Base
 else:
@@ -38,10 +38,11 @@ else:
 
 
 class DataModule(Base):
-    """Opens the loaders that a trainer needs. ``distributed`` and ``device`` are taken from the
-    trainer, unless you pass them.
+    """Opens the loaders that a trainer needs. Unless you pass ``distributed`` and ``device``, their
+    values come from the trainer.
 
-    Lightning saves the position of the training loader in every checkpoint, and restores it.
+    Lightning saves the position of the training loader in every checkpoint, and restores this
+    position.
 
     Args:
         train, val, test, predict: the arguments for each :class:`Loader`, by name, including
@@ -109,8 +110,8 @@ class DataModule(Base):
         return loader
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-        """Leaves a batch unchanged if it is already on the device, so that it keeps properties such
-        as ``batch.valid``."""
+        """Returns a batch that is already on the device unchanged, so that the batch keeps
+        properties such as ``batch.valid``."""
         if isinstance(batch, (Batch, FieldBatch)):
             arrays = batch if isinstance(batch, Batch) else batch.values()
             if all(array.device == device for array in arrays if hasattr(array, "device")):

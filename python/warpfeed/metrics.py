@@ -26,18 +26,19 @@ __all__ = ["METRICS", "Collector", "Metric", "as_dict", "observe", "prometheus_t
 
 #: The worker stages, which are the values of the label ``stage``.
 _STAGES = ("read", "decode", "transform", "write")
-#: Seconds for which the instruments of OpenTelemetry share the same statistics, because each
-#: instrument has its own callback.
+#: Each instrument of OpenTelemetry has a callback. Callbacks that run within this number of seconds
+#: share the same statistics.
 _SHARED_SECONDS = 0.05
 
 
 class Metric(NamedTuple):
-    """A number that every output contains under the same name."""
+    """A number that has the same name in all output formats."""
 
     name: str
     #: A description in one line.
     help: str
-    #: The path in ``Stats``, such as ``wait/seconds``. With a label, the path within the stage.
+    #: The path in ``Stats``, such as ``wait/seconds``. For a metric with a label, the path within
+    #: the stage.
     path: str
     #: ``stage`` or ``field``; empty if the metric has one number per loader.
     label: str = ""
@@ -84,6 +85,8 @@ METRICS = tuple(
         ("convert_seconds_total", "Time of conversions on the device", "convert/seconds"),
         ("device_decode_seconds_total", "Time of decoding on the device", "device_decode/seconds"),
         ("device_decode_images_total", "Images that workers left to the device to decode", "decoded_on_device"),
+        ("device_full_images_total", "Images that workers decoded because the device memory was full", "device_full"),
+        ("device_failed_samples_total", "Samples that workers decoded again for the device", "decoded_again"),
         ("network_requests_total", "Requests to the object store, including retries", "network/requests"),
         ("network_retries_total", "Requests repeated after an error", "network/retries"),
         ("network_hedges_total", "Requests repeated because the response was late", "network/hedges"),
@@ -111,8 +114,8 @@ METRICS = tuple(
 def as_dict(stats: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics by name, for W&B, TensorBoard, MLflow and other experiment trackers.
 
-    The value of a label follows the name: ``warpfeed_stage_seconds_total/decode``. The statistics of
-    one epoch or interval, ``loader.stats().since(before)``, give the totals of this interval.
+    The value of a label follows the name: ``warpfeed_stage_seconds_total/decode``. For the totals
+    of one epoch or interval, pass ``loader.stats().since(before)``.
     """
     return {f"{m.name}/{label}" if label else m.name: number for m in METRICS for label, number in _numbers(m, stats)}
 
@@ -139,8 +142,8 @@ class Collector:
     """A collector for the package ``prometheus_client``, which ``warpfeed[prometheus]`` installs.
 
     ``prometheus_client.REGISTRY.register(Collector(train=loader))`` adds the metrics to the endpoint
-    of ``prometheus_client.start_http_server``. The collector does not keep loaders alive: the
-    metrics of a loader end when the program drops it.
+    of ``prometheus_client.start_http_server``. The collector does not keep loaders alive. When the
+    program drops a loader, its metrics end.
 
     Args:
         **loaders: loaders and decoders by the value of the label ``loader``: ``train=loader``.
@@ -175,7 +178,7 @@ def observe(meter: Any, /, **loaders: Any) -> None:
     """Creates an observable instrument of OpenTelemetry for each metric. ``warpfeed[opentelemetry]``
     installs the API.
 
-    The instruments do not keep loaders alive: the metrics of a loader end when the program drops it.
+    The instruments do not keep loaders alive. When the program drops a loader, its metrics end.
 
     Args:
         meter: an ``opentelemetry.metrics.Meter``.
@@ -236,7 +239,7 @@ def _families(
 
 
 def _numbers(metric: Metric, stats: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yields the numbers of a metric that ``stats`` contains, each with the value of its label."""
+    """Yields the numbers in ``stats`` for a metric, each with the value of its label."""
     groups: Mapping[str, Any] = {"": stats}
     if metric.label:
         groups = {stage: stats[stage] for stage in _STAGES} if metric.label == "stage" else stats["fields"]

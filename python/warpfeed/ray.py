@@ -1,7 +1,8 @@
 """Packs datasets on a Ray cluster.
 
 Each part of the dataset is packed by a Ray task. The samples never enter Ray's object store. All
-machines need access to the data, and to the target, which is in a shared folder or an object store.
+machines need access to the data and to the target, so both must be in a shared folder or an object
+store.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def pack(
 
         warpfeed.ray.pack("/shared/train", "/shared/packed/train.tar", parts=64, shard_size=10**9, num_cpus=4)
 
-    If the machine that runs a task is lost, Ray runs the task again, and it continues after the
-    last complete shard. If packing fails, you can repeat the call later: it packs only the missing
-    shards.
+    If the machine that runs a task is lost, Ray runs the task again, and the task continues after
+    the last complete shard. If packing fails, you can repeat the call later, to pack only the
+    missing shards.
 
     Args:
         data: a path that all machines can open, or a dataset that can be pickled.
@@ -62,7 +63,7 @@ def pack(
         The statistics of the whole dataset, as :func:`warpfeed.merge` returns them.
 
     Raises:
-        WarpfeedError: if packing a part or merging fails. This is the first error.
+        WarpfeedError: the first error, if packing a part or merging fails.
     """
     try:
         import ray
@@ -98,7 +99,7 @@ def pack(
 
 
 def _absolute(data: Any) -> Any:
-    """Makes a path absolute, or the paths that a dataset or its options contain."""
+    """Makes a path absolute, or all paths in a dataset and its options."""
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
         return path if "://" in path else os.path.abspath(path)
@@ -111,8 +112,8 @@ def _absolute(data: Any) -> Any:
 
 
 def _pack_part(data: Any, target: str, part: tuple[int, int], options: dict[str, Any]) -> Exception | None:
-    """Packs a part. Runs as a Ray task, which returns an exception instead of raising it, because
-    Ray would change the type of the exception."""
+    """Packs a part, as a Ray task. Returns an exception instead of raising it, because Ray would
+    change the type of the exception."""
     try:
         pack_here(data, target, part=part, **options)
     except Exception as e:  # noqa: BLE001

@@ -26,7 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// argument of [`with_source`](Error::with_source). The message already includes the text of the
 /// underlying error, so do not print the chain of sources as well.
 ///
-/// An error is `Send`, `Sync` and `Clone`. Clones share their source.
+/// An error is `Send`, `Sync` and `Clone`. Clones share the underlying error.
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
@@ -83,7 +83,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the word for this kind, which messages contain between the location and the cause.
+    /// Returns the word for this kind. `Display` prints it between the location and the cause.
     fn word(self) -> &'static str {
         match self {
             ErrorKind::Io => "io",
@@ -104,7 +104,7 @@ impl ErrorKind {
 
 impl Error {
     /// Creates an error of `kind`. By convention, `cause` starts in lower case and has no final
-    /// period. If two values do not match, it states both.
+    /// period. If the error is about two values that do not match, `cause` states both.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
         Error(Box::new(Inner {
             kind,
@@ -197,8 +197,8 @@ impl Error {
         self
     }
 
-    /// Sets the file that the error belongs to, unless a file is already set. The innermost caller
-    /// sets it first and knows the most precise location.
+    /// Sets the file that the error concerns, unless a file is already set. Inner callers set the
+    /// file first, and they know it most precisely.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
@@ -215,7 +215,7 @@ impl Error {
         self
     }
 
-    /// Appends to the cause that line `line` of the list `file` names the file that failed.
+    /// Appends to the cause that line `line` of the list file `file` names the file that failed.
     #[doc(hidden)]
     #[must_use]
     pub fn named_in(mut self, file: &Path, line: usize) -> Self {
@@ -223,7 +223,7 @@ impl Error {
         self
     }
 
-    /// Sets the sample that the error belongs to, unless a sample is already set.
+    /// Sets the sample that the error concerns, unless a sample is already set.
     /// [`source::sample_error`](crate::sample_error) sets both the sample and its file.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
@@ -235,7 +235,7 @@ impl Error {
     }
 
     /// Marks the error as permanent, because retries have failed. Puts `note` in front of the
-    /// cause, unless it is empty.
+    /// cause, if `note` is not empty.
     #[doc(hidden)]
     #[must_use]
     pub fn settled(mut self, note: &str) -> Self {
@@ -246,8 +246,8 @@ impl Error {
         self
     }
 
-    /// Moves the sample from the location into the cause. Used if the failed sample was to be mixed
-    /// into a different sample's image.
+    /// Moves the sample from the location into the cause. For a sample that was to be mixed into
+    /// the image of a different sample.
     #[doc(hidden)]
     #[must_use]
     pub fn of_partner(mut self) -> Self {
@@ -267,13 +267,13 @@ impl Error {
     }
 
     /// Returns the batch's failed samples, each with its own error. The result is empty if the
-    /// error does not belong to a batch.
+    /// error does not concern a batch.
     #[doc(hidden)]
     pub fn failed(&self) -> &[(u64, Error)] {
         &self.0.failed
     }
 
-    /// Sets the sample to `id` and removes the key.
+    /// Replaces the sample's index with `id`, and removes the key.
     #[doc(hidden)]
     #[must_use]
     pub fn of_sample(mut self, id: u64) -> Self {
@@ -286,17 +286,17 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns the sample's index in its source, if the error belongs to a sample.
+    /// Returns the sample's index in its source, if the error concerns a sample.
     pub fn sample(&self) -> Option<u64> {
         self.0.sample
     }
 
-    /// Returns the sample's key, if the error belongs to a sample and the key could be read.
+    /// Returns the sample's key, if the error concerns a sample and the key could be read.
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
     }
 
-    /// Returns the file or folder that the error belongs to. For the error of a sample, this is the
+    /// Returns the file or folder that the error concerns. For the error of a sample, this is the
     /// file that contains the sample, if the source [knows](crate::Source::path) which file it is.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
@@ -307,9 +307,9 @@ impl Error {
         &self.0.cause
     }
 
-    /// Returns whether a retry may succeed. This is the case for the operating-system errors `EIO`,
-    /// `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE` and `ENOMEM`, for timeouts, and for errors
-    /// that the source [marked as transient](Error::transient).
+    /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
+    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE` and `ENOMEM`, for timeouts, and for errors that the
+    /// source [marked as transient](Error::transient).
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }
@@ -380,8 +380,8 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Like `guarded`, but calls `other` for panic payloads that are not an [`Error`]. `other` converts
-/// a payload into an error, or returns a payload that it does not recognize.
+/// Like `guarded`, but calls `other` for panic payloads that are not an [`Error`]. `other` either
+/// converts the payload into an error, or returns the payload if it does not recognize it.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
     // `AssertUnwindSafe`: a panic may leave the scratch buffer and the sample's bytes partly
     // written, but they are overwritten before they are read again.
@@ -405,8 +405,8 @@ pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) 
     })
 }
 
-/// Reserves space for `more` elements. Every allocation whose size depends on samples or options
-/// uses this function, because an infallible allocation aborts the process when memory runs out.
+/// Reserves space for `more` elements. Use this function for every allocation whose size depends on
+/// samples or options, because an infallible allocation aborts the process when memory runs out.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
@@ -486,8 +486,8 @@ pub fn panicked(e: Error, location: impl FnOnce() -> String) -> Error {
     Error::new(ErrorKind::Panic, format!("{}: {}", location(), e.cause()))
 }
 
-/// Returns advice for the user, if the error number `code` means that the process or the machine
-/// has run out of file descriptors or memory.
+/// Returns advice for the user if the error number `code` means that the process or the machine has
+/// run out of file descriptors or memory.
 fn exhausted(code: i32) -> Option<&'static str> {
     match code {
         codes::PROCESS_FILES => Some("raise the process's limit on open files (ulimit -n), or close some"),
@@ -495,7 +495,8 @@ fn exhausted(code: i32) -> Option<&'static str> {
             Some("the machine has reached its limit on open files (fs.file-max): close files, or raise the limit")
         }
         code if codes::MEMORY.contains(&code) => Some(
-            "the machine is out of memory, or the process has reached its memory limit: free memory, or raise the limit",
+            "the machine is out of memory, or the process has reached its memory limit: free memory, or raise the \
+             limit",
         ),
         _ => None,
     }
@@ -504,8 +505,8 @@ fn exhausted(code: i32) -> Option<&'static str> {
 /// Error numbers on Unix.
 #[cfg(not(windows))]
 mod codes {
-    /// Network file systems report transient faults as EIO. If the disk has really failed, the
-    /// retries are wasted, but there are only a few.
+    /// Network file systems report transient faults as EIO. If the disk has really failed, retrying
+    /// is futile, but the number of retries is small.
     pub(super) const TRANSIENT: &[i32] = &[libc::EIO];
     pub(super) const PROCESS_FILES: i32 = libc::EMFILE;
     pub(super) const SYSTEM_FILES: Option<i32> = Some(libc::ENFILE);
@@ -542,7 +543,7 @@ mod tests {
         let e = Error::decode("jpeg ends at byte 4096 in MCU 61 of 132").at_sample(18231, "n01440764/x.jpg");
         assert_eq!(e.to_string(), "sample 18231 (n01440764/x.jpg): decode: jpeg ends at byte 4096 in MCU 61 of 132");
         let e = e.at_path("train").at_sample(7, "other");
-        assert_eq!(e.sample(), Some(18231), "the innermost sample is kept");
+        assert_eq!(e.sample(), Some(18231), "the first sample is kept");
         assert_eq!(
             e.to_string(),
             "sample 18231 (n01440764/x.jpg): train: decode: jpeg ends at byte 4096 in MCU 61 of 132"

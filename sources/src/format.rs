@@ -1,7 +1,7 @@
 //! The built-in image formats.
 //!
-//! They determine which files in a folder are images, which field of a sample contains the image,
-//! and which codec decodes the image. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.
+//! Determines which files in a folder are images, which field of a sample contains the image, and
+//! which codec decodes the image. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.
 
 /// An image format and its signature.
 ///
@@ -23,8 +23,8 @@ pub struct Format {
     /// Name of the sample field that contains the image, in lower case, as in WebDataset.
     pub field: &'static str,
     /// File extensions, in lower case and without the dot. A file with one of these extensions, in
-    /// any case, becomes the field `field`. A sample's field with one of these names is treated as
-    /// `field`.
+    /// any case, becomes the field `field`. In a sample, these extensions are also aliases for the
+    /// field name `field`.
     pub extensions: &'static [&'static str],
     /// Returns whether a file that starts with the given bytes has this format. The slice may be
     /// empty or contain the whole file.
@@ -60,8 +60,8 @@ pub const TIFF: Format = Format {
     matches: |b| matches!(b.get(..4), Some(b"II*\0" | b"MM\0*" | b"II+\0" | b"MM\0+")),
 };
 
-/// A frame of a video, with the packets that its decoder needs. Sources create such frames from videos;
-/// they are not files. Decoding them requires the Cargo feature `video`.
+/// A video frame, with the packets that its decoder needs. Sources create such frames from videos;
+/// no files have this format. Decoding requires the Cargo feature `video`.
 pub const VIDEO: Format =
     Format { name: "video", field: "wfvideo", extensions: &[], matches: |b| b.starts_with(b"WFvideo\x01") };
 

@@ -13,7 +13,8 @@
 //! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`): files
 //!    of the Hugging Face Hub.
 //! 10. [`Arrays`]: NumPy, safetensors and PyTorch arrays. [`TfRecord`]: TensorFlow records.
-//! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed documents.
+//! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed
+//!     documents.
 //! 12. [`Classes`]: a list of class names that assigns an index to each class.
 //! 13. [`open`]: detects the format of a path, one of [`DATA_FORMATS`], and opens the dataset.
 //! 14. [`Store`]: reads objects by URL, for example from S3. A store reports the result of a read
@@ -41,7 +42,7 @@
 // The modules in dependency order: `machine` accesses local files; `model` defines sources and
 // samples; `storage` reads local files and objects in stores; `options` contains the options of
 // `open`; `values` contains code that several formats share; `formats` has a folder per format;
-// `open` detects formats. All of these modules use `error`, `format` and `stats`.
+// `open` detects formats. All of them use `error`, `format` and `stats`.
 mod error;
 pub mod format;
 mod formats;

@@ -1,5 +1,5 @@
-//! DLPack: shares a batch's memory with other frameworks without copying it
-//! (<https://dmlc.github.io/dlpack>, version 1.0 and the unversioned struct that preceded it).
+//! DLPack: shares a batch's memory with other frameworks without copying it. Supports version 1.0
+//! (<https://dmlc.github.io/dlpack>) and the older struct without a version.
 //!
 //! **Invariants**
 //! 1. `manager_ctx` is a leaked `Box<Owner>` that keeps the memory, the shape and the strides
@@ -57,8 +57,7 @@ pub struct DlManagedTensorVersioned {
     pub dl_tensor: DlTensor,
 }
 
-/// `DLManagedTensor` of dlpack.h, the struct that preceded version 1.0. Some consumers still
-/// request it.
+/// `DLManagedTensor` of dlpack.h, the struct before version 1.0. Some consumers still request it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DlManagedTensor {
@@ -74,7 +73,7 @@ pub struct DlManagedTensor {
 /// [`into_raw`](DlpackTensor::into_raw), until the receiver calls the deleter.
 #[derive(Debug)]
 pub struct DlpackTensor {
-    /// Description of the tensor, which points to the elements of `shape` and `strides` below.
+    /// Description of the tensor. It points to the elements of `shape` and `strides` below.
     tensor: DlTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -163,8 +162,8 @@ impl DlpackTensor {
         DlpackTensor { tensor, shape, strides, memory: Backing(Box::new(memory)) }
     }
 
-    /// Returns the tensor with its axes in the order `axes`, in the same memory. For example,
-    /// `[0, 3, 1, 2]` turns (N, H, W, C) into (N, C, H, W), which PyTorch then calls
+    /// Returns the tensor with its axes in the order `axes`. The memory is unchanged. For example,
+    /// `[0, 3, 1, 2]` turns (N, H, W, C) into (N, C, H, W), a format that PyTorch calls
     /// `channels_last`.
     ///
     /// # Panics
@@ -173,7 +172,11 @@ impl DlpackTensor {
     pub fn permuted(mut self, axes: &[usize]) -> Self {
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
-        assert!(sorted.into_iter().eq(0..self.shape.len()), "axes {axes:?} of {:?}", self.shape);
+        assert!(
+            sorted.into_iter().eq(0..self.shape.len()),
+            "{axes:?} is not a permutation of the axes of shape {:?}",
+            self.shape
+        );
         let taken = |from: &[i64]| axes.iter().map(|&axis| from[axis]).collect::<Vec<_>>();
         (self.shape, self.strides) = (taken(&self.shape), taken(&self.strides));
         (self.tensor.shape, self.tensor.strides) = (self.shape.as_mut_ptr(), self.strides.as_mut_ptr());
@@ -203,8 +206,8 @@ impl DlpackTensor {
         }
     }
 
-    /// Passes the tensor to a receiver as the struct used before version 1.0. The receiver must
-    /// call the deleter exactly once.
+    /// Passes the tensor to a receiver in the struct that was used before version 1.0. The receiver
+    /// must call the deleter exactly once.
     pub fn into_raw_unversioned(self) -> *mut DlManagedTensor {
         let manager_ctx = std::ptr::null_mut();
         let owner = self.leak(|dl_tensor| DlManagedTensor { dl_tensor, manager_ctx, deleter: Some(delete) });

@@ -1,4 +1,4 @@
-//! The interface through which batches are delivered in order, and the runs that it executes.
+//! The interface for receiving batches in order, and the runs that it executes.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ pub(crate) struct Course {
     /// Whether the run repeats the epoch of `first`, because the program requested it twice in a
     /// row.
     pub(crate) repeats: bool,
-    /// Epochs before this one may be prepared in advance. Later epochs are prepared only on
-    /// request.
+    /// First epoch that must not be prepared in advance. This epoch and later epochs are prepared
+    /// only on request.
     pub(crate) epochs: u64,
 }
 
@@ -33,8 +33,8 @@ impl Course {
         Course { run, first, batches: batches.end, repeats: false, epochs: 0 }
     }
 
-    /// Returns the position after `index`, or `None` if the run ends there. A returned position
-    /// with batch 0 is valid only if [`enter`](Course::enter) then returns true.
+    /// Returns the position after `index`, or `None` if the run ends after `index`. A returned
+    /// position with batch 0 is valid only if [`enter`](Course::enter) then returns true.
     pub(crate) fn after(&self, index: BatchIndex) -> Option<BatchIndex> {
         let batch = index.batch + 1;
         if batch < self.batches {
@@ -55,7 +55,7 @@ impl Course {
 
 /// A wait for the next batch, which the caller can give up and continue in a later call.
 pub(crate) struct Wait<'a> {
-    /// When the wait began, moved forward by the time that passed between calls.
+    /// Start of the wait, moved forward by the time between calls.
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
@@ -124,15 +124,15 @@ pub(crate) trait Feed: Send {
     /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;
 
-    /// Returns when the feed began to delay the consumer, which requested a batch at `requested`
-    /// and has just received it.
+    /// Returns when the feed began to delay the consumer. The consumer requested a batch at
+    /// `requested`, and has just received it.
     fn held_up_since(&self, requested: Instant) -> Instant {
         requested
     }
 }
 
-/// Returns whether the run continues after `e`. If so, the consumer can drop a batch or end its
-/// graph capture, and then request the batch again.
+/// Returns whether the run continues after the error `e`. If so, the consumer can drop a batch or
+/// end its graph capture, and then request the batch again.
 pub(crate) fn is_recoverable(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) && e.failed().is_empty()
 }
@@ -146,8 +146,8 @@ pub(crate) fn ended() -> Error {
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 
-    /// Makes the consumer's stream wait until the batch is ready. A decoder calls this on the
-    /// thread that receives the response, and again if it failed.
+    /// Makes the consumer's stream wait until the batch is ready. A decoder calls this method on
+    /// the thread that receives the response, and repeats the call after a failure.
     fn on_receive(&self) -> Result<()> {
         Ok(())
     }
@@ -182,7 +182,7 @@ mod tests {
         }
         let repeats = Course { repeats: true, ..course };
         assert_eq!(all(repeats, &[2]), [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]);
-        assert_eq!(all(Course { epochs: 1, ..repeats }, &[3]).len(), 2, "nothing follows the last epoch");
+        assert_eq!(all(Course { epochs: 1, ..repeats }, &[3]).len(), 2, "the run ends after the last epoch");
         let last = Course { first: BatchIndex { epoch: u64::MAX, batch: 0 }, batches: 2, ..course };
         assert_eq!(all(last, &[]).len(), 2);
     }

@@ -32,8 +32,8 @@ mod tests {
 
     #[test]
     fn double_precision_mul_add_rounds_once() {
-        // The exact sum is slightly less than the midpoint of two floats. Rounded to a double, it
-        // would become the midpoint and then round up.
+        // The exact sum is slightly less than the midpoint of two floats. Rounding the sum to a
+        // double would give the midpoint, which would then round up.
         let (small, ulp) = (2f32.powi(-12), f32::EPSILON);
         let (a, b, c) = (small * (1.0 + ulp), small * (1.0 - ulp), 1.0 + ulp);
         assert_eq!((f64::from(a) * f64::from(b) + f64::from(c)) as f32, 1.0 + 2.0 * ulp);

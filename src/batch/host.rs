@@ -16,7 +16,7 @@ use crate::error::Result;
 /// and errors of the samples.
 ///
 /// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but if
-/// they occupy all slots, the workers have none left to fill.
+/// they occupy all slots, the workers have no slot to fill.
 ///
 /// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only when all
 /// work that was submitted to any device before the next call of `next()` has completed. Therefore,
@@ -28,13 +28,13 @@ pub struct HostBatch {
     home: Home,
 }
 
-/// The destination of the slots of dropped batches.
+/// Destination of the slots of dropped batches.
 #[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) free: Sender<Free>,
     /// Number of batches that the consumer holds.
     pub(crate) held: Arc<AtomicUsize>,
-    /// Holds slots back while a device may be reading them; `None` for pageable memory.
+    /// Holds slots back while a device may be reading them, or `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
     /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
@@ -45,11 +45,12 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// Takes ownership of a slot that the consumer has dropped.
     fn keep(&self, slot: T);
 
-    /// Tells the keeper whether the consumer is waiting for a batch, in which case slots are needed
+    /// Tells the keeper whether the consumer is waiting for a batch. If so, slots are needed
     /// immediately.
     ///
     /// # Errors
-    /// If a device has failed, so that it is unknown whether it is still reading slots.
+    ///
+    /// If a device has failed, so that it may still be reading slots.
     fn wanted(&self, wanted: bool) -> Result<()>;
 
     /// Returns the number of slots that are currently held back.
@@ -66,13 +67,14 @@ pub(crate) trait Keeper<T>: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Creates a keeper, which sends each slot through the given sender once no device reads it.
+/// Creates a keeper. The keeper sends each slot through the given sender once no device is reading
+/// it.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl Home {
-    /// Returns when the loader began to delay the consumer, which requested a batch at `requested`
-    /// and has just received it. This is not before the last slot was released, because until then
-    /// a device was working for the consumer.
+    /// Returns when the loader began to delay the consumer. The consumer requested a batch at
+    /// `requested`, and has just received it. The result is not before the last slot was released,
+    /// because until then a device was working for the consumer.
     pub(crate) fn waited_since(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => requested,
@@ -93,8 +95,8 @@ impl HostBatch {
     }
 
     /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
-    /// called `image`, or the first one if none has that name.
+    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the field
+    /// called `image`, or the first image field if none has this name.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -120,8 +122,9 @@ impl HostBatch {
         self.full().schema().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
-    /// Returns the field `name`: `image`, `label` if the samples have labels, `soft_label` with
-    /// [`soft_labels`](crate::Loader::soft_labels), or a field added with
+    /// Returns the field called `name`, or `None` if there is no such field. `name` is `image`,
+    /// `label` if the samples have labels, `soft_label` with
+    /// [`soft_labels`](crate::Loader::soft_labels), or the name of a field added with
     /// [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
@@ -133,8 +136,8 @@ impl HostBatch {
         self.full().schema().named(name).map(|span| self.full().address(span))
     }
 
-    /// Returns the number of rows that each sample has in the field `name`, or `None` if this is
-    /// not a [`Ragged`](crate::field::Ragged) field. Further rows are padding.
+    /// Returns the number of rows of each sample in the field `name`, or `None` if this is not a
+    /// [`Ragged`](crate::field::Ragged) field. Rows after this number are padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
@@ -219,14 +222,15 @@ impl HostBatch {
 impl Drop for HostBatch {
     fn drop(&mut self) {
         if std::process::id() != self.home.process {
-            // Leak the slot in a forked child: the threads that would receive it do not exist, and
-            // a lock that one of them held at `fork` stays locked.
+            // In a forked child, leak the slot: the threads that would receive it do not exist, and
+            // a lock that one of them held during `fork` stays locked.
             std::mem::forget(self.full.take());
         }
         if let Some((slot, home)) = self.take_slot() {
             match &home.keeper {
                 Some(keeper) => keeper.keep(slot),
-                // Sending fails if the loader has been dropped. The slot is then freed here.
+                // Sending fails if the loader has been dropped. In this case, the slot is freed
+                // here.
                 None => drop(home.free.send(slot)),
             }
         }

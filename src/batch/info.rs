@@ -22,7 +22,7 @@ pub struct BatchInfo {
 /// Metadata of the batch as a whole. The coordinator sets every field, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// Number of the run that the batch belongs to. If it is not the current run, the batch is
+    /// Number of the run to which the batch belongs. If it is not the current run, the batch is
     /// canceled.
     pub(crate) run: u64,
     /// Sequence number of the batch within its run, starting at 0.
@@ -30,11 +30,11 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Index of the batch within its epoch.
     pub(crate) number: u64,
-    /// Position of the next batch of the run, or `None` if this batch is the last. After the last
-    /// batch of an epoch, this is the first batch of the next epoch. It is not yet known whether
-    /// that epoch can be prepared.
+    /// Position of the next batch of the run, or `None` if this is the last batch. After the last
+    /// batch of an epoch, this is the first batch of the next epoch, although it is not yet known
+    /// whether that epoch can be prepared.
     pub(crate) next: Option<BatchIndex>,
-    /// Index of the batch's schema in the loader's schemas, which depends only on the epoch.
+    /// Index of the batch's schema in the loader's schemas. It depends only on the epoch.
     pub(crate) form: usize,
     pub(crate) entries: Vec<Entry>,
     /// Parameters for mixing the batch, if it is mixed. The worker that finishes the batch mixes
@@ -42,9 +42,9 @@ pub(crate) struct Header {
     pub(crate) mixing: Option<Mixing>,
     /// Whether the samples have labels. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
-    /// Launch sizes of the decode kernels, for each image field that a device may decode, in the
-    /// order of the fields. `None` if the device does not decode the field for any sample. Set by
-    /// the worker that finishes the batch.
+    /// Launch sizes of the decode kernels, for each image field that a device may decode, in field
+    /// order. `None` if the device does not decode the field for any sample. Set by the worker that
+    /// finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
 }
 
@@ -57,9 +57,9 @@ pub(crate) struct SampleInfo {
     pub(crate) advice: Option<Arc<str>>,
     /// Rectangle of the output image that shows the source image.
     pub(crate) shown: Rect,
-    /// The reason why the sample could not be delivered, if there is one.
+    /// The error that prevented the delivery of the sample, if any.
     pub(crate) fault: Option<Error>,
-    /// Source index of the failed sample, if this one replaces it.
+    /// Source index of the failed sample that this sample replaces, if any.
     pub(crate) replaced: Option<u64>,
     /// Number of images of the sample that were decoded despite damage.
     pub(crate) damaged: u32,
@@ -104,7 +104,7 @@ impl SampleInfo {
     }
 }
 
-/// Maxima and sums over the images of a batch that a device decodes, which determine the launch
+/// Maxima and sums over the images of a batch that a device decodes. They determine the launch
 /// sizes of the kernels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
@@ -182,16 +182,16 @@ impl BatchInfo {
     ///
     /// The rectangle is smaller than the output image if images keep their own sizes
     /// ([`Augment::own_size`](crate::Augment::own_size)) or are padded by the augmentation. It is
-    /// the whole image if the image combines several source images, or if a
+    /// the whole output image if that image combines several source images, or if a
     /// [`Transform`](crate::transform::Transform) received the whole image. It is empty for a
     /// failed sample without a replacement, and in a loader without images. If there are several
-    /// image fields, it refers to the first one that does not have its own augmentation.
+    /// image fields, it refers to the first image field without its own augmentation.
     pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.shown)
     }
 
     /// Returns the error of the sample in row `row`, if it failed. In a batch of a
-    /// [`Decoder`](crate::Decoder), the row contains a black image. With
+    /// [`Decoder`](crate::Decoder), the row of a failed sample contains a black image. With
     /// [`OnError::Skip`](crate::OnError::Skip), it contains the replacement.
     pub fn error(&self, row: usize) -> Option<&Error> {
         self.samples[..self.len()].get(row)?.fault.as_ref()
@@ -215,8 +215,8 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Returns whether the batch lacks the field with role `role` although the loader has such a
-    /// field. This is the case for labels if no sample of the batch has one.
+    /// Returns whether the loader has a field with role `role` but the batch lacks it. This is the
+    /// case for labels if no sample of the batch has a label.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }

@@ -5,13 +5,13 @@ use super::write::UncastImage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{Mixing, OnValues};
 
-/// Writes the images of a batch, each mixed with a partner, which is usually the previous image.
+/// Mixes each image of a batch with a partner, usually the previous image, and writes the results.
 ///
 /// `images` contains the rows of the image field. Each row starts with the image as `u8` HWC, which
-/// is never larger than the image in its final type. Therefore, nothing is rounded before mixing,
-/// and a mixed batch needs no additional memory. `effects` returns the effects on values of one of
-/// the `count` images. `own` is scratch memory for one image, and `last` is scratch memory for a
-/// copy of the last image.
+/// is never larger than the image in its final type. Mixing therefore works in place on the
+/// unrounded images, and needs no memory for a second copy. `effects(i)` returns the effects on
+/// values of image `i` of `count`. `own` is scratch memory for one image, and `last` is scratch
+/// memory for a copy of the last image.
 ///
 /// # Errors
 /// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or if the rectangle of an
@@ -28,8 +28,8 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     if count.checked_mul(row_bytes) != Some(images.len()) || own.len() != image {
         let (found, scratch) = (images.len(), own.len());
         let cause = format!(
-            "cannot mix {count} images of {row_bytes} bytes each: the batch has {found} bytes, and the scratch memory has \
-             {scratch} bytes for an image of {image} bytes"
+            "cannot mix {count} images of {row_bytes} bytes each: the batch has {found} bytes, and the scratch memory \
+             has {scratch} bytes for an image of {image} bytes"
         );
         return Err(Error::new(ErrorKind::Transform, cause));
     }
@@ -62,7 +62,7 @@ mod tests {
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
-    /// Mixes a batch of `count` images, and compares the result with images that were mixed one by
+    /// Mixes a batch of `count` images, and compares the result with images that are mixed one by
     /// one.
     fn check(count: usize, dtype: Dtype, layout: Layout, mixing: &Mixing) {
         let writer = BatchWriter::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
@@ -109,7 +109,8 @@ mod tests {
         let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();
         assert_eq!(
             e.cause(),
-            "cannot mix 2 images of 6 bytes each: the batch has 6 bytes, and the scratch memory has 6 bytes for an image of 6 bytes"
+            "cannot mix 2 images of 6 bytes each: the batch has 6 bytes, and the scratch memory has 6 bytes for an \
+             image of 6 bytes"
         );
         assert!(mix(&writer, &sum, &mut [1; 12], none, &mut [0; 5], &mut Vec::new()).is_err());
     }

@@ -10,7 +10,7 @@
 //! 6. `host`: [`HostBatch`], a full slot that the consumer holds.
 //! 7. `mix`: MixUp and CutMix over a complete batch. `soft`: soft labels.
 //! 8. `dlpack`: shares the memory of a batch with other frameworks, without copying it.
-//! 9. `feed`: the interface through which batches are delivered in order.
+//! 9. `feed`: the interface for receiving batches in order.
 //! 10. `records`: instructions for a device, in one record per sample.
 //!
 //! All slots are allocated when the loader is opened.

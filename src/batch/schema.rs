@@ -115,8 +115,8 @@ impl Normalize {
         Ok(())
     }
 
-    /// Returns an error if the values seem to be on a scale of 0 to 255. Pixels from 0 to 1 have a
-    /// mean of at most 1 and a standard deviation of at most 0.5. A std of up to 1 is accepted,
+    /// Returns an error if the values seem to be on a scale of 0 to 255. For pixels from 0 to 1,
+    /// the mean is at most 1 and the standard deviation at most 0.5. A std of up to 1 is accepted,
     /// because a std of 1 is a common way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let most = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
@@ -125,8 +125,8 @@ impl Normalize {
         }
         let (mean, std) = (self.mean.map(|m| m / 255.0), self.std.map(|s| s / 255.0));
         Err(Error::config(format!(
-            "normalize: mean {:?} and std {:?} are on a scale of 0 to 255, but pixels are on a scale of 0 to 1: divide both by 255, \
-             which gives mean {mean:.3?} and std {std:.3?}",
+            "normalize: mean {:?} and std {:?} are on a scale of 0 to 255, but pixels are on a scale of 0 to 1: divide \
+             both by 255, which gives mean {mean:.3?} and std {std:.3?}",
             self.mean, self.std
         )))
     }
@@ -153,8 +153,8 @@ impl Field {
 /// Name of the field that contains soft labels.
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// Suffix of the array with the row counts of a field. The name of the array starts with the name
-/// of the field.
+/// Suffix of the array that contains the row counts of a field. The name of the array is the name
+/// of the field, followed by this suffix.
 pub(crate) const COUNT: &str = ".count";
 
 /// Suffix of the array that contains the ends of the documents in a row of packed tokens.
@@ -171,13 +171,13 @@ pub(crate) enum Role {
     Image,
     /// Soft labels.
     SoftLabels,
-    /// One record per sample with the effects and the mixing that a device, or the worker that
-    /// mixes, has yet to apply to the image in span `of`. Not delivered.
+    /// One record per sample with the remaining effects and the mixing for the image in span `of`.
+    /// A device, or the worker that mixes, applies them. Not delivered.
     Records { of: usize },
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. The samples share the span. Its size is the
+    /// Entropy-coded data that a device decodes. The samples share the span, whose size is the
     /// average size per sample times the number of samples. The device has space for an average of
     /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
@@ -191,7 +191,7 @@ impl Role {
 }
 
 /// The arrays of a batch, and their layout in a buffer. The arrays occupy consecutive spans, each
-/// aligned to [`ALIGN`] bytes. Within a span, the rows follow each other without gaps.
+/// aligned to [`ALIGN`] bytes. Within a span, the rows are stored without gaps.
 #[derive(Debug, Clone)]
 pub(crate) struct Schema {
     /// Number of samples in a full batch.
@@ -201,8 +201,7 @@ pub(crate) struct Schema {
 }
 
 /// The schemas of a loader's batches. Each schema is called a form. There is one form for each
-/// combination of image sizes that occurs in an epoch. All forms have the same arrays, with
-/// different shapes.
+/// combination of image sizes in an epoch. All forms have the same arrays, with different shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
@@ -215,8 +214,8 @@ pub(crate) struct Span {
     pub(crate) sample_bytes: usize,
 }
 
-/// Alignment of a span in bytes, enough for cache lines, AVX-512 registers, all element types, and
-/// 16-byte loads on a device.
+/// Alignment of a span in bytes. This is sufficient for cache lines, AVX-512 registers, all element
+/// types, and 16-byte loads on a device.
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
@@ -249,13 +248,13 @@ impl Schema {
         self.spans.iter().position(|span| span.role == role)
     }
 
-    /// Returns the index of the span that is delivered under `name`.
+    /// Returns the index of the span that is delivered with the name `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
-    /// Returns the index of the image field called `image` or, if none has that name, of the first
-    /// image field.
+    /// Returns the index of the image field called `image`, or of the first image field if none has
+    /// this name.
     pub(crate) fn images(&self) -> Option<usize> {
         let named = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
         named.or_else(|| self.find(Role::Image))
@@ -284,8 +283,8 @@ impl Schemas {
         for Schema { spans, .. } in schemas.iter() {
             if spans.len() != first.len() {
                 return Err(Error::config(format!(
-                    "the fields have {} arrays for one image size and {} for a different one: the number of arrays must be \
-                     the same",
+                    "the fields have {} arrays for one image size and {} for a different one: the number of arrays \
+                     must be the same",
                     first.len(),
                     spans.len()
                 )));
@@ -298,8 +297,8 @@ impl Schemas {
                 first.iter().zip(spans).find(|(a, b)| !alike(a, b))
             {
                 return Err(Error::config(format!(
-                    "field {:?} is {} {:?} for one image size, and {:?} is {} {:?} for a different one: only the lengths of \
-                     axes may differ",
+                    "field {:?} is {} {:?} for one image size, but {:?} is {} {:?} for a different one: only the \
+                     lengths of axes may differ",
                     a.name,
                     a.dtype.name(),
                     a.shape,

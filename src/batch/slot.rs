@@ -1,5 +1,5 @@
 //! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. If a device
-//! cannot decode some samples, the slot goes from [`Full`] to [`Part`]s once more.
+//! cannot decode some samples, the slot goes from [`Full`] back to [`Part`]s once.
 //!
 //! Each step consumes the token of the previous step. Therefore, code that fills a slot while
 //! someone reads it, or reads a slot while someone fills it, does not compile.
@@ -60,7 +60,7 @@ impl Slot {
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
         let Schema { spans, batch, .. } = self.schema();
         let span = &spans[span];
-        assert!(range.start <= range.end && range.end <= *batch, "samples {range:?} of a batch of {batch}");
+        assert!(range.start <= range.end && range.end <= *batch, "rows {range:?} are not in a batch of {batch} rows");
         let start = span.offset + range.start * span.sample_bytes;
         let len = range.len() * span.sample_bytes;
         debug_assert!(start + len <= self.memory.len());
@@ -77,7 +77,7 @@ impl Slots {
     /// Creates a free slot over `memory`, which must be large enough for the largest of `schemas`.
     pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> Free {
         let bytes = schemas.bytes();
-        assert!(memory.len() >= bytes, "slot memory of {} bytes for a schema of {bytes}", memory.len());
+        assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
         let [form, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
         Free(Arc::new(Slot { schemas: schemas.clone(), form, memory, info, left, encoded, blocks }))
@@ -91,14 +91,14 @@ impl Free {
     /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
     /// which still contains the values and allocations of an earlier batch.
     ///
-    /// When `set` returns, `header.form` must be the index of a schema, and `header.entries` must
-    /// contain at least one sample and at most as many as a batch of that schema.
+    /// `set` must set `header.form` to the index of a schema. `header.entries` must then contain at
+    /// least one sample, and at most as many as a batch of that schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
         set(&mut info.header);
         let (len, batch) = (info.len(), self.0.schemas.form(info.header.form).batch);
-        assert!(0 < len && len <= batch, "{len} samples for a slot of {batch}");
+        assert!(0 < len && len <= batch, "{len} samples in a slot: expected 1 to {batch}");
         self.0.form.store(info.header.form, Ordering::Relaxed);
         self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
@@ -125,8 +125,8 @@ impl Free {
 
 /// The right to fill some rows of a slot.
 ///
-/// If an unfinished part is dropped, its slot is never used again. This happens only while the
-/// loader is closing.
+/// If an unfinished part is dropped, its slot is never used again. Unfinished parts are dropped
+/// only while the loader is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
     /// Pointer to the elements of `BatchInfo::samples`.
@@ -141,7 +141,11 @@ impl Part {
     /// Returns a function that creates the part of `slot` with the given rows. `info` is the slot's
     /// metadata.
     fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
-        assert!(info.samples.len() >= slot.schema().batch, "a record for {} samples", info.samples.len());
+        assert!(
+            info.samples.len() >= slot.schema().batch,
+            "a slot has metadata for only {} samples",
+            info.samples.len()
+        );
         let samples = info.samples.as_mut_ptr();
         move |range| Part { slot: slot.clone(), samples, range }
     }
@@ -162,16 +166,16 @@ impl Part {
 
     /// Returns the metadata of the sample in row `row`, which must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
-        assert!(self.range.contains(&row), "row {row} is not in part {:?}", self.range);
+        assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: the row exists (`of` checks the length), only this part accesses it (invariant
         // 3), and `&mut self` makes this the only borrow.
         unsafe { &mut *self.samples.add(row) }
     }
 
-    /// Returns the bytes of field `span` in row `row`, which must be in [`range`](Part::range).
-    /// They initially contain data of an earlier batch.
+    /// Returns the bytes of field `span` in row `row`, which must be in [`range`](Part::range). The
+    /// bytes initially contain data of an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
-        assert!(self.range.contains(&row), "row {row} is not in part {:?}", self.range);
+        assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`
         // makes this the only borrow.
         unsafe { &mut *self.slot.bytes(span, row..row + 1) }
@@ -191,8 +195,8 @@ impl Part {
         };
         let room = schema.spans[span].sample_bytes * schema.batch;
         let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
-        // If there is no space for the coefficients, the bytes stay reserved, and this batch does
-        // not use them.
+        // If there is no space for the coefficients, the bytes stay reserved, but are not used in
+        // this batch.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
         let all = slot.bytes(span, 0..schema.batch);
         // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
@@ -201,7 +205,7 @@ impl Part {
         Some((offset, block, bytes))
     }
 
-    /// Returns how many bytes for entropy-coded data have not been reserved yet.
+    /// Returns the number of bytes for entropy-coded data that have not been reserved yet.
     pub(crate) fn encoded_room(&self) -> usize {
         let Some(span) = self.schema().encoded() else { return 0 };
         let room = self.schema().spans[span].sample_bytes * self.schema().batch;
@@ -228,12 +232,12 @@ impl<'a> Row<'a> {
         Row { part, row, frame: 0 }
     }
 
-    /// Sets the frame of a clip that image fields write to.
+    /// Sets the frame of a clip to which image fields write.
     pub(crate) fn at_frame(self, frame: usize) -> Self {
         Row { frame, ..self }
     }
 
-    /// Returns the frame of a clip that image fields write to. For a single image, it is 0.
+    /// Returns the frame of a clip to which image fields write, or 0 for a single image.
     pub(crate) fn frame(&self) -> usize {
         self.frame
     }
@@ -328,7 +332,7 @@ impl Full {
     /// rows that are not in `rows`.
     #[cfg(feature = "_device")]
     pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = Part> {
-        assert!(!rows.is_empty(), "no row to fill again");
+        assert!(!rows.is_empty(), "expected at least one row to fill again");
         let mut starts: Vec<usize> = rows.iter().map(|row| row / group * group).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
@@ -379,9 +383,9 @@ mod tests {
         }
     }
 
-    /// Threads synchronize only through one atomic decrement per part, so every interleaving is
-    /// equivalent to some order in which the parts finish. This test tries all orders of up to five
-    /// parts.
+    /// Threads synchronize only through one atomic decrement per part. Therefore, every
+    /// interleaving is equivalent to some order in which the parts finish. This test tries all
+    /// orders of up to five parts.
     #[test]
     fn only_the_last_part_to_finish_returns_the_slot() {
         fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {

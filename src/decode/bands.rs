@@ -1,20 +1,20 @@
 //! Decodes one large image on several threads.
 //!
-//! A batch waits for its slowest image, and a photograph of 24 megapixels takes as long as a hundred
-//! typical ones. The image is divided into bands, which idle threads of the pool decode. If no thread
-//! is idle, the calling thread decodes all bands.
+//! A batch waits for its slowest image, and a photograph of 24 megapixels takes as long as a
+//! hundred typical photographs. The image is divided into bands, which idle threads of the pool
+//! decode. If no thread is idle, the calling thread decodes all bands.
 
 use super::{Pixels, Rect};
 
 /// Maximum height in pixels of a region that is not divided. Smaller bands would cost more time,
-/// because upsampling decodes one or two rows of MCUs around each band a second time.
+/// because upsampling requires decoding one or two rows of MCUs around each band a second time.
 const ROWS: u32 = 512;
 /// Bands begin at a multiple of this many rows, so that two bands rarely share a row of MCUs.
 const ALIGN: u32 = 32;
 
 /// Decodes `region` of an image into `out`. `rows` decodes the pixels of one band, and returns
-/// whether this succeeded. Returns `false` if any band is damaged. The whole region must then be
-/// decoded at once, because damage in one band may change the pixels of other bands.
+/// whether decoding succeeded. If any band is damaged, returns `false`. The caller must then decode
+/// the whole region at once, because damage in one band may change the pixels of other bands.
 pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_anywhere_in_the_region_is_noticed() {
+    fn damage_anywhere_in_the_region_is_detected() {
         let (size, mut rng) = (Size::new(300, 1400), Rng::new(4, 0, 0));
         let jpeg = photo(size, &Options { restart: 3, ..Options::new(85, 2, 2) });
         let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
@@ -111,7 +111,7 @@ mod tests {
         for _ in 0..60 {
             let mut jpeg = jpeg.clone();
             let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
-            // Half of the cases insert or remove a marker, and the others change one byte.
+            // Half of the cases insert or remove a marker, and the other half change one byte.
             if rng.chance(0.5) {
                 jpeg.splice(at..at + 2, [0xff, 0xd0 + rng.below(8) as u8]);
             } else {
@@ -127,6 +127,6 @@ mod tests {
             assert!(!sound || decoded.is_ok() && apart.data() == whole.data(), "byte {at}");
             assert!(!sound || whole.damage().is_none(), "byte {at}");
         }
-        assert!(damaged > 20, "{damaged} of 60");
+        assert!(damaged > 20, "only {damaged} of 60 files are damaged");
     }
 }

@@ -8,7 +8,7 @@ pub enum Condition {
     /// The whole image can be decoded, and no damage was found.
     Sound,
     /// The whole image can be decoded, but is damaged. The string describes the damage and its
-    /// position. It begins in lower case.
+    /// position, and begins with a lowercase letter.
     Tolerated(String),
     /// The image cannot be decoded completely. Contains the error of the decoder.
     Damaged(Error),

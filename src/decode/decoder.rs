@@ -11,7 +11,8 @@ pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, Str
 /// A decoder that has read the header of an image.
 pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
-/// Decodes an image after its header has been read. Every format implements this trait.
+/// Decodes an image after its header has been read. The decoder of each format implements this
+/// trait.
 pub(super) trait Decoder {
     /// Returns the size of the stored image. The width or height may be 0.
     fn size(&self) -> Size;
@@ -19,14 +20,13 @@ pub(super) trait Decoder {
     /// Returns the format of the stored pixels, which [`read`](Decoder::read) writes.
     fn color(&self) -> Color;
 
-    /// Returns the EXIF orientation, from 1 to 8. Any other value means that the image is upright.
+    /// Returns the EXIF orientation, from 1 to 8. Any other value is treated as 1 (upright).
     fn orientation(&self) -> u8;
 
     /// Decodes all pixels into `to`, which must have exactly the size of the pixels in bytes.
     fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
 
-    /// Returns whether each pixel is stored as a palette index, or as a gray value, of at most 8
-    /// bits.
+    /// Returns whether each pixel is stored as a palette index or gray value of at most 8 bits.
     fn is_indexed(&self) -> bool {
         false
     }
@@ -46,7 +46,7 @@ pub(super) struct Color {
     pub(super) depth: Depth,
 }
 
-/// Type of the values of a channel, which are in native byte order.
+/// Type of the values of a channel. Values are in native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     U8,
@@ -74,7 +74,7 @@ impl Color {
 
 /// An image whose header has been read.
 pub(super) struct Opened<'a> {
-    /// The decoder, or `None` if it has been used.
+    /// The decoder, or `None` after it has been used.
     pub(super) decoder: Option<AnyDecoder<'a>>,
     /// Number of bytes that a check of the values needs if only a dense map can read them, and 0
     /// otherwise.

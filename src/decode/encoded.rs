@@ -1,6 +1,6 @@
-//! [`Codec`], [`EncodedImage`] and [`Job`]. They are in one file because they refer to each other:
-//! a codec opens an image, the image refers to its codec, and the codec decodes several images as
-//! jobs.
+//! [`Codec`], [`EncodedImage`] and [`Job`]. These types are in one file because they refer to each
+//! other: a codec opens an image, the image refers to its codec, and the codec decodes several
+//! images as jobs.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -16,12 +16,11 @@ use crate::error::{Error, Result};
 /// Decodes images in one format. A codec first reads the header of an image, and later decodes its
 /// pixels.
 ///
-/// [`Codecs`](super::Codecs) chooses the codec for an image, and checks the size that the header
-/// claims. Opening an image reads only the header, so that a crop can be chosen before anything is
-/// decoded.
+/// [`Codecs`](super::Codecs) chooses the codec for an image, and checks the size in the header.
+/// Opening an image reads only the header, so that a crop can be chosen before pixels are decoded.
 ///
-/// [`Loader::codec`](crate::Loader::codec) adds a custom codec to a loader. Several threads call it
-/// at the same time, so keep scratch memory in a `thread_local!` or in the `Pixels`.
+/// [`Loader::codec`](crate::Loader::codec) adds a custom codec to a loader. Several threads call
+/// the codec at the same time, so keep scratch memory in a `thread_local!` or in the `Pixels`.
 ///
 /// ```
 /// use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
@@ -70,7 +69,8 @@ pub trait Codec: Send + Sync {
     /// returns [`Format::any`].
     fn format(&self) -> Format;
 
-    /// Returns whether this codec can decode `bytes`. The default implementation asks the format.
+    /// Returns whether this codec can decode `bytes`. The default implementation calls `matches` of
+    /// the format.
     fn matches(&self, bytes: &[u8]) -> bool {
         (self.format().matches)(bytes)
     }
@@ -78,8 +78,8 @@ pub trait Codec: Send + Sync {
     /// Reads the header of an image that [matches](Codec::matches) this codec.
     ///
     /// The returned image must have the upright size, after the EXIF orientation has been applied.
-    /// Do not allocate memory for pixels, because a header can claim any size, and
-    /// [`Codecs`](super::Codecs) has not checked the size yet.
+    /// Do not allocate memory for pixels, because a header can declare any size, which
+    /// [`Codecs`](super::Codecs) has not checked yet.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the header is invalid. The message should
@@ -87,12 +87,12 @@ pub trait Codec: Send + Sync {
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>>;
 
     /// Decodes at least `region` of an image that this codec has opened into `out`. The region is
-    /// in pixels of the upright image. It is not empty, and inside the image. [`Pixels::origin`]
-    /// must be the top-left corner of the decoded area.
+    /// in pixels of the upright image. The region is not empty, and is inside the image.
+    /// [`Pixels::origin`] must be the upper left corner of the decoded area.
     ///
     /// The codec may decode more than the region, but the pixels inside the region must be the same
-    /// as if the whole image were decoded. Decoding may use up data that is stored in the image,
-    /// but decoding the image again must produce the same pixels.
+    /// as if the whole image were decoded. Decoding may consume data that is stored in `image`, but
+    /// decoding the image again must produce the same pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
@@ -104,7 +104,7 @@ pub trait Codec: Send + Sync {
     ///
     /// The loader uses the estimate to keep the memory of concurrent decoding within
     /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of at most 350,000 pixels,
-    /// it calls this method only if memory is scarce.
+    /// the loader calls this method only if memory is scarce.
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let _ = region;
         image.size().area().saturating_mul(3)
@@ -112,7 +112,7 @@ pub trait Codec: Send + Sync {
 
     /// Decodes several images that this codec has opened. Override this method if it is faster to
     /// decode images together, for example by interleaving independent streams. Every job has its
-    /// own result, and a failed job must not affect the others.
+    /// own result, and a failed job must not affect other jobs.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         jobs.iter_mut().for_each(Job::run);
     }
@@ -127,11 +127,11 @@ pub trait Codec: Send + Sync {
     }
 }
 
-/// An image whose header has been read: its bytes, its size, and the data that its codec has read
-/// from the header.
+/// An image whose header has been read. Contains the bytes, the size, and the data that the codec
+/// has read from the header.
 ///
-/// [`Codecs::open`](super::Codecs::open) returns this type. All operations on the image use it, so
-/// the header is read only once.
+/// [`Codecs::open`](super::Codecs::open) returns this type. All operations on an image use it, so
+/// that the header is read only once.
 pub struct EncodedImage<'a> {
     bytes: &'a [u8],
     size: Size,
@@ -143,7 +143,7 @@ pub struct EncodedImage<'a> {
 
 /// The data that a codec has read from the header and needs to decode the image.
 ///
-/// The header of a JPEG is not boxed, so that opening a JPEG does not allocate memory.
+/// The data of a JPEG is not boxed, so that opening a JPEG does not allocate memory.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
     /// There is no data. The marker uses the lifetime `'a`.
@@ -172,7 +172,7 @@ impl<'a> EncodedImage<'a> {
     }
 
     /// Sets the EXIF orientation, from 1 to 8, that the [`Codec`] applies when it decodes the
-    /// image. Annotations of the stored pixels are then transformed in the same way.
+    /// image. Annotations that refer to the stored pixels are then transformed in the same way.
     #[must_use]
     pub fn with_orientation(mut self, exif: u8) -> Self {
         self.orientation = Orientation::new(exif);
@@ -234,13 +234,13 @@ impl<'a> EncodedImage<'a> {
 
     /// Estimates how many bytes [`check`](EncodedImage::check) allocates.
     pub(crate) fn check_memory(&self) -> u64 {
-        // The memory for all pixels, or for the coefficients of up to four components, which is
-        // eight bytes per pixel.
+        // Take the maximum of the memory for all pixels and the memory for the coefficients of up
+        // to four components, which is eight bytes per pixel.
         self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
     }
 
     /// Decodes at least `region` into `out`. The region is in pixels of the upright image.
-    /// [`Pixels::origin`] is the top-left corner of the decoded area.
+    /// [`Pixels::origin`] is the upper left corner of the decoded area.
     ///
     /// # Errors
     /// If the region is empty or not inside the image.
@@ -270,7 +270,7 @@ impl<'a> EncodedImage<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
-    /// Returns a copy, or `None` if the header would have to be read again.
+    /// Returns a copy, or `None` if a copy would have to read the header again.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let header = match &self.header {
             Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
@@ -281,8 +281,8 @@ impl<'a> EncodedImage<'a> {
         Some(EncodedImage { bytes, size, orientation, header, codec })
     }
 
-    /// Estimates the cost of decoding `region`, in a unit that allows comparing regions of the same
-    /// image.
+    /// Estimates the cost of decoding `region`. Costs are comparable only between regions of the
+    /// same image.
     pub(crate) fn cost(&self, region: Rect) -> u64 {
         match &self.header {
             Header::Jpeg(jpeg) => jpeg.cost(region),
@@ -297,7 +297,7 @@ impl<'a> EncodedImage<'a> {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.restart_interval() == 0)
     }
 
-    /// Returns whether several threads can decode parts of the image, which speeds it up.
+    /// Returns whether several threads can decode parts of the image, which is faster.
     pub(crate) fn is_divisible(&self) -> bool {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.is_divisible())
     }
@@ -369,7 +369,7 @@ impl<'a> Job<'a> {
 mod tests {
     use super::*;
 
-    /// Groups of up to eight images are moved, so the type must be cheap to move.
+    /// Groups of up to eight images are moved, so `EncodedImage` must be cheap to move.
     #[test]
     fn encoded_images_are_cheap_to_move() {
         assert!(size_of::<EncodedImage<'_>>() <= 656, "{}", size_of::<EncodedImage<'_>>());

@@ -14,9 +14,10 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnnotationFrame {
-    /// The pixels as they are stored in the file. The annotation tool ignored the EXIF orientation.
+    /// The pixels as they are stored in the file. Use this if the annotation tool ignored the EXIF
+    /// orientation.
     Stored,
-    /// The image as it is displayed, with the EXIF orientation applied.
+    /// The image as it is displayed, after the EXIF orientation has been applied.
     Upright,
 }
 
@@ -48,8 +49,8 @@ impl From<Size> for Oriented {
 }
 
 impl Oriented {
-    /// Describes an image with the upright size `size` and an EXIF orientation from 1 to 8. All
-    /// other values are treated like 1, which is upright.
+    /// Creates the value for an image with the upright size `size` and an EXIF orientation from 1
+    /// to 8. All other values of `exif` are treated as 1 (upright).
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with(size, Orientation::new(exif))
     }
@@ -64,8 +65,8 @@ impl Oriented {
         self.orientation
     }
 
-    /// Sets which version of the image was annotated. This is needed only if the size that the
-    /// annotations declare matches both versions.
+    /// Sets which version of the image was annotated. This setting is needed only if the size that
+    /// the annotations declare matches both versions.
     #[must_use]
     pub fn annotated(mut self, on: Option<AnnotationFrame>) -> Self {
         self.annotated = on;
@@ -77,7 +78,8 @@ impl Oriented {
         self.size
     }
 
-    /// Returns the frame of annotations. `declared` is the image size that they declare, if any.
+    /// Returns the coordinate frame of annotations. `declared` is the image size in the
+    /// annotations, if they contain one.
     ///
     /// # Errors
     /// - If neither the stored nor the upright image has the declared size. The message states both
@@ -122,8 +124,8 @@ impl Oriented {
     }
 }
 
-/// The version of an image to which annotations refer, and the transformation from it to the
-/// upright image.
+/// The coordinate frame of annotations: the size of the image that was annotated, and the
+/// transformation from this image to the upright image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     size: Size,
@@ -137,14 +139,14 @@ impl Frame {
         self.size
     }
 
-    /// Returns whether the upright image is a mirror image of the frame. If so, left and right are
-    /// swapped.
+    /// Returns whether the upright image is a mirror image of the annotated image. If so, left and
+    /// right are swapped.
     pub fn is_mirrored(self) -> bool {
         let Orientation { transposed, mirrored, flipped } = self.orientation;
         transposed ^ mirrored ^ flipped
     }
 
-    /// Returns whether the columns of the frame become the rows of the upright image.
+    /// Returns whether the columns of the annotated image become the rows of the upright image.
     pub fn is_transposed(self) -> bool {
         self.orientation.transposed
     }
@@ -176,20 +178,22 @@ impl Frame {
         (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
     }
 
-    /// Returns the column of the frame that becomes column `x` of the upright image. If the frame
-    /// is [transposed](Frame::is_transposed), returns a row instead.
+    /// Returns the column of the annotated image that becomes column `x` of the upright image. If
+    /// the frame is [transposed](Frame::is_transposed), returns a row of the annotated image
+    /// instead.
     pub fn across(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// Returns the row of the frame that becomes row `y` of the upright image. If the frame is
-    /// [transposed](Frame::is_transposed), returns a column instead.
+    /// Returns the row of the annotated image that becomes row `y` of the upright image. If the
+    /// frame is [transposed](Frame::is_transposed), returns a column of the annotated image
+    /// instead.
     pub fn down(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }
 
-    /// Returns the column and row of the pixel of the frame that becomes pixel (x, y) of the
-    /// upright image.
+    /// Returns the column and row of the pixel of the annotated image that becomes pixel (x, y) of
+    /// the upright image.
     pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
         let (x, y) = (self.across(x), self.down(y));
         if self.orientation.transposed { (y, x) } else { (x, y) }

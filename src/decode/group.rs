@@ -2,15 +2,14 @@
 
 use super::Job;
 
-/// Maximum number of images that are decoded together. Decoders cannot interleave more, and larger
-/// groups would distribute a batch less evenly.
+/// Maximum number of images that are decoded together. Decoders cannot interleave more images, and
+/// larger groups would distribute a batch less evenly.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Maximum number of images per sample. Two global and eight local views need only ten.
+/// Maximum number of images per sample. For example, two global and eight local views need ten.
 pub(crate) const MAX_IMAGES: usize = 16;
 
-/// Maximum number of images that a group produces. If a sample has ten views, a group contains
-/// three samples.
+/// Maximum number of images in a group. If a sample has ten views, a group contains three samples.
 pub(crate) const MAX_PLANNED: usize = 32;
 
 /// Decodes all jobs. Every job has its own result. Consecutive jobs with the same codec are decoded
@@ -36,8 +35,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use warpfeed_jpeg::internal::headers_read;
 
-    /// The files include some that the interleaved decoder accepts, and some that require the
-    /// sequential decoder: progressive files, damaged files, and files without EOI.
+    /// Some of the files can be decoded interleaved. The others require the plain decoder:
+    /// progressive files, damaged files, and files without EOI.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
     fn jpeg_headers_are_read_once_per_image() {

@@ -2,8 +2,8 @@
 //!
 //! Pixels are converted like in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in
 //! three channels, and alpha is dropped, or blended with a background. Unlike torchvision, this
-//! module applies the EXIF orientation. Channels of more than 8 bits are rejected, because rounding
-//! may lose information, unless an option requests the conversion.
+//! module applies the EXIF orientation. Channels of more than 8 bits are rejected unless an option
+//! requests the conversion, because rounding may lose information.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ pub(super) const DECODERS: [(Format, Open); 5] = [
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) open: Open,
-    /// Options of the codec. The limit on pixels determines the limit on the memory of the decoder.
+    /// Options of the codec. The limit on pixels determines the limit on the decoder's memory.
     pub(super) options: Options,
 }
 
@@ -57,7 +57,7 @@ impl Image {
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
-    /// Opens a TIFF to read its stored values. Returns `None` if a dense map cannot read it.
+    /// Opens a TIFF to read its stored values. Returns `None` if a dense map cannot read the file.
     fn stored<'a>(&self, bytes: &'a [u8]) -> Option<Stored<'a>> {
         if self.format.name == format::TIFF.name { Stored::open(bytes).ok() } else { None }
     }
@@ -104,7 +104,7 @@ impl Image {
         let (kind, kept) = match color.depth {
             Depth::U8 => return Ok(()),
             Depth::U16 => ("16-bit values", "keeps the upper 8"),
-            Depth::F32 => ("floats", "converts 0 to 1 to 0 to 255"),
+            Depth::F32 => ("floats", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
             "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
@@ -129,7 +129,7 @@ impl Image {
 }
 
 /// Returns how many bytes a decoder may allocate for its own buffers: eight bytes per pixel of the
-/// largest allowed image, or [`MIN_ALLOCATION_LIMIT`] if this is more.
+/// largest allowed image, but at least [`MIN_ALLOCATION_LIMIT`].
 pub(super) fn allocation_limit(max_pixels: u64) -> usize {
     let limit = max_pixels.saturating_mul(8).max(MIN_ALLOCATION_LIMIT);
     usize::try_from(limit).unwrap_or(usize::MAX)
@@ -155,7 +155,7 @@ thread_local! {
 /// Extends `buffer` to at least `bytes` bytes. Returns its first `bytes` bytes.
 fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes)
-        .map_err(|_| Error::decode(format!("pixels of {bytes} bytes exceed the address space")))?;
+        .map_err(|_| Error::decode(format!("{bytes} bytes of pixels exceed the address space")))?;
     if buffer.len() < bytes {
         resize(buffer, bytes, 0);
     }
@@ -237,7 +237,7 @@ mod tests {
         let size = original.size();
         let mut out = Pixels::new();
         original.decode(Rect::full(size), &mut out)?;
-        assert_eq!(out.size(), size, "the size in the header");
+        assert_eq!(out.size(), size, "the size must equal the size in the header");
         Ok(out)
     }
 
@@ -313,7 +313,7 @@ mod tests {
                 &floats,
                 ImageFormat::Tiff,
                 "tiff of floats, but an image has 8 bits: field::DenseMap reads them unchanged, \
-                                          convert_to_u8(true) converts 0 to 1 to 0 to 255",
+                                          convert_to_u8(true) maps the range 0 to 1 to 0 to 255",
             ),
         ] {
             let bytes = encode(image, format);
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(
             out.data()[..3],
             rgb()[(H as usize - 1) * W as usize * 3..][..3],
-            "the upper left pixel comes from the lower left"
+            "the upper left pixel must come from the lower left corner"
         );
         for prefix in [&b""[..], b"Exif\0\0"] {
             let mut webp = Vec::new();

@@ -1,6 +1,6 @@
 //! [`Indexed`]: reads masks in formats other than PNG. A mask has one number per pixel. As in
-//! Pillow, this is the palette index if the image has a palette, and the gray value if it is gray.
-//! Optionally, the number is the color of the pixel.
+//! Pillow, this number is the palette index if the image has a palette, and the gray value if the
+//! image is gray. Optionally, the number is the color of the pixel.
 
 use warpfeed_sources::format;
 
@@ -20,7 +20,7 @@ pub(crate) struct Indexed<'a> {
 
 enum Form<'a> {
     /// The image is decoded to RGB. If `colors` is set, the number of a pixel is its color.
-    /// Otherwise, it is the value of its channels, which must be equal.
+    /// Otherwise, the channels of a pixel must be equal, and the number is their value.
     Colors {
         colors: bool,
     },
@@ -55,7 +55,9 @@ impl<'a> Indexed<'a> {
         }
         let Some((found, open)) = readers.into_iter().find(|(of, _)| (of.matches)(bytes)) else {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
-            return Err(Error::decode(format!("begins with {start:?}: expected PNG, GIF, BMP, TIFF or lossless WebP")));
+            return Err(Error::decode(format!(
+                "the data begins with {start:?}: expected PNG, GIF, BMP, TIFF or lossless WebP"
+            )));
         };
         let name = found.name;
         let reader = match guarded(|| Ok(open(bytes, allocation_limit(standard().most_pixels()))))? {
@@ -125,13 +127,15 @@ impl<'a> Indexed<'a> {
                 if let Some(value) =
                     values.iter().find(|value| value.fract() != 0.0 || !(0.0..16_777_216.0).contains(*value))
                 {
-                    return Err(Error::decode(format!("tiff value {value}: expected an integer from 0 to 16777215")));
+                    return Err(Error::decode(format!(
+                        "the tiff contains the value {value}: expected integers from 0 to 16777215"
+                    )));
                 }
                 to.extend(values.into_iter().map(|value| value as u32));
             }
         }
         if to.len() != area {
-            return Err(Error::decode(format!("{} pixels, but the header claims {area}", to.len())));
+            return Err(Error::decode(format!("the data has {} pixels, but the header declares {area}", to.len())));
         }
         Ok(())
     }

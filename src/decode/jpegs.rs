@@ -12,7 +12,7 @@ use crate::decode::group::MAX_GROUP;
 use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect, bands};
 use crate::error::{Result, of_jpeg};
 
-/// The codec for JPEGs. For what it supports, see the documentation of [`decode`](crate::decode).
+/// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists the supported files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Jpegs;
 
@@ -69,7 +69,8 @@ pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<
     DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(of_jpeg)
 }
 
-/// Decodes the rows of a region with the calling thread's decoder. Returns whether this succeeded.
+/// Decodes the rows of a region with the calling thread's decoder. Returns whether decoding
+/// succeeded.
 fn decode_rows(jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
     DECODER.with_borrow_mut(|decoder| decoder.decode_rows(jpeg, region, rows))
 }
@@ -78,7 +79,7 @@ fn decode_rows(jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
 fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     match &image.header {
         Header::Jpeg(jpeg) => jpeg,
-        _ => unreachable!("a registry passes an image to the codec that opened it"),
+        _ => unreachable!("a registry always passes an image to the codec that opened it"),
     }
 }
 

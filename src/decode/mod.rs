@@ -12,7 +12,7 @@
 //! 7. [`Codecs`], the registry, chooses the codec for an image by its first bytes.
 //! 8. [`check()`] reads a whole image and reports damage.
 //!
-//! An image is decoded in two steps. First, [`Codecs::open`] reads the header. Now the size is
+//! An image is decoded in two steps. First, [`Codecs::open`] reads the header. The size is then
 //! known, and the caller can choose a crop. Second, [`EncodedImage::decode`] decodes at least the
 //! crop, which may be much faster than decoding the whole image.
 //!
@@ -29,10 +29,11 @@
 //! | a frame of a video | AV1 with 8, 10 or 12 bits, 4:2:0, 4:2:2, 4:4:4 or gray, with the Cargo feature `video`; H.264, HEVC and VP9 in 4:2:0 on an NVIDIA GPU, with the Cargo feature `nvdec` | other codecs |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
 //!
-//! Gray is repeated in three channels. Alpha is dropped, or blended with a background color
-//! ([`Codecs::background`]). Images with 16-bit or float channels are rejected, unless
-//! [`Codecs::convert_to_u8`] is set. [`field::DenseMap`](crate::field::DenseMap) reads their values
-//! unchanged. The EXIF orientation is applied. An orientation in XMP or in a text chunk is ignored.
+//! Gray is repeated in three channels. The alpha channel is dropped, or blended with a background
+//! color ([`Codecs::background`]). Images with 16-bit or float channels are rejected, unless
+//! [`Codecs::convert_to_u8`] is set. [`field::DenseMap`](crate::field::DenseMap) reads the values
+//! of such images unchanged. The EXIF orientation is applied. An orientation in XMP or in a text
+//! chunk is ignored.
 //!
 //! In all formats, an image may have at most 2^28 pixels. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
@@ -44,12 +45,12 @@
 //! Pixels are equal to the pixels of Pillow's `convert("RGB")`. Tests check this with the images in
 //! `tests/fixtures/images`. In particular:
 //! - Transparent pixels of a GIF have the color of their index. If the first frame is smaller than
-//!   the canvas, the area around it has this color as well.
-//! - Pixels that the run-length encoding of a BMP skips have the palette index 0.
+//!   the canvas, the area around the frame has this color as well.
+//! - Pixels that are skipped in the run-length encoding of a BMP have the palette index 0.
 //! - TIFF colors that are premultiplied by alpha are divided by alpha.
 //! - JPEG-compressed strips and tiles of a TIFF have the same pixels as with libjpeg.
 //!
-//! Pillow does not convert 16-bit values and floats to RGB, so they cannot be compared.
+//! Pillow does not convert 16-bit values and floats to RGB, so these conversions are not compared.
 //!
 //! A TIFF with several pages is rejected, because a sample has one image, and the file does not say
 //! whether the pages are copies, slices of a volume or unrelated images. Pages that are marked as
@@ -59,7 +60,7 @@
 //!
 //! A truncated JPEG cannot be decoded. Every crop returns the same error, for example
 //! `jpeg ends at byte 4096 in MCU 61 of 132`. If only the last marker is missing, the JPEG can be
-//! decoded, because it contains all of its pixels.
+//! decoded, because it contains the data of all pixels.
 //!
 //! # Damaged files
 //!
@@ -69,24 +70,24 @@
 //! only a crop is decoded.
 //!
 //! [`check()`] reads the whole file and detects all damage. `verify`, `inspect`, `pack` and
-//! [strict](crate::Loader::strict) loaders use it. [`Pixels::damage`] and
+//! [strict](crate::Loader::strict) loaders call this function. [`Pixels::damage`] and
 //! [`Stats::damaged`](crate::Stats::damaged) report only damage in the part that was decoded.
 //!
 //! # The JPEG decoder
 //!
-//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used on its own. Its
-//! documentation explains why it is fast, and why it does not decode images at half their size: it
-//! saves more time to shrink large images once, with `warpfeed pack --max-side`.
-//! `cargo bench --bench decode` compares it with libjpeg-turbo and zune-jpeg.
+//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used without `warpfeed`. The
+//! documentation of that crate explains why the decoder is fast, and why it does not decode images
+//! at half their size: shrinking large images once, with `warpfeed pack --max-side`, saves more
+//! time. `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
 
 // Internal modules: `jpegs` is the JPEG codec, which calls `warpfeed_jpeg`. `formats` contains the
 // decoders of the other formats, which implement the trait in `decoder`; the TIFF reader is in
 // `tiff`. `image` converts their output to RGB. `frame` transforms annotations by the EXIF
 // orientation. `raw` reads unencoded pixels, `video` decodes frames of videos, `png` and `indexed`
-// read masks, and `stored` reads maps. `group` decodes several images together, and `bands` one
-// image on several threads. `condition` defines the result of `check`, and `info` the content of a
-// header. `standard` provides the registry with default options. `scratch` manages memory that the
-// codecs of a thread reuse.
+// read masks, and `stored` reads maps. `group` decodes several images together, and `bands` decodes
+// one image on several threads. `condition` defines the result of `check`, and `info` the content
+// of a header. `standard` provides the registry with default options. `scratch` manages memory that
+// the codecs of a thread reuse.
 
 mod bands;
 mod codecs;

@@ -1,12 +1,11 @@
-//! Reads unencoded pixels. They need no decoding, but take more space than any other format.
+//! Reads unencoded pixels, which need no decoding, but take more space than any encoded format.
 //!
-//! There are two kinds. In both, the pixels are `u8` RGB in HWC order, without padding between
-//! rows:
+//! The pixels are `u8` RGB in HWC order, without padding between rows. There are two formats:
 //!
 //! - An `.npy` file
 //!   ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html))
 //!   with the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such files, and
-//!   `warpfeed pack --raw` writes them to the field `rgb.npy`. In Python, read it with
+//!   `warpfeed pack --raw` writes them to the field `rgb.npy`. In Python, read this field with
 //!   `numpy.load(io.BytesIO(value))`.
 //! - Pixels without a header, if all images have the same size. See [`RawRgb`].
 //!
@@ -18,7 +17,8 @@ use crate::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
 
-/// Length of [`npy_header`] in bytes. It is a multiple of 64, because NumPy aligns the data.
+/// Length of [`npy_header`] in bytes. The length is a multiple of 64, because NumPy aligns the
+/// data.
 const HEADER: usize = 128;
 
 /// Returns the header of an `.npy` file that contains `u8` pixels of shape (height, width, 3). The
@@ -45,9 +45,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     };
     let (width, height) = size.ok_or_else(|| {
         let shown = npy.shown();
-        Error::decode(format!(
-            "npy of {shown}: an image must be '|u1', not in Fortran order, of shape (height, width, 3)"
-        ))
+        Error::decode(format!("npy of {shown}: expected the type '|u1', C order, and the shape (height, width, 3)"))
     })?;
     let size = Size::new(width, height);
     check_length("npy", npy.data, size, npy.start).map(|()| size)
@@ -57,7 +55,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
 fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
     let claimed = size.area().saturating_mul(3);
     if size.area() == 0 {
-        return Err(Error::decode(format!("{kind} of {}x{} pixels", size.width, size.height)));
+        return Err(Error::decode(format!("{kind} is empty: {}x{} pixels", size.width, size.height)));
     }
     if pixels.len() as u64 != claimed {
         return Err(Error::decode(format!(
@@ -70,7 +68,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` of an image. The pixels are at the end of its bytes.
+/// Copies `region` of an image. The pixels are at the end of the image's bytes.
 fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     let (bytes, size) = (image.bytes(), image.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];
@@ -185,7 +183,7 @@ mod tests {
         let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();
         assert_eq!(cause(&file[..150]), "npy of 4x4 pixels needs 48 bytes starting at byte 128, found 22");
         assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, but the file ends at 60");
-        assert_eq!(cause(&file[..8]), "npy header ends at byte 8");
+        assert_eq!(cause(&file[..8]), "npy header is truncated at byte 8");
         for end in 0..file.len() {
             npy(&file[..end]).unwrap_err();
         }

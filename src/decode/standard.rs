@@ -15,8 +15,8 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// Same as [`Codecs::open`](super::Codecs::open) with the built-in codecs. Damage after the
-    /// header is not detected. To detect it, call [`check`](super::check()).
+    /// Same as [`Codecs::open`](super::Codecs::open) with the built-in codecs. To detect damage
+    /// after the header, call [`check`](super::check()).
     pub fn read(bytes: &[u8]) -> Result<Info> {
         standard().open(bytes).map(|image| image.info())
     }

@@ -1,10 +1,11 @@
 //! The codec for frames of videos, which are [records](warpfeed_video::record) of packets.
 //!
-//! Each thread has one decoder. If a frame continues the group of the previous frame, only the
-//! packets after that frame are decoded. Therefore, decoding the frames of a clip in order takes as
-//! long as decoding the video in order.
-//! Codecs that a GPU decodes share its few decoders: a thread holds one of them while it decodes the
-//! images of a group.
+//! Each thread has one decoder. If a frame is in the same group of pictures as the previously
+//! decoded frame and follows it, only the packets after the previous frame are decoded. Therefore,
+//! decoding the frames of a clip in order takes as long as decoding the video in order.
+//!
+//! All threads share the few decoders of a GPU. A thread holds one of them while it decodes a group of
+//! images.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,8 +18,8 @@ use warpfeed_video::{Codec as VideoCodec, ErrorKind as VideoErrorKind, FrameDeco
 use crate::decode::{Codec, EncodedImage, Job, Options, Pixels, Rect, Size};
 use crate::error::{Error, ErrorKind, Result, reserve};
 
-/// The codec for frames of videos. For what it supports, see the documentation of
-/// [`decode`](crate::decode).
+/// The codec for frames of videos. The documentation of [`decode`](crate::decode) lists the
+/// supported videos.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoFrames(pub(super) Options);
 
@@ -30,7 +31,7 @@ struct State {
     /// Estimated memory of the decoder.
     bytes: u64,
     terms: rgb::Scratch,
-    /// Pixels before they are rotated.
+    /// Pixels before the orientation is applied.
     stored: Vec<u8>,
 }
 
@@ -190,7 +191,7 @@ mod tests {
         decode_group(&mut jobs);
         assert!(jobs.iter().all(|job| job.result.is_ok()));
         drop(jobs);
-        assert_eq!(decoded(), 8, "eight frames of four groups have eight packets");
+        assert_eq!(decoded(), 8, "four groups with two frames each have eight packets");
         assert_eq!(outs[7].origin(), (10, 5));
     }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_is_the_one_of_records() {
+    fn the_codec_recognizes_the_signature_of_records() {
         assert!((format::VIDEO.matches)(warpfeed_video::record::MAGIC));
     }
 }

@@ -79,17 +79,17 @@ impl<G: Gpu> DeviceBatch<G> {
         self.spec().find(Role::SoftLabels).map(|array| self.tensor(array))
     }
 
-    /// Returns the field `name`: `image`, `label` if the samples have labels, `soft_label` with
-    /// [`Loader::soft_labels`](crate::Loader::soft_labels), or a field added with
-    /// [`Loader::field`](crate::Loader::field).
+    /// Returns the field called `name`, or `None` if the batch has no such field. `name` is
+    /// `image`, `label`, `soft_label` with [`Loader::soft_labels`](crate::Loader::soft_labels), or
+    /// the name of a field added with [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let array = self.spec().named(name)?;
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
     /// Returns the number of rows that each sample has in the field `name`, as an i64 tensor of
-    /// shape (N), or `None` if this is not a [`Ragged`](crate::field::Ragged) field. Further rows
-    /// are padding.
+    /// shape (N), or `None` if this is not a [`Ragged`](crate::field::Ragged) field. The remaining
+    /// rows of a sample are padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
@@ -102,9 +102,9 @@ impl<G: Gpu> DeviceBatch<G> {
     }
 
     /// Makes `stream`, a stream handle of a different library, wait for the batch, and registers
-    /// the stream as a user of the batch. After the batch is dropped, its memory is reused once the
-    /// work that was submitted to all of its users before the drop is done. The loader's stream is
-    /// then no longer a user, unless it was registered as well.
+    /// the stream as a user of the batch. After the batch is dropped, its memory is reused once all
+    /// users have finished the work that was submitted before the drop. After this call, the
+    /// loader's stream is a user only if it is registered as well.
     ///
     /// # Safety
     /// `stream` must be a stream in the primary context of the batch's device, and must outlive the
@@ -125,8 +125,8 @@ impl<G: Gpu> DeviceBatch<G> {
         self.0.export();
     }
 
-    /// Makes `stream`, a stream handle of a different library, wait for the batch of a decoder
-    /// instead of the decoder's stream.
+    /// Makes `stream`, a stream handle of a different library, wait for a decoder's batch. The
+    /// decoder's own stream does not wait.
     ///
     /// # Safety
     /// See [`use_on`](DeviceBatch::use_on).

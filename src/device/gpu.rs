@@ -17,7 +17,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     type Kernels: Send + Sync;
     /// Host memory for the fault flags of decoded images.
     type Faults: Send;
-    /// A guard that makes calls from the thread that created it cheaper, and does not delay the
+    /// A guard that makes device calls cheaper on the thread that created it. It does not delay the
     /// exit of the process.
     type Stay;
 
@@ -27,8 +27,8 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     fn ordinal(&self) -> usize;
 
     fn stay(&self) -> Result<Self::Stay>;
-    /// Allocates one block of device memory. Dropping the block frees the memory after all work
-    /// that was submitted before the drop.
+    /// Allocates one block of device memory. Dropping the block frees the memory once all work that
+    /// was submitted before the drop is done.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
     /// Returns the device address of the `bytes` bytes at offset `offset`.
     fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
@@ -144,7 +144,7 @@ pub struct Job {
     pub(crate) count: usize,
 }
 
-/// The decoding of one image per sample. All fields without a comment are offsets in device memory.
+/// The decoding of one image per sample. Fields without a comment are offsets in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Decode {
     /// Index of the image field in [`Decoding`](super::spec::Decoding).

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! A mark is an event that is recorded after all work that has been submitted so far. The next call
-//! of `next()` records it. If the consumer is already waiting in `next()`, it is recorded
-//! immediately. Otherwise, dropping a batch records nothing, so it cannot disturb a CUDA graph
-//! capture. A separate thread checks the marks, so neither the consumer nor a worker waits for a
-//! device.
+//! of `next()` records the event. If the consumer is already waiting in `next()`, the event is
+//! recorded immediately. Otherwise, dropping a batch records nothing, so it cannot disturb a CUDA
+//! graph capture. A separate thread checks the marks, so neither the consumer nor a worker waits
+//! for a device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -126,7 +126,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         // Do not hold the lock during driver calls.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
-            // Ignore an error, because the thread will get the same one and report it.
+            // Ignore an error, because the thread will get the same error and report it.
             let mark = match self.shared.watch.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
@@ -136,7 +136,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
     }
 
     fn unmarked(&self) -> MutexGuard<'_, Vec<T>> {
-        self.unmarked.lock().expect("nothing panics while holding it")
+        self.unmarked.lock().expect("no code panics while holding this lock")
     }
 }
 
@@ -154,7 +154,7 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         if wanted {
             self.mark();
         }
-        self.shared.failed.lock().expect("nothing panics while holding it").clone().map_or(Ok(()), Err)
+        self.shared.failed.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
     }
 
     fn kept(&self) -> usize {
@@ -166,7 +166,7 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
     }
 
     fn idle_since(&self) -> Option<Instant> {
-        let idle = *self.shared.idle.lock().expect("nothing panics while holding it");
+        let idle = *self.shared.idle.lock().expect("no code panics while holding this lock");
         (self.kept() == 0).then_some(idle)
     }
 
@@ -188,7 +188,7 @@ impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
 impl<W: Watch> Shared<W> {
     /// Records that a slot is no longer held back.
     fn count_freed(&self) {
-        *self.idle.lock().expect("nothing panics while holding it") = Instant::now();
+        *self.idle.lock().expect("no code panics while holding this lock") = Instant::now();
         self.open.fetch_sub(1, SeqCst);
     }
 }
@@ -233,14 +233,14 @@ impl<W: Watch, T> Thread<W, T> {
                     let (slot, mark) = self.held.remove(index);
                     mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
                     self.shared.count_freed();
-                    // If the loader has been dropped, sending fails, and the slot is freed here.
+                    // If the loader has been dropped, the send fails, and the slot is freed here.
                     let _ = self.free.send(slot);
                 }
                 // Neither reuse nor free the slot, because the device may still be reading it.
                 Err(e) => {
                     let (slot, _) = self.held.remove(index);
                     std::mem::forget(slot);
-                    self.shared.failed.lock().expect("nothing panics while holding it").get_or_insert(e);
+                    self.shared.failed.lock().expect("no code panics while holding this lock").get_or_insert(e);
                 }
             }
         }
@@ -255,7 +255,7 @@ enum Waits {
     ForACapture,
 }
 
-/// Returns what a slot with mark `mark` waits for. Sets the mark first if there is none.
+/// Returns what the slot with mark `mark` is waiting for. If `mark` is `None`, sets it first.
 fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
         match watch.mark_all(true)? {
@@ -281,9 +281,9 @@ impl HostBatch {
     /// done.
     ///
     /// A batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
-    /// any time, but its memory is reused only after all work that was submitted to any device.
-    /// With this method, the loader knows which stream reads the batch, and reuses the memory as
-    /// soon as the upload is done:
+    /// any time. By default, its memory is reused only after all devices have finished the work
+    /// that was submitted before the drop. With this method, the loader knows which stream reads
+    /// the batch, and reuses the memory as soon as the upload is done:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

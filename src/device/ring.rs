@@ -3,8 +3,8 @@
 //!
 //! The consumer holds one device slot while the next batches are uploaded into the other slots. The
 //! consumer's thread never waits for the device. Instead, each stream waits, on the device, for
-//! exactly the event that it needs. This costs `prefetch + 1` slots of device memory, and about two
-//! events per batch.
+//! exactly the event that it needs. The ring needs `prefetch + 1` slots of device memory, and about
+//! two events per batch.
 //!
 //! 1. `gauge`: statistics on memory and throughput. `timing`: measures durations on the device's
 //!    clock.
@@ -39,11 +39,11 @@
 //! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
 //!    and does not make it wait. The slot of a batch that is dropped during the capture stays in
 //!    `deferred` until the next call of `next`. In a ring that orders batches when they are taken,
-//!    it stays there until the next batch is taken or dropped.
+//!    the slot stays in `deferred` until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
-//! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
-//!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
+//! 8. In a ring that orders batches when they are taken, the thread that calls `next` makes no
+//!    device calls for a stream of the consumer. Only the threads that take or drop a batch do.
 //! 9. The copy thread never waits for workers. A batch with images that workers decode again stays
 //!    in the queue while later batches are uploaded. Workers never wait for a device slot, so they
 //!    always return the batch.
@@ -119,8 +119,8 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
     let forms = specs.into_iter().map(|spec| Form { layout: spec.layout(), spec }).collect();
-    // Every channel has room for all that it can contain at once (here, all slots), so no send
-    // blocks.
+    // Every channel has capacity for everything that it can contain at once (here, all slots), so
+    // no send blocks.
     let (free, freed) = bounded(plan.slots);
     for i in 0..plan.slots {
         let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
@@ -163,7 +163,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             Ok(Staging { offset, converted: gpu.event()? })
         });
         let staging = staging.collect::<Result<_>>()?;
-        // Room for all slots, an error, and the end of a run.
+        // Capacity for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
         let (starts, started) = unbounded();
@@ -205,7 +205,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     /// defers them. `waited` is how long the consumer has waited.
     fn check_stall(&self, waited: Duration) -> Option<Error> {
         let held = self.shared.counters.held.load(Ordering::Relaxed);
-        let deferred = self.shared.deferred.lock().expect("nothing panics while holding it").len();
+        let deferred = self.shared.deferred.lock().expect("no code panics while holding this lock").len();
         if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
             let cause = format!(
                 "a stream is being captured into a CUDA graph, and until the capture ends, {deferred} device slots that a \
@@ -217,7 +217,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             let waited = waited.as_secs_f64();
             let cause = format!(
                 "no batch for {waited:.0} s: all {held} device slots are in use by batches that the program still holds; \
-                 drop some before the next batch, or raise prefetch"
+                 drop some of them before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Timeout, cause));
         }
@@ -230,7 +230,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }
 
-    /// From now on, a stream waits for a batch only when the batch is taken ([`Held::take_on`]).
+    /// Makes a stream wait for a batch only when the batch is taken ([`Held::take_on`]).
     pub(crate) fn order_when_taken(&self) {
         self.shared.when_taken.store(true, Ordering::Relaxed);
     }
@@ -250,7 +250,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             return Ok(Held::new(slot, shared));
         }
         slot.handed_over = true;
-        let waited = slot.waited.as_mut().expect("every batch that was sent has one");
+        let waited = slot.waited.as_mut().expect("every sent batch has timed events");
         std::mem::swap(&mut waited.begin, &mut self.request);
         let held = Held::new(slot, shared);
         held.wait().inspect_err(|e| held.shared.fail(e))?;
@@ -291,8 +291,8 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         self.stop();
         (self.run, self.next) = (course.run, Some(course.first));
         self.shared.wanted.store(course.run, Ordering::Relaxed);
-        // If this fails, the thread has ended after an error, which `next` reports.
-        let _ = self.starts.as_ref().expect("open until drop").send(course);
+        // If the send fails, the thread has ended after an error, which `next` reports.
+        let _ = self.starts.as_ref().expect("the channel is open until the ring is dropped").send(course);
     }
 
     fn at(&self) -> Option<BatchIndex> {
@@ -337,7 +337,8 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     self.join();
-                    let gone = || Error::new(ErrorKind::Panic, "the copy thread has ended; see standard error for why");
+                    let gone =
+                        || Error::new(ErrorKind::Panic, "the copy thread panicked; see standard error for the cause");
                     return Some(Err(self.shared.failure().unwrap_or_else(gone)));
                 }
             }

@@ -1,8 +1,8 @@
 //! The arrays of a device batch, and the layout of device memory.
 //!
-//! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
-//! computations before the first batch, so the ring allocates one block of memory when it opens,
-//! and nothing later.
+//! A [`Spec`] is derived from the schema of host batches. The spec determines all offsets, copies
+//! and computations before the first batch, so the ring allocates one block of memory when it
+//! opens, and nothing later.
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub(crate) struct Array {
 pub(crate) enum Origin {
     /// The array is copied unchanged from host span `span`.
     Copied { span: usize },
-    /// The array is computed from the images in host span `span`. They are u8 of shape (N,
+    /// The array is computed from the images in host span `span`. The images are u8 of shape (N,
     /// `height`, `width`, 3), or (N, `frames`, `height`, `width`, 3) for clips. The device applies
     /// the effects and the mixing in `records`, normalizes the images, and converts them to the
     /// field's dtype and to `layout`.
@@ -255,9 +255,9 @@ impl Spec {
         layout
     }
 
-    /// Adds what is needed to decode images. The encoded data and the records are in the staging
-    /// buffer. Intermediate data is in scratch memory, which all batches share, because they are
-    /// decoded one after the other.
+    /// Adds the offsets and copies for decoding images. The encoded data and the records are in the
+    /// staging buffer. Intermediate data is in scratch memory, which all batches share, because
+    /// batches are decoded one after the other.
     fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
         let take = |end: &mut usize, bytes: usize| {
             let at = *end;
@@ -313,8 +313,8 @@ impl Decoding {
 }
 
 impl Array {
-    /// Sets how an image array is produced from host span `span`, which contains u8 images of shape
-    /// (`height`, `width`, 3), or clips with the frames as the first axis.
+    /// Sets how an image array is produced from host span `span`. The span contains u8 images of
+    /// shape (`height`, `width`, 3), or clips with the frames as the first axis.
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, retouched } = target;
         let [ref clip @ .., height, width, _] = self.field.shape[..] else {
@@ -459,7 +459,7 @@ mod tests {
     fn a_plan_is_exact_to_the_byte() {
         let plain = spec(Dtype::U8, false);
         assert_eq!((plain.layout().arrays, plain.layout().slot_bytes), (vec![0, 1280], 1536));
-        assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging without a conversion");
+        assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging buffer without a conversion");
         let full = spec(Dtype::F32, true);
         // The offsets of the images, labels, soft labels and records.
         assert_eq!((full.layout().arrays, full.layout().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
@@ -499,7 +499,7 @@ mod tests {
             Spec::new(&schema, target, None).images()
         };
         assert_eq!(images(&["left", "image"]), Some(1));
-        assert_eq!(images(&["left", "right"]), Some(0), "the first if none is called image");
+        assert_eq!(images(&["left", "right"]), Some(0), "the first image array, because none is called image");
         assert_eq!(images(&[]), None);
         let many = Schema::new(1, [(field("deep", Dtype::U8, &[1; 8]), Role::Plain)]).unwrap();
         let e = Spec::new(&many, target, None).check().unwrap_err();

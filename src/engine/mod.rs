@@ -1,4 +1,4 @@
-//! The threads that make batches. `README.md` in this folder describes the design.
+//! The threads that produce batches. `README.md` in this folder describes the design.
 //!
 //! Each module imports only from the modules above it.
 //!

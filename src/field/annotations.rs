@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 
 /// The annotations of one sample: its boxes with their classes, masks and points, and its field
-/// `mask`. This type is for programs that inspect a dataset. [`Annotations::read`] reads and checks
+/// `mask`. Use this type in programs that inspect a dataset. [`Annotations::read`] reads and checks
 /// the same fields as [`Boxes`] and [`Mask`], but does not need a loader.
 ///
 /// ```
@@ -42,7 +42,7 @@ pub struct Annotations {
     pub has_masks: bool,
     /// Number of points per box, or 0 if the sample has no points.
     pub points: usize,
-    /// Number of labeled points of all boxes together.
+    /// Total number of labeled points in all boxes.
     pub labeled_points: usize,
     /// Number of pixels with each mask value. `None` if the sample has no mask, or if the values of
     /// the mask are colors.
@@ -52,15 +52,17 @@ pub struct Annotations {
 impl Annotations {
     /// Reads the annotations of a sample. `image` is the field `oriented` of the image's
     /// [`Info`](crate::decode::Info). If the image has no EXIF orientation, its
-    /// [`Size`](crate::decode::Size) is enough. Draws the masks of all boxes, to check that they
-    /// are valid.
+    /// [`Size`](crate::decode::Size) is enough. Draws all masks of the boxes to check that the
+    /// masks are valid.
     ///
     /// # Errors
-    /// If an array has the wrong shape or number of rows, if a box is outside the image, if a mask
-    /// has the wrong size, or if the annotations were made on an image of a different size. The
-    /// message states the value found and the value expected. Reading also fails if EXIF rotates
-    /// the image, and the annotations do not show whether they were made on the stored or on the
-    /// upright image. In that case, set [`Oriented::annotated`].
+    /// - An array has the wrong shape or number of rows.
+    /// - A box is outside the image, a mask has the wrong size, or the annotated image had a
+    ///   different size.
+    /// - EXIF rotates the image, and the sample does not state whether the stored or the upright
+    ///   image was annotated. In that case, set [`Oriented::annotated`].
+    ///
+    /// The message states the value found and the value expected.
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
         let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
@@ -97,7 +99,8 @@ impl Annotations {
             encoded::numbers(sample, name, &mut numbers)?;
             if numbers.len() != all {
                 let found = numbers.len();
-                return Err(Error::in_source(format!("field {name:?} has {found} numbers for {all} boxes")));
+                let cause = format!("field {name:?} has {found} numbers: expected {all}, one for each box");
+                return Err(Error::in_source(cause));
             }
             Ok(numbers)
         };
@@ -108,7 +111,7 @@ impl Annotations {
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
             let found = segments.read(masks).map_err(at_field)?;
             if found != all {
-                return Err(at_field(Error::in_source(format!("{found} masks for {all} boxes"))));
+                return Err(at_field(Error::in_source(format!("{found} masks: expected {all}, one for each box"))));
             }
             for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
                 segments.draw(index, frame.size(), units, &mut mask).map_err(at_field)?;
@@ -130,9 +133,9 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns a field type for annotations like these: boxes with classes and points if the sample
-    /// has them, and with masks if `masks` is set and the sample has them. The field delivers the
-    /// first `most` boxes of each sample.
+    /// Returns a field type for samples with the same kinds of annotations. The field has classes
+    /// and points if this sample has them, and masks if `masks` is set and this sample has masks.
+    /// The field delivers the first `most` boxes of each sample.
     pub fn kind(&self, most: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(most).truncated();
         if !self.classes.is_empty() {
@@ -196,11 +199,11 @@ mod tests {
     fn errors_state_the_found_and_the_expected_value() {
         for (fields, words) in [
             (&[("boxes.txt", "0 0 30 5")][..], "box 0: x ranges from 0 to 30, but the image is 20 wide"),
-            (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers for 1 boxes"),
-            (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks for 1 boxes"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.class.txt", "1 2")], "has 2 numbers: expected 1, one for each box"),
+            (&[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[]")], "0 masks: expected 1, one for each box"),
             (
                 &[("boxes.txt", "0 0 3 5"), ("boxes.masks.json", "[{\"size\":[5,5],\"counts\":[25]}]")],
-                "run lengths of 5x5 pixels, but the image has 20x10",
+                "the run lengths are for 5x5 pixels, but the image has 20x10",
             ),
             (&[("boxes.txt", "0 0 3 5"), ("boxes.points.txt", "1 2")], "expected (1, count, 3)"),
             (&[("mask.png", "x")], "mask"),

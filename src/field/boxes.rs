@@ -21,7 +21,7 @@ use crate::transform::Plan;
 ///
 /// The batch field `boxes` reads the sample's field `boxes`, an f32 array of shape (n, 4) in any
 /// [encoding](super). By default, a box is (x1, y1, x2, y2) in pixels of the source image. If the
-/// sample has a field `boxes.units.txt` with the text `relative`, the numbers are fractions of the
+/// sample has a field `boxes.units.txt` that contains `relative`, the numbers are fractions of the
 /// image's width and height instead. In the batch, each sample has `most` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
@@ -32,14 +32,15 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to the visible part of the image. A box is dropped, together with its class,
-/// mask and points, if its clipped width or height is 0. [`min_visible`](Boxes::min_visible) and
-/// [`min_size`](Boxes::min_size) set stricter limits. The boxes that remain keep their order.
-/// [`HostBatch::counts`](crate::HostBatch::counts) returns the number of remaining boxes of each
-/// sample. Random erasing does not change boxes or masks. For batches on a device, all arrays are
-/// copied to the device unchanged.
+/// Boxes are clipped to the visible part of the image. If the clipped width or height of a box is
+/// 0, the box is dropped, together with its class, mask and points.
+/// [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) set stricter limits. The
+/// remaining boxes keep their order. [`HostBatch::counts`](crate::HostBatch::counts) returns the
+/// number of remaining boxes of each sample. Random erasing does not change boxes or masks. For
+/// batches on a device, all arrays are copied to the device unchanged.
 ///
-/// If [`Loader::classes`](crate::Loader::classes) is set, the classes are renumbered accordingly.
+/// If [`Loader::classes`](crate::Loader::classes) is set, the classes of the boxes are renumbered
+/// accordingly.
 ///
 /// A sample fails if a coordinate is NaN or infinite, if x2 is less than x1 or y2 is less than y1,
 /// or if a box is outside the image. The error states the coordinates. Because datasets round
@@ -48,18 +49,19 @@ use crate::transform::Plan;
 ///
 /// # Images that EXIF rotates
 ///
-/// If an image has an EXIF orientation, the loader rotates it upright. The boxes, masks and points
-/// may have been annotated on the stored image or on the upright image. To find out which, the
-/// loader compares the sizes of both with the size of the annotated image, which the field
-/// `boxes.image_size.txt` contains as the text `width height`. [`Coco`](crate::source::Coco) and
-/// [`Voc`](crate::source::Voc) provide this field.
+/// If an image has an EXIF orientation, the loader rotates the image accordingly. The result is
+/// called the upright image. The boxes, masks and points may have been annotated on the stored
+/// image or on the upright image. The field `boxes.image_size.txt` declares the size of the
+/// annotated image, as the text `width height`. The loader compares this size with the sizes of the
+/// stored and the upright image. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc)
+/// provide this field.
 ///
 /// Annotations of the stored image are rotated together with the image, and
-/// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors it. If the declared
-/// size matches both versions or is missing,
-/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides, and without that
-/// option the sample fails. If the declared size matches neither version, the sample fails, and the
-/// error states both sizes. Images without an orientation are checked in the same way, because
+/// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors the image. If the
+/// declared size matches both images or is missing,
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides. Without that option,
+/// the sample fails. If the declared size matches neither image, the sample fails, and the error
+/// states both sizes. Images without an orientation are checked in the same way, because
 /// annotations of a resized image do not fit the original.
 ///
 /// ```no_run
@@ -92,7 +94,7 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// Creates a field with up to `most` boxes per sample. A sample fails if it has more, unless
+    /// Creates a field with up to `most` boxes per sample. A sample with more boxes fails, unless
     /// [`truncated`](Boxes::truncated) is set.
     pub fn new(most: usize) -> Self {
         Boxes {
@@ -139,15 +141,15 @@ impl Boxes {
         self
     }
 
-    /// Drops a box if less than the fraction `share` of its area is visible. The default is 0.
+    /// Drops boxes if less than the fraction `share` of their area is visible. The default is 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
         self
     }
 
-    /// Drops a box if its width or height in the output is less than `pixels`. The default is 0,
-    /// whereas torchvision's `SanitizeBoundingBoxes` uses 1.
+    /// Drops boxes whose width or height in the output is less than `pixels`. The default is 0. The
+    /// default of torchvision's `SanitizeBoundingBoxes` is 1.
     #[must_use]
     pub fn min_size(mut self, pixels: f64) -> Self {
         self.min_size = pixels;
@@ -162,9 +164,9 @@ impl Boxes {
         self
     }
 
-    /// Adds a mask for each box, which contains 0 or 1 for each pixel of the output. COCO's
-    /// polygons and run-length codes are drawn like in `pycocotools`, bit for bit, and resized with
-    /// nearest-neighbor sampling.
+    /// Adds a mask for each box, which contains 0 or 1 for each pixel of the output. Masks are
+    /// drawn from COCO's polygons and run-length codes, bit-identical to `pycocotools`, and resized
+    /// with nearest-neighbor sampling.
     #[must_use]
     pub fn masks(mut self) -> Self {
         self.masks = true;
@@ -174,8 +176,8 @@ impl Boxes {
     /// Adds `count` keypoints per box. Each point has three numbers: x, y, and the visibility,
     /// which is 0 (unlabeled), 1 (hidden) or 2 (visible).
     ///
-    /// A point outside the output becomes (0, 0, 0), which means unlabeled in COCO. For the meaning
-    /// of the coordinates, see [`Plan::point`].
+    /// A point outside the output becomes (0, 0, 0), which COCO uses for unlabeled points. For the
+    /// meaning of the coordinates, see [`Plan::point`].
     #[must_use]
     pub fn points(mut self, count: usize) -> Self {
         let pairs = self.points.take().map(|points| points.pairs).unwrap_or_default();
@@ -212,7 +214,7 @@ struct VisibleBox {
     visible: f64,
 }
 
-/// Scratch memory, which each thread reuses for all samples.
+/// Scratch memory that a thread reuses for all samples.
 #[derive(Default)]
 struct Scratch {
     corners: Vec<[f32; 4]>,
@@ -277,8 +279,8 @@ impl FieldType for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // Each mask is drawn at the size of its source image, and so are the crossings of its
-        // polygons.
+        // Each mask is drawn at the size of its source image, and the crossings of its polygons
+        // take as many bytes as the mask.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
         let bytes = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
         let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);
@@ -309,7 +311,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-/// Writes the name `name.end` to `full`, and returns it.
+/// Writes `<name>.<end>` to `full`, and returns the result.
 fn join_name<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
     full.clear();
     full.extend([name, ".", end]);
@@ -398,8 +400,8 @@ impl Boxes {
         }
     }
 
-    /// Reads the boxes of a sample, and selects those that remain after the crop. Returns the frame
-    /// of the coordinates, and the factors that convert them to pixels of this frame.
+    /// Reads the boxes of a sample, and selects the boxes that remain after the crop. Returns the
+    /// same values as [`BoxReader::read`].
     fn select_visible(
         &self,
         name: &str,

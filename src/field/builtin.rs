@@ -7,15 +7,15 @@ use super::{
     Tokens,
 };
 
-/// Implements `Deserialize` of [`FieldKind`] for the listed field types. The serialized form is a
-/// map from the name of the field type to a map of all its options.
+/// Implements `Deserialize` for [`FieldKind`], with the listed field types. The serialized form is
+/// a map from the name of the field type to a map of all its options.
 macro_rules! kinds {
     ($($kind:ident),*) => {
         #[derive(Deserialize)]
         #[serde(rename_all = "snake_case")]
         enum SerializedKind {
             $($kind($kind),)*
-            // These two have no serialized options, because options of the loader apply to them.
+            // `Geometry` and `Label` have no options of their own.
             Geometry {},
             Label {},
         }
@@ -74,7 +74,7 @@ mod tests {
             serde_json::from_str::<FieldKind>(&json).map(drop).map_err(|e| e.to_string())
         };
         assert_eq!(rows("255"), Ok(()));
-        assert!(rows("300").unwrap_err().contains("a padding of 300, which uint8 cannot hold"));
+        assert!(rows("300").unwrap_err().contains("the padding is 300, which uint8 cannot hold"));
         let none = serde_json::from_str::<FieldKind>(r#"{"mesh": {}}"#).unwrap_err().to_string();
         assert!(none.contains("unknown variant `mesh`, expected one of `boxes`, `image`"), "{none}");
     }

@@ -22,15 +22,15 @@ impl Column {
     /// Checks the name and the type of the column.
     ///
     /// # Errors
-    /// If the name is reserved, or if classes do not have an integer type. The error is the text of
-    /// the cause.
+    /// If the name is reserved, or if classes do not have an integer type. The error is the cause
+    /// as text.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         if ["", "count", "masks", "points", "units", "image_size"].contains(&&*self.name) {
             return Err(format!("column {:?}: this name is reserved", self.name));
         }
         match self.dtype.integers() {
             None if self.name == CLASS => {
-                Err(format!("column \"class\" of {}: expected an integer type", self.dtype.name()))
+                Err(format!("column \"class\" has the type {}: expected an integer type", self.dtype.name()))
             }
             _ => Ok(()),
         }
@@ -43,9 +43,8 @@ impl Column {
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of some boxes to `to`. The sample has `all` boxes with numbers in its
-    /// field `name`, and `kept` contains the indices of the boxes to write. Does not write the
-    /// padding.
+    /// Writes the numbers of the boxes with the indices `kept` to `to`, without padding. The sample
+    /// has `all` boxes, and their numbers are in its field `name`.
     pub(super) fn write(
         &self,
         name: &str,
@@ -59,13 +58,13 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // The class numbers of the dataset may not fit into `dtype`, even if the new numbers that
-        // the loader assigns do.
+        // The dataset's class numbers may not fit into `dtype`, even if the numbers that the loader
+        // assigns to them fit.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {
                 let found = bytes.len() as f64 / read.bytes() as f64;
-                return Err(field.error(format_args!("has {found} numbers for {all} boxes")));
+                return Err(field.error(format_args!("has {found} numbers: expected {all}, one for each box")));
             }
             for (index, to) in kept.zip(to.chunks_exact_mut(size)) {
                 let number = &bytes[index * read.bytes()..][..read.bytes()];

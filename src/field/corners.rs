@@ -58,8 +58,9 @@ impl BoxReader {
     }
 
     /// Appends the boxes in the field `name` of the sample to `to`, as (x1, y1, x2, y2) in pixels
-    /// of the upright image, clipped to this image. Returns the frame of the sample's coordinates,
-    /// and the factors that convert them to pixels of this frame. `numbers` is scratch memory.
+    /// of the upright image, clipped to this image. Returns the coordinate system of the sample's
+    /// boxes, which is that of the stored or the upright image, and the factors that convert
+    /// coordinates to pixels of that image. `numbers` is scratch memory.
     ///
     /// # Errors
     /// If the field is not an array of boxes, if the declared size differs from the size of the
@@ -109,9 +110,9 @@ impl BoxReader {
     }
 }
 
-/// Returns the size of the image on which the field `name` was annotated, or `None` if the sample
-/// does not declare it. The field `<name>.image_size.txt` of the sample contains the width and
-/// height in pixels.
+/// Returns the declared size of the image on which the field `name` was annotated, or `None` if the
+/// sample does not declare a size. The size is the width and height in pixels, in the sample's
+/// field `<name>.image_size.txt`.
 ///
 /// # Errors
 /// If the field does not contain two positive integers.
@@ -143,7 +144,9 @@ fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<b
         Some((name, text)) => {
             let text = text.encoded(name);
             let text = String::from_utf8_lossy(&text);
-            Err(field.error(format_args!("has the units {text:?}: expected \"relative\", or no such field for pixels")))
+            Err(field.error(format_args!(
+                "has the units {text:?}: expected \"relative\" (omit the field if the boxes are in pixels)"
+            )))
         }
     }
 }

@@ -23,15 +23,16 @@ use crate::transform::{Plan, Planes};
 /// is 65535. Integers of up to 16 bits are exact. A PNG must have 8 or 16 bits and no palette. A
 /// TIFF can be gray or RGB, with or without alpha, or have any number of bands.
 ///
-/// With [`image`](DenseMap::image), the map reads the sample's image itself, so that a loader of
-/// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Color
-/// augmentations do not change a map, so a loader without an image field rejects them.
+/// With [`image`](DenseMap::image), the map contains the sample's image itself. A loader of 16-bit
+/// scans, RGBA images or satellite bands then does not need an [`Image`](super::Image). Color
+/// augmentations do not change a map, so a loader without an image field rejects such
+/// augmentations.
 ///
 /// The map is resized with an antialiased bilinear filter, like a float image in torchvision's
 /// `resize`. If a special value marks missing data, call [`nearest`](DenseMap::nearest), because
 /// the filter would blend the special value with neighboring values. For batches on a device, the
 /// map is copied to the device unchanged. If EXIF rotates the image, the size of the map determines
-/// whether the map is rotated as well, as for a [`Mask`](super::Mask).
+/// whether the map is rotated as well. See [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -85,9 +86,9 @@ impl DenseMap {
         DenseMap { channels: Some(channels), ..Self::default() }
     }
 
-    /// Creates a map of optical flow. The two values of a pixel are its displacement to the right
-    /// and its displacement down, in pixels. Resizing scales the displacements, and a flip negates
-    /// the displacements along its axis.
+    /// Creates a map of optical flow. The two values of a pixel are its displacements to the right
+    /// and down, in pixels. Resizing scales the displacements, and a flip negates the displacements
+    /// along the flipped axis.
     pub fn flow() -> Self {
         DenseMap { channels: Some(2), flow: true, ..Self::default() }
     }
@@ -270,9 +271,9 @@ impl DenseMap {
         }
     }
 
-    /// Returns the frame of a PNG or TIFF. If the file has an EXIF orientation, it is rotated
-    /// accordingly. Otherwise, it must have the size of either the stored or the upright image of
-    /// the sample.
+    /// Returns the frame of a PNG or TIFF. If the file has an EXIF orientation, the frame is
+    /// rotated accordingly. Otherwise, the file must have the size of the sample's stored image or
+    /// of its upright image.
     ///
     /// # Errors
     /// If the size or the number of channels of the file does not match.
@@ -288,7 +289,7 @@ impl DenseMap {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {
                     return Err(Error::in_source(format!(
-                        "has {width}x{height} pixels after its EXIF rotation, but its image has {}x{}",
+                        "has {width}x{height} pixels after its EXIF rotation, but the image has {}x{}",
                         image.width, image.height
                     )));
                 }
@@ -307,8 +308,8 @@ impl DenseMap {
         }
         let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
-        // Distance, in stored pixels, between a pixel of the upright image and its right neighbor,
-        // and between the pixel and its lower neighbor.
+        // Distances, in stored pixels, from a pixel of the upright image to its right neighbor and
+        // to its lower neighbor.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
@@ -347,7 +348,7 @@ impl DenseMap {
         }
     }
 
-    /// Converts displacements from coordinates of the frame to coordinates of the output.
+    /// Converts displacements from the coordinates of `frame` to those of the output.
     fn transform_displacements(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };

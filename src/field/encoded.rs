@@ -1,5 +1,5 @@
-//! Reads the numbers of a sample's field. A field is either a typed value, or bytes with an
-//! encoding that the suffix of the field's name determines.
+//! Reads the numbers of a sample's field. A field is either a typed value or encoded bytes. The
+//! suffix of the field's name determines the encoding.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::source::{Npy, Shape};
 use crate::source::{Sample, Value};
 
-/// The encodings that the suffixes of field names stand for, in the order in which they are tried.
+/// Suffixes of field names and their encodings, in the order in which they are tried.
 const SUFFIXES: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
 /// Maximum size in bytes of scratch memory that is reused. Larger buffers are freed after each use.
@@ -43,11 +43,11 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    /// Creates the field `name`. `encoding` applies only if `value` is bytes or text.
+    /// Creates the field `name`. `encoding` is ignored unless `value` is bytes or text.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
-            // If bytes begin with NumPy's signature, they are an array with a header, regardless
-            // of the name of the field.
+            // Bytes that begin with NumPy's signature are an array with a header, regardless of the
+            // name of the field.
             Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
@@ -58,7 +58,8 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Returns the field of `sample` that the batch field `name` reads, if there is one.
+/// Returns the field of `sample` that the batch field `name` reads, or `None` if there is no such
+/// field.
 fn find_optional<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
     if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {
@@ -97,7 +98,7 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<
         let size = size_of::<T>();
         if !bytes.len().is_multiple_of(size) {
             let found = bytes.len();
-            return Err(field.error(format!("has {found} bytes, which is not a multiple of {size}")));
+            return Err(field.error(format!("has {found} bytes: expected a multiple of {size}")));
         }
         to.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
         Ok(shape.cloned().unwrap_or_else(|| Shape::from_iter([bytes.len() / size])))
@@ -121,8 +122,8 @@ impl Encoded<'_> {
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but returns an error if `dtype` would
-    /// [change](check_kept) a number. This is for numbers that must be exact, unlike image
-    /// coordinates.
+    /// [change](check_kept) a number. Image coordinates need not be exact, and use
+    /// [`with_numbers`](Encoded::with_numbers).
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,
@@ -179,7 +180,7 @@ impl Encoded<'_> {
         Error::in_source(format!("field {:?}: {}", self.name, e.cause()))
     }
 
-    /// Returns an error about the number with the index `index`.
+    /// Returns an error about the number at index `index`.
     fn element_error(&self, index: usize, cause: String) -> Error {
         self.at_field(&Error::in_source(format!("element {index} is {cause}")))
     }
@@ -220,7 +221,7 @@ impl Encoded<'_> {
         put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         to: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // Reserve exactly the size that `FieldType::memory` returns.
+        // Reserve no more memory than `FieldType::memory` returns.
         to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {

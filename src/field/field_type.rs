@@ -32,9 +32,9 @@ use crate::transform::{Augment, Plan};
 ///         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
 ///     }
 ///
-///     fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> warpfeed::Result<()> {
+///     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> warpfeed::Result<()> {
 ///         let length = input.sample.field("txt").map_or(0, |text| text.len()) as i64;
-///         place.bytes(0).copy_from_slice(&length.to_ne_bytes());
+///         row.bytes(0).copy_from_slice(&length.to_ne_bytes());
 ///         Ok(())
 ///     }
 /// }
@@ -50,89 +50,90 @@ pub trait FieldType: Send + Sync + Debug {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
 
-    /// Writes the row of a sample. The implementation must write every byte, because the row still
-    /// contains data of an earlier batch.
+    /// Writes the row of a sample. The implementation must write every byte, because the row
+    /// contains the data of an earlier batch.
     ///
     /// # Errors
     /// An implementation may return any error. The loader adds the index and the key of the sample.
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()>;
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()>;
 
     /// Returns the names of the sample's fields that [`write`](FieldType::write) reads for a field
     /// called `name`, with or without a suffix for the encoding. If the source
     /// [knows](crate::source::Source::fields) that one of these fields does not exist, the loader
-    /// cannot be opened. By default, no names are returned. Then nothing is checked when the loader
-    /// is opened, and every sample without the field fails.
+    /// cannot be opened. The default returns no names, so that nothing is checked when the loader
+    /// is opened.
     fn reads(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
     }
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
-    /// together with the sample's image. Loaders without an image, and loaders that mix images,
-    /// reject such a field. The default is false.
+    /// together with the sample's image. Loaders that have no image, or that mix images, reject
+    /// such a field. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether the field delivers the sample's image itself. If so, and if the loader has
-    /// no image fields, the loader reads only the header of the image, to determine its size, and
-    /// rejects options that apply only to images. The default is false.
+    /// Returns whether the field delivers the sample's image itself. If it does, a loader without
+    /// image fields reads only the header of the image, to determine the image's size, and rejects
+    /// options that apply only to image fields. The default is false.
     fn shows_image(&self) -> bool {
         false
     }
 
     /// Returns whether the field supports images that combine several samples, such as a
-    /// [`mosaic`](Augment::mosaic). If so, [`write`](FieldType::write) must handle the samples in
-    /// [`Input::others`] as well. A loader that creates mosaics rejects all other field types that
-    /// [follow the image](FieldType::follows_image). The default is false.
+    /// [`mosaic`](Augment::mosaic). If it does, [`write`](FieldType::write) must also handle the
+    /// samples in [`Input::others`]. A loader that creates mosaics rejects fields that [follow the
+    /// image](FieldType::follows_image) but do not support mosaics. The default is false.
     fn joins_images(&self) -> bool {
         false
     }
 
-    /// Returns the role of the field if objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. If a field with this role
-    /// follows the image, a loader that pastes objects rejects the field. A field type that wraps
-    /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) and passes the whole input to it must
-    /// return the role of the wrapped field type.
+    /// Returns the role of the field when objects from a different sample are pasted into the image
+    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. A loader that pastes objects
+    /// rejects fields that have the role `Not` but follow the image. If a field type passes the
+    /// whole input to a wrapped [`Boxes`](super::Boxes) or [`Mask`](super::Mask), it must return
+    /// the role of the wrapped field type.
     fn pastes(&self) -> PasteRole<'_> {
         PasteRole::Not
     }
 
-    /// Returns whether [`write`](FieldType::write) does little more than copy bytes. If so, its
-    /// time is part of the stage `write` in [`Stats`](crate::Stats). Otherwise, the field has its
-    /// own stage in [`Stats::fields`](crate::Stats::fields). The default is false.
+    /// Returns whether [`write`](FieldType::write) does little more than copy bytes. If it does,
+    /// the time of the method is part of the stage `write` in [`Stats`](crate::Stats). Otherwise,
+    /// the field has its own stage in [`Stats::fields`](crate::Stats::fields). The default is
+    /// false.
     fn copies(&self) -> bool {
         false
     }
 
     /// Writes the arrays of a sample from `numbers`, the only field of the sample, and returns
-    /// true. If this is not possible, returns false, and the loader calls
-    /// [`write`](FieldType::write) instead. Both methods must write the same arrays. The default
-    /// returns false. The loader calls this method only if it has no other fields, and if the
-    /// source has the numbers [in memory](crate::source::Source::stored).
+    /// true. If the method returns false, the loader calls [`write`](FieldType::write) instead.
+    /// Both methods must write the same arrays. The default returns false. The loader calls this
+    /// method only if the loader has no other fields and the source has the numbers [in
+    /// memory](crate::source::Source::stored).
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
     }
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
-    /// default is 0. Before it writes the field, the worker waits until this much of the scratch
-    /// memory in the [memory plan](crate::MemoryPlan) is available. This method is not called for
-    /// field types that [only copy](FieldType::copies).
+    /// default is 0. Before a worker calls `write`, it waits until this many bytes of the scratch
+    /// memory in the [memory plan](crate::MemoryPlan) are available. The loader does not call this
+    /// method for field types that [only copy](FieldType::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
     }
 
-    /// Returns who writes the field. By default, a worker calls [`write`](FieldType::write). A
-    /// field type can let the loader write the field instead, which may use the device.
+    /// Returns which code writes the field. By default, a worker calls [`write`](FieldType::write).
+    /// A field type can let the loader write the field instead. The loader may use the device.
     fn maker(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
-    /// Returns the augmentation of the image if it has one of its own, which makes it a view with
-    /// its own size and random numbers ([`Image::augment`](super::Image::augment)). By default, an
-    /// image uses the loader's augmentation.
+    /// Returns the augmentation of a view, which is an image with a separate augmentation, size and
+    /// random numbers ([`Image::augment`](super::Image::augment)). The default is `None`: the image
+    /// uses the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
     }
@@ -150,7 +151,7 @@ pub trait FieldType: Send + Sync + Debug {
     }
 }
 
-/// The code that writes a field: its field type, or the loader.
+/// The code that writes a field: the field type or the loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
@@ -158,8 +159,8 @@ pub enum FieldWriter<'a> {
     /// the device.
     Write,
     /// The loader decodes, augments and converts an image. The image is the sample's field with
-    /// this name, or, with `None`, the first field that is named after an image format. For batches
-    /// on a device, the device converts the image, and may decode it, depending on
+    /// this name. `None` stands for the first field that is named after an image format. For
+    /// batches on a device, the device converts the image, and may decode it, depending on
     /// [`Loader::decode_on`](crate::Loader::decode_on). [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Image(Option<&'a str>),
@@ -170,7 +171,7 @@ pub enum FieldWriter<'a> {
     Class,
 }
 
-/// Role of a field if objects of a different sample are pasted into the image.
+/// Role of a field when objects of a different sample are pasted into the image.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum PasteRole<'a> {
@@ -182,8 +183,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image that fields follow, if there is one; the additional tiles of this image;
-/// and the objects that are pasted from the first of these tiles, if there are any.
+/// The plan of the image that other fields follow, if the loader has such an image; the additional
+/// tiles of this image; and the objects that are pasted from the first additional tile, if any.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -194,9 +195,9 @@ pub struct Input<'a> {
     pub name: &'a str,
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
-    /// Plan of the sample's image: its size, its visible part, its flips and other steps. If the
-    /// loader has several images, this is the plan of the first one that uses the loader's
-    /// augmentation. `None` if the loader has no such image.
+    /// Plan of the sample's image: the size, the visible part, the flips and other steps. If the
+    /// loader has several images, this is the plan of the first image that uses the loader's
+    /// augmentation. `None` if no image uses it.
     pub plan: Option<&'a Plan>,
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
@@ -235,7 +236,7 @@ impl<'a> Input<'a> {
     }
 
     /// Returns the tiles of a mosaic, except the first one. If objects are pasted, returns the
-    /// sample from which they come.
+    /// sample that contains these objects.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
     }
@@ -246,13 +247,14 @@ impl<'a> Input<'a> {
     }
 
     /// Returns a random number generator for this sample and field. Its numbers are a function of
-    /// (seed, epoch, sample, name of the field), so they do not depend on the workers, the ranks or
-    /// other fields. Every call returns a new generator with the same numbers.
+    /// (seed, epoch, sample, name of the field), and do not depend on the workers, the ranks or
+    /// other fields. Every call returns a new generator that produces the same numbers.
     pub fn rng(&self) -> Rng {
         self.rng.named(self.name)
     }
 
-    /// Returns the plan of the image. Only field types that follow the image may call this.
+    /// Returns the plan of the image. Panics if the sample has no image, so only field types that
+    /// follow the image may call this method.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }
@@ -271,13 +273,13 @@ impl<'a> RowMut<'a> {
         RowMut { row, first, arrays }
     }
 
-    /// Returns the sample's bytes in array `array` of the field. Elements are in native byte order,
-    /// and the shape of the array determines their number.
+    /// Returns the sample's bytes in array `array` of the field. Elements are in native byte order.
+    /// Their number is the product of the axes of the array's shape.
     ///
     /// # Panics
     /// If the field has no such array.
     pub fn bytes(&mut self, array: usize) -> &mut [u8] {
-        assert!(array < self.arrays, "array {array} of a field of {}", self.arrays);
+        assert!(array < self.arrays, "array {array}: the field has {} arrays", self.arrays);
         self.row.bytes(self.first + array)
     }
 
@@ -286,7 +288,8 @@ impl<'a> RowMut<'a> {
         self.row.meta().set_text(name, text);
     }
 
-    /// Records whether the sample has a label. If it has none, error messages contain `advice`.
+    /// Records whether the sample has a label. `advice` is added to error messages about a missing
+    /// label.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;
@@ -301,8 +304,8 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted to it. Built-in field types can be deserialized: their serialized form is a map
-/// from the name to a map of all options.
+/// be converted to a `FieldKind`. A `FieldKind` of a built-in field type can be deserialized from a
+/// map from the name of the field type to a map of all its options.
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Arc<dyn FieldType>);
 

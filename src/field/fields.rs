@@ -1,5 +1,5 @@
-//! [`Fields`]: all fields of a loader. Lays out their arrays in a batch, and checks that they are
-//! compatible with the augmentation.
+//! [`Fields`]: all fields of a loader. Lays out the arrays of the fields in a batch, and checks
+//! that the fields are compatible with the augmentation.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::transform::{Augment, Plan};
 /// All fields of a loader, and their spans in a batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// Name of the field that delivers the sample's image itself, if the loader has no image
-    /// fields.
+    /// If the loader has no image fields, the name of the field that
+    /// [delivers](FieldType::shows_image) the sample's image, if any.
     pub(crate) shown: Option<String>,
-    /// Index of the image that other fields follow. This is the first image that uses the loader's
+    /// Index of the image that other fields follow, which is the first image that uses the loader's
     /// augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
@@ -46,7 +46,9 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
         )));
     }
     if let Some(step) = view.joins().next() {
-        return Err(Error::config(format!("field {name:?} is a view of one image: remove Augment::{step}")));
+        return Err(Error::config(format!(
+            "field {name:?} is a view of a single sample, but {step} combines several: remove Augment::{step}"
+        )));
     }
     Ok(())
 }
@@ -96,13 +98,13 @@ impl Member {
     }
 
     /// Writes row `index` of a part with [`FieldType::write_stored`]. Returns whether the field
-    /// type has written it.
+    /// type has written the row.
     pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut Part, index: usize) -> bool {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
         self.kind.write_stored(numbers, &mut row)
     }
 
-    /// Zeroes row `index` of a full batch.
+    /// Sets row `index` of a full batch to zero.
     fn blank(&self, full: &mut Full, index: usize) {
         for span in self.first..self.first + self.arrays {
             let row_bytes = full.schema().spans[span].sample_bytes;
@@ -110,16 +112,16 @@ impl Member {
         }
     }
 
-    /// Returns the number of bytes that are needed to write `sample`.
+    /// Returns the number of bytes that the field type allocates to write `sample`.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng) -> u64 {
         self.kind.memory(&Input::new(&self.name, sample, shown, rng))
     }
 }
 
 impl Fields {
-    /// Creates the fields with the given names and types. Returns them, and their arrays in a batch
-    /// of `epoch`. `augment` is the loader's augmentation, `format` is the format of images, and
-    /// `label` is the field type of labels.
+    /// Creates the fields with the given names and types. Returns the fields, and their arrays in a
+    /// batch of `epoch`. `augment` is the loader's augmentation, `format` is the format of images,
+    /// and `label` is the field type of labels.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is used twice, if a field type
@@ -176,7 +178,7 @@ impl Fields {
         made.add_records(&mut arrays, split);
         arrays.extend(made.label.and_then(|label| label.soft_array()));
         made.check_names(&arrays)?;
-        // A device computes the soft labels, so they need not be copied to it.
+        // A device computes the soft labels, so the batch has no array for them.
         if split.there {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
@@ -209,8 +211,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Adds the arrays that `split` requires: the records of the images, and the space for encoded
-    /// images.
+    /// Adds the arrays that `split` requires: the records of each image's operations, and the space
+    /// for encoded images.
     fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
         let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.records) {
@@ -333,7 +335,8 @@ impl Fields {
         let alone = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
         if let Some(Member { name, .. }) = self.members().find(alone) {
             return Err(Error::config(format!(
-                "field {name:?} follows one image, but augment combines several: remove Augment::{step} or the field"
+                "field {name:?} is transformed with a single image, but {step} combines several: remove Augment::{step} \
+                 or the field"
             )));
         }
         let objects = self.objects().count();
@@ -346,7 +349,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Returns the names of the fields with masks that define the pasted pixels, and their objects.
+    /// Returns the fields with masks that define the pasted pixels, as their names and objects.
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
             PasteRole::Gives(objects) => Some((&*field.name, objects)),
@@ -366,15 +369,15 @@ impl Fields {
         objects.paste(name, sample, plan, chosen, pasted)
     }
 
-    /// Makes the images in row `index` of a full batch black, and zeroes the other fields of the
-    /// row.
+    /// Makes the images in row `index` of a full batch black, and sets the other fields of the row
+    /// to zero.
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
         self.images.iter().for_each(|field| field.blank(full, index));
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the only field of the loader if it reads the field `name` of a sample. Returns
-    /// `None` if the loader has other fields, including images and labels.
+    /// Returns the loader's only field, if it copies the field `name` of a sample and is neither an
+    /// image nor a label. Returns `None` if the loader has other fields.
     pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied[..] else { return None };
         let has_others =
@@ -427,7 +430,7 @@ impl Fields {
         self.computed.iter().map(|field| field.bytes).sum()
     }
 
-    /// Checks the labels of a full batch, before failed samples are replaced.
+    /// Checks the labels of a full batch. Call this method before failed samples are replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
             label.judge(source, full);

@@ -8,8 +8,8 @@ use crate::transform::Plan;
 
 /// The position of the source image in the output image, which is needed to map predictions back to
 /// the source image. The field has two arrays: a matrix, which is f32 of shape (N, 2, 3), and
-/// `<name>.size`, which is i32 of shape (N, 2) and contains the height and width of the upright
-/// source image.
+/// `<name>.size`, which is i32 of shape (N, 2) and contains the height and width of the source image
+/// after its EXIF rotation.
 ///
 /// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image.
 /// Coordinates are in pixels from the upper left corner of the image, so x ranges from 0 to the
@@ -18,8 +18,8 @@ use crate::transform::Plan;
 /// image. To map other predictions back, subtract the last column of the matrix, and divide by the
 /// diagonal. All other elements are 0.
 ///
-/// A sample fails if a geometric effect such as a rotation is applied to it, because the matrix
-/// cannot describe which parts of the image such an effect removes.
+/// If a geometric effect such as a rotation is applied to a sample, the sample fails, because the
+/// matrix cannot describe which parts of the image the effect removes.
 ///
 /// ```no_run
 /// use warpfeed::field::Geometry;
@@ -40,8 +40,8 @@ impl Geometry {
 
     /// Maps a box of the output image back to the source image. `corners` contains the left, upper,
     /// right and lower edge in pixels, and `matrix` is the sample's row of the field. If the image
-    /// was flipped, the edges are swapped so that the left edge is less than the right edge. The
-    /// result may extend beyond the source image.
+    /// was flipped, edges are swapped so that left is less than right, and upper is less than
+    /// lower. The result may extend beyond the source image.
     ///
     /// ```
     /// use warpfeed::field::Geometry;

@@ -55,7 +55,7 @@ impl Image {
     /// has its own size. Its random numbers are a function of (seed, epoch, sample, name of the
     /// field). To create several views, call [`Loader::views`](crate::Loader::views).
     ///
-    /// Views are not mixed, and annotations such as boxes and masks are not transformed with them.
+    /// Views are not mixed, and annotations such as boxes and masks do not follow a view.
     #[must_use]
     pub fn augment(mut self, augment: Augment) -> Self {
         self.augment = Some(augment);
@@ -73,12 +73,12 @@ impl Image {
     /// plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
-    /// or if one frame cannot be decoded. The error names the field and the frame.
+    /// or if a frame cannot be decoded. The error names the field and the frame.
     ///
     /// Workers decode clips, even with [`DecodeOn::Gpu`](crate::DecodeOn::Gpu). For batches on a
-    /// device, the device casts, normalizes and transposes the frames, and runs the effects.
-    /// Opening fails if `frames` is 0, or if the loader mixes images, or combines the images of
-    /// several samples.
+    /// device, the device casts, normalizes and transposes the frames, and runs the effects. The
+    /// loader cannot be opened if `frames` is 0, or if the augmentation mixes images or combines
+    /// the images of several samples.
     ///
     /// ```
     /// use warpfeed::field::Image;
@@ -236,14 +236,14 @@ pub(crate) struct ImageField {
     /// Name of the field.
     pub(crate) name: String,
     pub(super) span: usize,
-    /// Index of the span that contains the operations on each image, if there is one. A device
-    /// reads the effects on values from these records. If the host mixes the images, the host reads
-    /// them instead.
+    /// Index of the span with a record of the operations on each image, if there is such a span. A
+    /// device reads the effects on values from these records. If the host mixes the images, the
+    /// host reads the records instead.
     pub(super) records: Option<usize>,
-    /// Index of the span that contains the records for decoding on a device, if there is one.
+    /// Index of the span with the records for decoding on a device, if there is such a span.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
-    /// Whether the image has one channel. It is computed from the finished RGB image.
+    /// Whether the image has one channel, which is computed from the finished RGB image.
     pub(super) gray: bool,
     pub(super) writer: BatchWriter,
 }
@@ -273,15 +273,14 @@ impl ImageField {
         self.finish((plan, false), rng, transforms, image, row)
     }
 
-    /// Returns whether the row of the batch contains the finished `u8` image, either because this
+    /// Returns whether the row of the batch contains the finished `u8` image, either because `u8`
     /// is the loader's format, or because the image is converted later.
     fn is_u8_in_batch(&self, row: &Row<'_>) -> bool {
         self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Returns the buffer for the RGB image before the conversion to the loader's format. This is
-    /// the row of the batch if the image does not have to be copied afterward, and `image`
-    /// otherwise.
+    /// Returns the buffer for the RGB image before the conversion to the loader's format: the row
+    /// of the batch if the image does not have to be copied afterward, and `image` otherwise.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
             &mut self.place(row)[..self.rgb_bytes()]
@@ -355,12 +354,18 @@ impl ImageField {
         self.decoding.is_some()
     }
 
+    /// Returns whether the device supports `plan`.
+    pub(crate) fn is_decoded_there(&self, plan: &Plan) -> bool {
+        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
+        is_supported && self.may_be_left()
+    }
+
     /// Stores an encoded image in the batch, so that the device decodes it. `grid` describes the
     /// image, and `stream` contains its entropy-coded data. Returns `false` and stores nothing if
-    /// there is no space left for the data, or if the device does not support `plan`.
+    /// there is no space left for the data. The device must [support](ImageField::is_decoded_there)
+    /// `plan`.
     pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
-        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
-        let Some(decoding) = self.decoding.filter(|_| is_supported) else { return false };
+        let Some(decoding) = self.decoding else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
@@ -370,8 +375,8 @@ impl ImageField {
         true
     }
 
-    /// If the device decodes the image in row `place`, returns the row that is stored in its
-    /// record.
+    /// If the device decodes the image in row `place`, returns the row index that the image's
+    /// record contains.
     #[cfg(feature = "_device")]
     pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
@@ -405,7 +410,7 @@ impl ImageField {
     }
 
     /// Converts the finished image to the loader's format, runs the effects on values, and writes
-    /// the result to the batch. Skips the steps that run on the device or when the batch is full.
+    /// the result to the batch. Skips the steps that run later, on the device or on the full batch.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         if let Some(decoding) = self.decoding {
@@ -458,7 +463,7 @@ fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// Returns the first bytes as a record of `N` bytes.
+/// Returns the first `N` bytes, which are a record.
 fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
     bytes.first_chunk_mut().expect("a row of the span contains a whole record")
 }

@@ -11,8 +11,8 @@ use crate::source::{MAX_AXES, Shape};
 /// the same level must have the same length, and all numbers must have the same depth.
 ///
 /// # Errors
-/// If the text is not valid JSON, or not nested lists of numbers. The error states the line and
-/// column. Errors from `put` are returned as well.
+/// If the text is not valid JSON or does not consist of nested lists of numbers. The error states
+/// the line and column. Errors from `put` are returned as well.
 pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result<(), String>) -> Result<Shape, String> {
     let mut lists = Lists { put, shape: Shape::new(), axes: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
@@ -26,7 +26,7 @@ struct Lists<F> {
     put: F,
     /// Length of the first list at each level.
     shape: Shape,
-    /// Depth of the numbers, or `None` if no number was read yet.
+    /// Depth of the numbers, or `None` if no number has been read yet.
     axes: Option<usize>,
     count: usize,
 }

@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 /// flipped together with the image. The array is f32 of shape (N, K, 2). For keypoints of boxes,
 /// see [`Boxes::points`](super::Boxes::points).
 ///
-/// The sample's field is an f32 array of shape (K, 2) in any [encoding](super), which contains the
-/// x and y of each point in pixels of the source image. The result has the same number of points: a
-/// point outside the crop has coordinates outside the output. For the meaning of the coordinates,
-/// see [`Plan::point`](crate::transform::Plan::point). For batches on a device, the array is copied
-/// to the device unchanged.
+/// The sample's field is an f32 array of shape (K, 2) in any [encoding](super). It contains the x
+/// and y of each point in pixels of the source image. No points are dropped: a point outside the
+/// crop has coordinates outside the output. For the meaning of the coordinates, see
+/// [`Plan::point`](crate::transform::Plan::point). For batches on a device, the array is copied to
+/// the device unchanged.
 ///
 /// If EXIF rotates the image, points that were annotated on the stored image are rotated as well.
 /// See [`Boxes`](super::Boxes#images-that-exif-rotates).
@@ -47,7 +47,7 @@ impl Keypoints {
     }
 
     /// Adds the visibility to each point: 0 (unlabeled), 1 (hidden) or 2 (visible). A point outside
-    /// the output becomes (0, 0, 0), which means unlabeled in COCO.
+    /// the output becomes (0, 0, 0), which COCO uses for unlabeled points.
     #[must_use]
     pub fn visibility(mut self) -> Self {
         self.visibility = true;

@@ -25,7 +25,7 @@ pub struct Label {
 
 impl Label {
     /// Creates the field type. The loader's options [`soft_labels`](crate::Loader::soft_labels) and
-    /// [`unlabeled`](crate::Loader::unlabeled) apply to it.
+    /// [`unlabeled`](crate::Loader::unlabeled) apply to this field.
     pub fn new() -> Self {
         Self::default()
     }
@@ -41,11 +41,12 @@ impl Label {
         Label { joined: step, ..self }
     }
 
-    /// Checks that the augmentation does not combine samples if the first sample of `source` has a
-    /// label.
+    /// If the first sample of `source` has a label, checks that the augmentation does not combine
+    /// samples.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it does. The error names the step.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a step combines samples. The error names
+    /// the step.
     pub(super) fn check_first(&self, source: &dyn Source) -> Result<()> {
         if self.joined.is_none() || source.is_empty() {
             return Ok(());
@@ -58,7 +59,7 @@ impl Label {
     fn check_joined(&self, label: Option<i64>) -> Result<()> {
         match self.joined.filter(|_| label.is_some()) {
             Some(step) => Err(Error::config(format!(
-                "augment combines several samples ({step}), but each label is the class of one: use .drop_field(\"label\")"
+                "augment combines several samples ({step}), but a label is the class of a single sample: use .drop_field(\"label\")"
             ))),
             None => Ok(()),
         }
@@ -75,14 +76,14 @@ impl Label {
         self.soft
     }
 
-    /// Returns the array of the soft labels if they are delivered.
+    /// Returns the array of the soft labels, or `None` if they are not delivered.
     pub(crate) fn soft_array(&self) -> Option<(Field, Role)> {
         let (classes, _) = self.soft?;
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
     }
 
-    /// Decides whether the labels of a full batch may be read. If only some of the samples have
-    /// labels, the other samples fail.
+    /// Decides whether the program may read the labels of a full batch. If only some of the samples
+    /// have labels, the samples without a label fail.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
@@ -144,13 +145,13 @@ impl FieldType for Label {
         self.check_joined(label)?;
         match (label, self.soft) {
             (None, Some(_)) if !self.unlabeled => {
-                let cause = "no label, but soft_labels requires one; with unlabeled(true), the row of such a sample has no class";
+                let cause = "no label, but soft_labels requires one; unlabeled(true) accepts samples without a label";
                 return Err(Error::in_source(cause));
             }
             (Some(label), _) if label < 0 && !self.unlabeled => {
                 return Err(Error::in_source(format!(
-                    "label {label} is negative, but classes start at 0: a sample without a class needs no label, \
-                     or a negative one with unlabeled(true); for other numbers use a field of type NdArray"
+                    "label {label} is negative, but classes start at 0: if the sample has no class, omit its label, \
+                     or set unlabeled(true); for numbers other than classes, use a field of type NdArray"
                 )));
             }
             (Some(label), Some((classes, _))) if label >= classes as i64 => {

@@ -22,11 +22,11 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// cropped, resized and flipped together with the image. The array has the shape (N, H, W).
 ///
 /// The batch field `mask` reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
-/// `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or have a palette,
-/// and may be interlaced. An `.npy` contains booleans or integers of shape (height, width). A TIFF
-/// must be gray or have an 8-bit palette. If a PNG, TIFF, GIF or BMP has a palette, the palette
-/// indices are the values. In a lossless WebP, the gray levels are the values. JPEG and lossy WebP
-/// are rejected, because lossy compression changes values.
+/// `mask.tiff`, `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or
+/// have a palette, and may be interlaced. An `.npy` contains booleans or integers of shape (height,
+/// width). A TIFF must be gray or have an 8-bit palette. If a PNG, TIFF, GIF or BMP has a palette,
+/// the palette indices are the values. In a lossless WebP, the gray levels are the values. JPEG and
+/// lossy WebP are rejected, because lossy compression changes values.
 ///
 /// [`map`](Mask::map) replaces stored values. An RGB image is rejected unless
 /// [`colors`](Mask::colors) assigns values to its colors.
@@ -38,14 +38,16 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// do not change. Masks of other datasets are not renumbered.
 ///
 /// Masks are resized with nearest-neighbor sampling, so values are never interpolated. The result
-/// is bit-identical to torchvision's v2 transforms of a `Mask` (`InterpolationMode.NEAREST`).
+/// is bit-identical to applying torchvision's v2 transforms to a `Mask`
+/// (`InterpolationMode.NEAREST`).
 /// Random erasing, jitter and custom transforms do not change masks. Pixels outside the image have
 /// the value [`fill`](Mask::fill). For batches on a device, masks are copied to the device
 /// unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix)) rejects masks.
 ///
-/// A mask must have the size of the image. If EXIF rotates the image, a mask with the size of the
-/// stored image is rotated as well, and a mask with the size of the upright image is not. If both
-/// sizes are equal, [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides.
+/// A mask must have the size of the image. If EXIF rotates the image, a mask that has the size of
+/// the unrotated image is rotated as well. A mask that already has the size of the rotated image is
+/// not rotated. If the rotation does not change the size of the image,
+/// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides.
 ///
 /// ```no_run
 /// use warpfeed::field::Mask;
@@ -68,8 +70,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Creates masks of the integer type `dtype`. A sample fails if a value of its mask does not
-    /// fit into the type.
+    /// Creates a mask field with the integer type `dtype`. A sample fails if its mask contains a
+    /// value that does not fit into this type.
     pub fn new(dtype: Dtype) -> Self {
         Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default() }
     }
@@ -90,8 +92,8 @@ impl Mask {
         self
     }
 
-    /// Sets the number of classes. A sample fails if its mask contains a value that is not from 0
-    /// to `classes - 1`, and neither [`fill`](Mask::fill) nor [`ignore`](Mask::ignore).
+    /// Sets the number of classes. A sample fails if its mask contains any value other than 0 to
+    /// `classes - 1`, [`fill`](Mask::fill) or [`ignore`](Mask::ignore).
     #[must_use]
     pub fn classes(mut self, classes: u32) -> Self {
         self.classes = Some(classes);
@@ -126,8 +128,8 @@ impl Mask {
         self
     }
 
-    /// Sets the value of pixels that do not belong to any class. The value is allowed in addition
-    /// to the [`classes`](Mask::classes). It replaces every value or color that is not in
+    /// Sets the value of pixels that do not belong to any class. `value` is allowed in addition to
+    /// the [`classes`](Mask::classes), and replaces every value or color that is not in
     /// [`map`](Mask::map) or [`colors`](Mask::colors).
     #[must_use]
     pub fn ignore(mut self, value: i64) -> Self {
@@ -163,20 +165,20 @@ impl FieldType for Mask {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let Some((least, most)) = self.dtype.integers() else {
             return Err(Error::config(format!(
-                "field {name:?}: a mask of {}: expected an integer type",
+                "field {name:?}: masks cannot have the type {}: use an integer type",
                 self.dtype.name()
             )));
         };
         if !(least..=most).contains(&self.fill) {
             let (fill, dtype) = (self.fill, self.dtype.name());
             return Err(Error::config(format!(
-                "field {name:?}: a fill of {fill} for a mask of {dtype}, which holds {least} to {most}"
+                "field {name:?}: fill={fill} does not fit into {dtype}, which holds {least} to {most}"
             )));
         }
         if let Some(ignore) = self.ignore.filter(|ignore| !(least..=most).contains(ignore)) {
             let dtype = self.dtype.name();
             return Err(Error::config(format!(
-                "field {name:?}: ignore={ignore} for a mask of {dtype}, which holds {least} to {most}"
+                "field {name:?}: ignore={ignore} does not fit into {dtype}, which holds {least} to {most}"
             )));
         }
         let (first, last) = self.range();
@@ -244,7 +246,7 @@ impl FieldType for Mask {
 
 impl Mask {
     /// Writes the mask of a sample to the part of `to` that the sample's image covers. If the
-    /// second element of `plan` is true, fills the rest of `to`.
+    /// second element of `plan` is true, sets the rest of `to` to the fill value.
     fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
@@ -326,9 +328,9 @@ impl Mask {
                     "a mask of {} bytes that begins with {start:?} is not in a supported format: {}",
                     field.bytes.len(),
                     if self.map.is_of_colors() {
-                        "colors are read from PNG, TIFF, GIF, BMP and WebP"
+                        "a mask that is read by color must be a PNG, TIFF, GIF, BMP or WebP"
                     } else if cfg!(feature = "formats") {
-                        "PNG, npy, TIFF, GIF, BMP and WebP are read"
+                        "expected PNG, npy, TIFF, GIF, BMP or WebP"
                     } else {
                         "this build of warpfeed lacks the Cargo feature \"formats\", and reads PNG and npy"
                     }

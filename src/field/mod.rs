@@ -41,8 +41,8 @@
 //! this name is read. If the bytes of a field begin with NumPy's signature, they are read as a
 //! NumPy array, regardless of the name.
 //!
-//! Numbers are converted to the element type of the batch field. If this is an integer type, a
-//! sample fails if one of its numbers does not fit. If it is a float type, numbers are rounded to
+//! Numbers are converted to the element type of the batch field. For an integer type, a sample
+//! fails if one of its numbers does not fit into the type. For a float type, numbers are rounded to
 //! the nearest value. [`NdArray`] and [`Ragged`] are stricter: they reject integers up to 2⁵³ that
 //! are not exact in `f32` or `f64`, and finite numbers that would become infinite. `true` and
 //! `false` are converted to 1 and 0.

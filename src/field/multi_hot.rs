@@ -102,7 +102,7 @@ impl MultiHot {
         self
     }
 
-    /// Sets the character that separates labels in text, such as `'|'` or `';'`. A space stands for
+    /// Sets the character that separates labels in text, such as `'|'` or `';'`. `' '` stands for
     /// any whitespace. By default, names are separated by commas, and indices by commas or
     /// whitespace.
     #[must_use]
@@ -129,8 +129,8 @@ impl MultiHot {
         }
     }
 
-    /// If `text`, which is not a label, would be several valid labels with a different separator,
-    /// returns this separator.
+    /// Returns a separator that splits `text`, which is not a label, into several valid labels, if
+    /// there is one.
     fn other_separator(&self, text: &str) -> Option<char> {
         let is_label = |part: &str| self.indices.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {
@@ -138,7 +138,7 @@ impl MultiHot {
         })
     }
 
-    /// Returns `label` as an index if there is such a class.
+    /// Returns `label` as an index, or an error if there is no such class.
     fn check_index(&self, label: i64) -> Result<usize, String> {
         let index = usize::try_from(label).ok().filter(|&index| index < self.classes);
         index.ok_or_else(|| format!("has the label {label}: expected 0 to {}", self.classes - 1))
@@ -175,7 +175,7 @@ impl MultiHot {
                 let (indices, rest) = bytes.as_chunks::<8>();
                 if !rest.is_empty() {
                     let found = bytes.len();
-                    return Err(field.error(format_args!("has {found} bytes, which is not a multiple of 8")));
+                    return Err(field.error(format_args!("has {found} bytes: expected 8 bytes for each label")));
                 }
                 let mut labels = indices.iter().map(|label| self.check_index(i64::from_ne_bytes(*label)));
                 labels.try_for_each(|index| index.map(&mut mark)).map_err(|cause| field.error(cause))

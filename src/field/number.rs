@@ -51,8 +51,8 @@ pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) ->
     Ok(())
 }
 
-/// Up to this value, every integer has a different 64-bit float. A larger float may stand for
-/// several integers, so it is not checked for exactness.
+/// Every integer up to this magnitude is exactly representable as an `f64`. Larger floats are not
+/// checked for exactness, because they may stand for several integers.
 const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
 /// Checks that `dtype` preserves `number`. An integer must be exact if it is converted to a 32-bit
@@ -74,7 +74,7 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
         Number::Float(float) => (float, None),
         Number::Text(text) => match (text.parse::<i128>(), text.parse::<f64>()) {
             (Ok(whole), _) => (whole as f64, Some(whole)),
-            // Text such as 1e999 parses as infinity, but it is a finite number.
+            // Text such as 1e999 is a finite number, but parses as infinity.
             (_, Ok(float)) if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 return Err(does_not_fit(number, dtype));
             }
@@ -95,7 +95,7 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
 
 /// Converts `number` to an integer. Accepts floats that are integers.
 fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
-    // A float beyond 2^64 does not fit into any of the types. All others fit into an i128.
+    // A float beyond 2^64 does not fit into any of the types. All smaller floats fit into an i128.
     let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let whole = match number {
         Number::Whole(whole) => Some(whole),

@@ -17,8 +17,8 @@ const LENGTHS: &str = "lengths";
 ///   and -1 for padding.
 /// - `<name>.position`, of shape (N, length): the position of each token within its document, or
 ///   within the padding.
-/// - `<name>.ends`, of shape (N, most + 1): the end of each document in the row. The padding counts
-///   as a document, and the remaining elements are `length`.
+/// - `<name>.ends`, of shape (N, most + 1): the end of each document in the row, where the padding
+///   counts as a document. The elements after the last document are `length`.
 ///
 /// [`HostBatch::cu_seqlens`](crate::HostBatch::cu_seqlens) returns the cumulative lengths of the
 /// documents of the whole batch, in the format of FlashAttention's `flash_attn_varlen_func`.
@@ -46,9 +46,9 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Creates a field of rows with `length` tokens and at most `most` documents
-    /// ([`most_documents`](crate::source::PackedTokens::most_documents)). `dtype` must be `U16`,
-    /// `I32` or `I64`.
+    /// Creates a field of rows with `length` tokens and at most `most` documents, a number that
+    /// [`most_documents`](crate::source::PackedTokens::most_documents) returns. `dtype` must be
+    /// `U16`, `I32` or `I64`.
     pub fn new(dtype: Dtype, length: usize, most: usize) -> Self {
         Packed { tokens: Tokens::new(dtype, length), length, most }
     }

@@ -15,8 +15,9 @@ use crate::transform::{Pasting, Plan};
 /// A field with masks that define the pixels of objects.
 pub trait Objects: Debug {
     /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
-    /// field, and `plan` is the plan of the image of `sample`. `chosen` contains the generator of
-    /// the sample into which the objects are pasted, and the width of the margin in pixels.
+    /// field, and `plan` is the plan of the image of `sample`. `chosen` contains the random number
+    /// generator of the sample into which the objects are pasted, and the width of the margin in
+    /// pixels.
     fn paste(
         &self,
         name: &str,
@@ -67,9 +68,8 @@ impl Pasted {
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// Selects objects, and returns the indices of their boxes. `boxes` contains the indices of all
-    /// boxes to choose from, and `rng` is the generator of the sample into which the objects are
-    /// pasted.
+    /// Selects objects among those with the boxes `boxes`, and returns the indices of their boxes.
+    /// `rng` is the generator of the sample into which the objects are pasted.
     pub(super) fn choose(&mut self, boxes: impl ExactSizeIterator<Item = usize> + Clone, rng: &Rng) -> &[usize] {
         Pasting::choose(boxes.len(), rng, &mut self.chosen);
         self.chosen.iter_mut().for_each(|index| *index = boxes.clone().nth(*index).expect("less than the length"));
@@ -81,7 +81,7 @@ impl Pasted {
         self.chosen.len()
     }
 
-    /// Returns the index of the box of selected object `position`.
+    /// Returns the index of the box of the selected object at `position`.
     pub(super) fn object(&self, position: usize) -> usize {
         self.chosen[position]
     }

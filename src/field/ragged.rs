@@ -12,9 +12,9 @@ use crate::source::Shape;
 ///
 /// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
 /// `.txt` field of shape (n, row...) (see [encodings](super)). The array of the batch has the shape
-/// (N, most, ...), and the rows after the last one of a sample are padded with 0 or a different
-/// value. A second array, `<name>.count`, is i64 of shape (N) and contains the number of rows of
-/// each sample. [`HostBatch::counts`](crate::HostBatch::counts) returns this array.
+/// (N, most, ...). Rows after a sample's last row contain the [padding](Ragged::padding). A second
+/// array, `<name>.count`, is i64 of shape (N) and contains the number of rows of each sample.
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns this array.
 ///
 /// The augmentation does not change the rows. For boxes, which must be cropped together with the
 /// image, use [`Boxes`](super::Boxes) instead. For batches on a device, both arrays are copied to
@@ -56,8 +56,8 @@ impl Ragged {
         Ragged { dtype, row: row.into(), most, padding: None, truncated: false, plain: false }
     }
 
-    /// Creates a field that delivers the stored bytes of a text or of any file, at most `most` per
-    /// sample. `.npy`, `.json` and `.txt` fields are not decoded.
+    /// Creates a field that delivers the stored bytes of text or of any file, at most `most` bytes
+    /// per sample. `.npy`, `.json` and `.txt` fields are not decoded.
     pub fn bytes(most: usize) -> Self {
         Ragged { plain: true, ..Self::new(Dtype::U8, [], most) }
     }
@@ -69,7 +69,7 @@ impl Ragged {
         self
     }
 
-    /// If a sample has more than `most` rows, delivers only the first `most` of them. By default,
+    /// If a sample has more than `most` rows, delivers only the first `most` rows. By default,
     /// such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
@@ -96,7 +96,7 @@ impl TryFrom<SerializedOptions> for Ragged {
         let SerializedOptions { dtype, row, most, padding, truncated, plain } = given;
         let bytes = |text: String| {
             let mut bytes = Vec::new();
-            put(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("a padding of {cause}"))?;
+            put(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("the padding is {cause}"))?;
             Ok::<_, String>((dtype, bytes))
         };
         Ok(Ragged { dtype, row, most, padding: padding.map(bytes).transpose()?, truncated, plain })
@@ -106,14 +106,17 @@ impl TryFrom<SerializedOptions> for Ragged {
 impl FieldType for Ragged {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if self.most == 0 {
-            return Err(Error::config(format!("field {name:?}: a limit of 0 rows: expected at least 1")));
+            return Err(Error::config(format!("field {name:?}: the maximum number of rows is 0: expected at least 1")));
         }
         if self.row.contains(&0) {
-            return Err(Error::config(format!("field {name:?}: rows of shape {:?} are empty", self.row)));
+            let cause = format!("rows have the shape {:?}: expected at least one element", self.row);
+            return Err(Error::config(format!("field {name:?}: {cause}")));
         }
         if let Some((dtype, _)) = self.padding.as_ref().filter(|(dtype, _)| *dtype != self.dtype) {
             let (padding, rows) = (dtype.name(), self.dtype.name());
-            return Err(Error::config(format!("field {name:?}: a padding of {padding} for rows of {rows}")));
+            return Err(Error::config(format!(
+                "field {name:?}: the padding has the type {padding}, but the rows have the type {rows}"
+            )));
         }
         let shape = std::iter::once(self.most).chain(self.row.iter().copied()).collect();
         Ok(vec![
@@ -145,12 +148,11 @@ impl Ragged {
         let row_bytes = to.len() / self.most;
         // An array with one axis may contain the rows one after another.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
-            return Err(field.error(format_args!("has the shape {shape:?}: expected rows of {:?}", self.row)));
+            return Err(field.error(format_args!("has the shape {shape:?}: expected rows of shape {:?}", self.row)));
         }
         if !bytes.len().is_multiple_of(row_bytes) {
             let found = bytes.len();
-            return Err(field
-                .error(format_args!("has {found} bytes, which is not a multiple of the {row_bytes} bytes of a row")));
+            return Err(field.error(format_args!("has {found} bytes: expected {row_bytes} bytes for each row")));
         }
         let found = bytes.len() / row_bytes;
         if found > self.most && !self.truncated {

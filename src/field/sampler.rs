@@ -27,13 +27,13 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// The destination of a mask, its transformation, and the values that it may contain.
+/// The destination of a mask, its transformation, and the allowed values.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.
     pub(super) frame: Frame,
     pub(super) to: &'a mut [T],
-    /// Value of pixels outside the image. It is allowed inside the image as well.
+    /// Value of pixels outside the image. Pixels of the image may have this value as well.
     pub(super) fill: i64,
     /// Whether to fill the pixels outside the image.
     pub(super) fills: bool,
@@ -41,17 +41,17 @@ pub(super) struct Plane<'a, T> {
     pub(super) least: i64,
     /// Maximum of the allowed values other than `fill` and `ignore`.
     pub(super) most: i64,
-    /// A value that is allowed in addition, if there is one.
+    /// Value of pixels that do not belong to any class ([`Mask::ignore`](super::Mask::ignore)).
     pub(super) ignore: Option<i64>,
-    /// Mapping of the stored values, if they are replaced.
+    /// Mapping of the stored values, or `None` if they are delivered unchanged.
     pub(super) meaning: Option<StoredValues<'a>>,
 }
 
 /// Scratch memory, which is reused for all masks.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Columns of the output (or rows, if the mask is transposed), each followed by its index in a
-    /// stored row.
+    /// Pairs of a column of the output (or a row, if the mask is transposed) and the corresponding
+    /// index in a stored row.
     columns: Vec<(u32, u32)>,
 }
 
@@ -139,8 +139,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Returns the columns of the output, or the rows if `vertical` is set, each followed by its
-    /// index along the axis of the mask. The indices are monotonic.
+    /// Returns pairs of a column of the output, or a row if `vertical` is set, and the
+    /// corresponding index along the axis of the mask. The indices are monotonic.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
         let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
@@ -149,7 +149,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Replaces `columns` with the columns of the output that `pass` contains, each followed by its
+    /// Replaces `columns` with the columns of the output that `pass` contains, each paired with its
     /// index in a row of the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
@@ -159,7 +159,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         }));
     }
 
-    /// Returns the rows of the output that `pass` contains, each followed by its index in the pass.
+    /// Returns the rows of the output that `pass` contains, each paired with its index in the pass.
     /// The indices never decrease.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
@@ -209,8 +209,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Like [`write_row`](Plane::write_row), but values have already been mapped, so each one is
-    /// checked before it is written.
+    /// Like [`write_row`](Plane::write_row), but maps each stored value, and checks the result
+    /// before writing it.
     fn write_mapped_row(
         &mut self,
         line: u32,

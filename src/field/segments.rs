@@ -24,8 +24,8 @@ use crate::source::Value;
 const STEPS_PER_PIXEL: f64 = 5.0;
 /// Maximum absolute coordinate of a point, in pixels.
 const MAX_COORDINATE: f64 = 1e6;
-/// Maximum number of crossings in a segmentation, unless the image has more pixels. Then the
-/// maximum is the number of pixels.
+/// Maximum number of crossings in a segmentation of a small image. If the image has more pixels
+/// than this, the maximum is the number of pixels.
 const MAX_CROSSINGS: u64 = 1 << 22;
 
 /// The segmentations of a sample's boxes. The memory is reused for all samples.
@@ -51,14 +51,14 @@ struct Crossings {
     first: usize,
     /// Index of the last byte that was changed.
     last: usize,
-    /// Number of further crossings that the segmentation may have.
+    /// Number of crossings that may still be added to the segmentation.
     left: u64,
 }
 
 impl Crossings {
     /// Begins a segmentation. `area` is the number of pixels of the mask.
     fn begin(&mut self, area: usize) {
-        // A polygon that failed leaves crossings behind.
+        // Clear the crossings of a polygon that failed.
         if self.first <= self.last {
             self.odd.fill(0);
         }
@@ -73,7 +73,7 @@ impl Crossings {
     }
 
     /// Fills the polygon, and clears the crossings. A pixel is inside the polygon if the number of
-    /// crossings up to it is odd.
+    /// crossings up to this pixel is odd.
     fn fill(&mut self, mask: &mut [u8]) {
         if self.first > self.last {
             return;
@@ -142,8 +142,8 @@ impl Segments {
 
     /// Draws segmentation `index` into `mask`, with one byte (0 or 1) per pixel. `size` is the size
     /// of the image. Pixels are stored **column by column**: pixel (x, y) is at `x * height + y`.
-    /// The points of polygons are multiplied by `scale`, which is the image's width and height if
-    /// the points are fractions of them, and (1, 1) otherwise.
+    /// The points of polygons are multiplied by `scale`: the image's width and height for relative
+    /// coordinates, and (1, 1) for pixels.
     ///
     /// # Errors
     /// - The segmentation does not exist or is `null`.
@@ -156,7 +156,7 @@ impl Segments {
         mask.clear();
         resize(mask, width * height, 0);
         match *self.items.get(index).unwrap_or(&Item::None) {
-            Item::None => Err(Error::in_source(format!("segmentation {index}: missing"))),
+            Item::None => Err(Error::in_source(format!("segmentation {index} is missing"))),
             Item::Polygons(first, count) => {
                 self.crossings.begin(mask.len());
                 for polygon in first..first + count {
@@ -172,7 +172,8 @@ impl Segments {
             Item::Runs([high, wide], first, end) => {
                 if (high, wide) != (height as u64, width as u64) {
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: run lengths of {wide}x{high} pixels, but the image has {width}x{height}"
+                        "segmentation {index}: the run lengths are for {wide}x{high} pixels, but the image has \
+                         {width}x{height}"
                     )));
                 }
                 let (mut position, mut is_ones) = (0u64, false);
@@ -186,7 +187,7 @@ impl Segments {
                 if position != mask.len() as u64 {
                     let all = mask.len();
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: run lengths of {position} pixels, but the image has {all}"
+                        "segmentation {index}: the run lengths cover {position} pixels, but the image has {all}"
                     )));
                 }
                 Ok(())
@@ -209,7 +210,7 @@ fn add_polygon(
     let fine = |number: f64, scale: f64| {
         let pixels = number * scale;
         if pixels.abs() > MAX_COORDINATE {
-            return Err(format!("a point at {pixels}, but the image has {width}x{height} pixels"));
+            return Err(format!("a point has the coordinate {pixels}, but the image has {width}x{height} pixels"));
         }
         Ok((STEPS_PER_PIXEL * pixels + 0.5) as i64)
     };
@@ -234,11 +235,11 @@ fn add_edge(
 ) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
     let flat = dx >= dy;
-    // Draw every edge in ascending order along its longer axis, so that two polygons with a common
-    // edge have the same points on it.
+    // Draw every edge in ascending order along its longer axis, so that two polygons that share an
+    // edge have the same points on this edge.
     let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
-    // The columns x for which left <= 5x + 2 and 5x + 3 <= right.
+    // The first and the last column x for which left <= 5x + 2 and 5x + 3 <= right.
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
     let columns = (last - first + 1).max(0) as u64;
     crossings.left = crossings.left.checked_sub(columns).ok_or_else(|| {
@@ -254,7 +255,7 @@ fn add_edge(
         } else {
             let slope = (end.0 - start.0) as f64 / dy as f64;
             let x = |step: i64| (start.0 as f64 + slope * step as f64 + 0.5) as i64;
-            // x is monotonic, so search for the last step before the crossing by bisection.
+            // x is monotonic, so find the last step before the crossing by bisection.
             let (mut before, mut after) = (0, dy);
             while after - before > 1 {
                 let step = before.midpoint(after);
@@ -381,7 +382,7 @@ impl<'de> Visitor<'de> for Counts<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("run lengths: a list of numbers, or a text")
+        f.write_str("run lengths: a list of numbers, or a string")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
@@ -391,10 +392,10 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Reads counts that COCO packed into text. Each character, minus `0`, contains five bits of a
-    /// number, starting with the lowest bits, and the bit 32 if more characters of the number
-    /// follow. The last character contains the sign in the bit 16. From the fourth run on, a number
-    /// is the difference from the run two positions earlier.
+    /// Reads counts that COCO packed into text. Subtract `0` from each character to get five bits
+    /// of a number, lowest bits first, plus 32 if more characters of the number follow. In the last
+    /// character, the bit of value 16 is the sign. From the fourth run on, a number is the
+    /// difference from the run two positions earlier.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);
@@ -414,7 +415,8 @@ impl<'de> Visitor<'de> for Counts<'_> {
             if self.0.len() - first > 2 {
                 number = number.saturating_add_unsigned(self.0[self.0.len() - 2]);
             }
-            let run = u64::try_from(number).map_err(|_| E::custom(format!("a run of {number} pixels")))?;
+            let run = u64::try_from(number)
+                .map_err(|_| E::custom(format!("a run has {number} pixels: expected at least 0")))?;
             self.0.push(run);
             (number, bits) = (0, 0);
         }
@@ -466,12 +468,12 @@ mod tests {
         assert_eq!(draw(0, (1.0, 1.0)).unwrap(), [1; 8]);
         assert_eq!(draw(1, (1.0, 1.0)).unwrap(), [0, 0, 1, 1, 0, 0, 0, 0]);
         assert_eq!(draw(2, (4.0, 2.0)).unwrap(), [1; 8]);
-        assert!(draw(3, (1.0, 1.0)).unwrap_err().cause().contains("segmentation 3: missing"));
+        assert!(draw(3, (1.0, 1.0)).unwrap_err().cause().contains("segmentation 3 is missing"));
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Without a limit, drawing an edge takes one step per column, which is 65 million steps in
-    /// this test, and 25 times as many for 1 MB of JSON.
+    /// Without a limit, drawing an edge takes one step per column. That is 65 million steps in this
+    /// test, and 25 times as many for 1 MB of JSON.
     #[test]
     fn polygons_with_too_many_crossings_are_errors() {
         let zigzag = |edges: usize| {
@@ -505,17 +507,20 @@ mod tests {
         for (json, words) in [
             (r#"{"size":[2,4]}"#, "expected a list of segmentations at line 1 column"),
             (r#"[{"size":[2,4]}]"#, "run lengths need size and counts"),
-            (r#"[{"size":[3,4],"counts":[12]}]"#, "run lengths of 4x3 pixels, but the image has 4x2"),
-            (r#"[{"size":[2,4],"counts":[1,2]}]"#, "run lengths of 3 pixels, but the image has 8"),
-            (r#"[{"size":[2,4],"counts":[18446744073709551615,9,9]}]"#, "run lengths of 18446744073709551615 pixels"),
+            (r#"[{"size":[3,4],"counts":[12]}]"#, "the run lengths are for 4x3 pixels, but the image has 4x2"),
+            (r#"[{"size":[2,4],"counts":[1,2]}]"#, "the run lengths cover 3 pixels, but the image has 8"),
+            (
+                r#"[{"size":[2,4],"counts":[18446744073709551615,9,9]}]"#,
+                "the run lengths cover 18446744073709551615 pixels",
+            ),
             (r#"[{"size":[2,4],"counts":[-1]}]"#, "at line 1 column"),
             (r#"[{"size":[2,4],"counts":"!"}]"#, "invalid character '!' in run lengths"),
             (r#"[{"size":[2,4],"counts":"oooooooooooooooo"}]"#, "invalid character 'o' in run lengths"),
             (r#"[{"size":[2,4],"counts":"o"}]"#, "end in the middle of a number"),
-            (r#"[{"size":[2,4],"counts":"O"}]"#, "a run of -1 pixels"),
+            (r#"[{"size":[2,4],"counts":"O"}]"#, "a run has -1 pixels"),
             (r#"[[[0,0,1,1]]]"#, "segmentation 0: polygon 0: 4 numbers: expected an even number of at least 6"),
             (r#"[[[0,0,1,1,2,2],[0,0,1,1,2,2,3]]]"#, "polygon 1: 7 numbers"),
-            (r#"[[[0,0,1,1,1e9,2]]]"#, "a point at 1000000000, but the image has 4x2 pixels"),
+            (r#"[[[0,0,1,1,1e9,2]]]"#, "a point has the coordinate 1000000000, but the image has 4x2 pixels"),
             (r#"[[0,0,1,1]]"#, "a polygon: a list of numbers at line 1 column"),
             (r#"["x"]"#, "at line 1 column"),
             ("[] []", "trailing characters"),

@@ -18,7 +18,7 @@ impl Skeleton {
     /// Checks the number of points and the pairs.
     ///
     /// # Errors
-    /// If the number of points is 0, or if a pair is invalid. The error is the text of the cause.
+    /// If the number of points is 0, or if a pair is invalid. The error is the cause as text.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {
@@ -38,8 +38,8 @@ impl Skeleton {
 
     /// Reads `sets` sets of points from the sample's field `name` into `numbers`. If `sets` is
     /// `None`, the field is a single set, and has no axis for sets. Each point has `columns`
-    /// numbers, starting with x and y. These are multiplied by (`across`, `down`), which converts
-    /// them to pixels of `frame`, and then transformed to the upright image.
+    /// numbers, starting with x and y. Multiplying x and y by (`across`, `down`) converts them to
+    /// pixels of `frame`. They are then transformed to the upright image.
     ///
     /// # Errors
     /// If the field has the wrong shape, or if a number is NaN or infinite.

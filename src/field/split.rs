@@ -8,21 +8,20 @@ pub(crate) struct Split {
     /// Whether batches are copied to a device, which then normalizes, casts, transposes and mixes
     /// the images.
     pub(crate) there: bool,
-    /// Space in a batch for images that the device decodes and resizes, or `None` if it does not
-    /// decode images.
+    /// Space in a batch for images that the device decodes and resizes, or `None` if the device
+    /// does not decode images.
     pub(crate) decode: Option<DecodeSpace>,
-    /// Whether the device runs the effects on pixels if it supports all effects of a sample.
+    /// Whether the device runs a sample's effects on pixels, if it supports all of these effects.
     /// Requires `records`.
     pub(crate) retouch: bool,
-    /// Whether a batch contains a record of the operations on each image. The device, or the host
-    /// if it mixes the images, reads the effects on values from the records.
+    /// Whether a batch contains a record of the operations on each image. The effects on values are
+    /// read from these records by the device, or by the host if the host mixes the images.
     pub(crate) records: bool,
 }
 
 impl Split {
     /// Returns the split in which all steps run on the host. If images are mixed, they are
-    /// converted only when the batch is full, and their effects on values are stored in records
-    /// until then.
+    /// converted only when the batch is full. Until then, records store their effects on values.
     pub(crate) fn host(augment: &Augment) -> Self {
         Split { there: false, decode: None, retouch: false, records: augment.mixes() && augment.changes_values() }
     }

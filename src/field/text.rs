@@ -28,7 +28,7 @@ use crate::source::Value;
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// To deliver the bytes of a text as an array, use [`Ragged::bytes`](super::Ragged::bytes).
+/// To deliver the bytes of text as an array, use [`Ragged::bytes`](super::Ragged::bytes).
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub struct Text {
     of: Option<String>,
@@ -40,8 +40,8 @@ impl Text {
         Self::default()
     }
 
-    /// Reads the sample's field `name` instead. For example, datasets for text recognition use
-    /// `label.txt`.
+    /// Reads the sample's field `name` instead of the field with the same name as the batch field.
+    /// For example, datasets for text recognition use `label.txt`.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());
@@ -65,12 +65,12 @@ impl FieldType for Text {
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, self.of.as_deref().unwrap_or(input.name))?;
         if matches!(field.value, Value::Numbers(_)) && !field.name.ends_with(".txt") {
-            return Err(field.error("is an array, not a text"));
+            return Err(field.error("is an array, not text"));
         }
         let bytes = field.value.encoded(field.name);
         let text = std::str::from_utf8(&bytes).map_err(|e| {
             let offset = e.valid_up_to();
-            field.error(format_args!("has invalid UTF-8 at byte {offset}, so it is not a text"))
+            field.error(format_args!("has invalid UTF-8 at byte {offset}, so it is not text"))
         })?;
         row.set_text(input.name, text);
         Ok(())

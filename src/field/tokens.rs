@@ -18,9 +18,9 @@ const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one 
 ///
 /// With [`end`](Tokens::end), there are two more arrays, both i32 of shape (N, length).
 /// `<name>.document` contains the index of each token's document within the window, starting at 0.
-/// Tokens with the same index belong to the same document, so that an attention mask for packed
-/// documents can be computed from this array. `<name>.position` contains the position of each token
-/// within its document, or within the window if the document began before it.
+/// An attention mask for packed documents can be computed from this array, because tokens with the
+/// same index belong to the same document. `<name>.position` contains the position of each token
+/// within its document, or within the window if the document began before the window.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Tokens {
     dtype: Dtype,
@@ -35,7 +35,7 @@ impl Tokens {
         Tokens { dtype, length, end: None, vocabulary: None }
     }
 
-    /// Sets the token that ends a document. The token is part of the document that it ends.
+    /// Sets the token that ends a document. This token is part of the document.
     #[must_use]
     pub fn end(mut self, token: u32) -> Self {
         self.end = Some(token);
@@ -65,7 +65,9 @@ impl FieldType for Tokens {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         if !matches!(self.dtype, Dtype::U16 | Dtype::I32 | Dtype::I64) {
             let dtype = self.dtype.name();
-            return Err(Error::config(format!("field {name:?}: tokens of {dtype}: expected u16, i32 or i64")));
+            return Err(Error::config(format!(
+                "field {name:?}: tokens cannot have the type {dtype}: expected u16, i32 or i64"
+            )));
         }
         if self.length == 0 || self.length > i32::MAX as usize {
             let length = self.length;
@@ -132,7 +134,7 @@ fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
         for (index, token) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let token = i64::from_ne_bytes(*token);
             let token = u32::try_from(token)
-                .map_err(|_| field.error(format_args!("has {token} at index {index}, which is not a token")))?;
+                .map_err(|_| field.error(format_args!("has {token} at index {index}: expected 0 to {}", u32::MAX)))?;
             tokens.extend_from_slice(&token.to_le_bytes());
         }
         Ok(())
@@ -155,7 +157,7 @@ impl Tokens {
     }
 
     /// Writes the arrays of a sample. Each of `tokens` is stored in `N` bytes, which `read`
-    /// converts.
+    /// converts to an integer.
     fn put<T: Copy + Into<u32> + Ord, const N: usize>(
         &self,
         field: &Encoded<'_>,
@@ -176,8 +178,8 @@ impl Tokens {
                 return Err(field.error(format_args!("has the token {largest} at index {index}{cause}")));
             }
         }
-        // If the stored type is too small for the end token, no token could match, and all
-        // documents of a window would count as one.
+        // If the stored type is too small for the end token, no token could equal it, and the whole
+        // window would count as one document.
         if let Some(end) = self.end.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
             let bits = 8 * N;
             return Err(field.error(format_args!("has tokens of {bits} bits, which cannot hold the end token {end}")));

@@ -83,8 +83,8 @@ impl ValueMap {
     /// Checks that the map is consistent, and that `allows` accepts each new value.
     ///
     /// # Errors
-    /// If the map is inconsistent, or if a new value is not allowed. The error is the text of the
-    /// cause.
+    /// If the map is inconsistent, or if a new value is not allowed. The error is the cause as
+    /// text.
     pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
         if let Some(wrong) = &self.wrong {
             return Err(wrong.clone());
@@ -101,12 +101,13 @@ impl ValueMap {
 /// The mapping of the stored values of one mask. A value is first converted to the loader's class
 /// number, and then looked up in the map.
 pub(super) struct StoredValues<'a> {
-    /// If classes are renumbered, the sample, and the value of its first class.
+    /// If classes are renumbered, the sample, and the mask value of its first class.
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
     /// Replacement for values that are not in the map.
     ignore: Option<i64>,
-    /// The last value and its result, which are cached because most pixels equal their neighbors.
+    /// The previous stored value and the new value for it. Caching them pays because most pixels
+    /// equal their neighbors.
     last: Option<(i64, i64)>,
 }
 

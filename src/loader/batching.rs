@@ -14,8 +14,8 @@ use crate::sampler::{LastBatch, Rank};
 
 /// Setters for the batch size, this process's rank, and the position at which a run resumes.
 impl Loader {
-    /// Sets the batch size: the number N of samples per batch; 32 by default. Opening fails if it
-    /// is 0. The memory of each batch is allocated for N samples.
+    /// Sets the batch size: the number N of samples per batch; 32 by default. Opening fails if the
+    /// batch size is 0. The memory of each batch is allocated for N samples.
     ///
     /// With several [ranks](Loader::rank), this is the batch size of each rank, like PyTorch's
     /// `batch_size` under `DistributedSampler`, so the global batch grows with the world size. To
@@ -59,8 +59,8 @@ impl Loader {
     ///
     /// Ranks do not communicate. Each rank computes the order of all samples and takes its share of
     /// each global batch. With the same options, all ranks get the same number of batches. Each
-    /// sample of an epoch goes to exactly one rank; [`last_batch`](Loader::last_batch) defines the
-    /// exceptions at the end of the epoch.
+    /// sample of an epoch goes to exactly one rank; the policy [`last_batch`](Loader::last_batch)
+    /// may drop or repeat samples at the end of the epoch.
     ///
     /// Concatenating the ranks' shares of each global batch, starting at rank 0, gives the same
     /// samples, order and augmentation for any world size. [`mix`](crate::Augment::mix) and the
@@ -88,7 +88,7 @@ impl Loader {
         self
     }
 
-    /// Resumes an earlier run after the last batch that it delivered. This takes constant time.
+    /// Resumes an earlier run after the last batch that it delivered. Resuming takes constant time.
     ///
     /// ```no_run
     /// # use warpfeed::{Checkpoint, Loader};

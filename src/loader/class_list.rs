@@ -41,9 +41,9 @@ static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 /// Maximum length of [`OPENED`].
 const MAX_OPENED: usize = 32;
 
-/// Logs a warning if a class of `source` has a different label in a sibling split of `path`, or in
-/// a dataset from the same folder that this process has opened. Datasets in other folders are
-/// usually unrelated.
+/// Logs a warning if a class of `source` has a different label in a sibling split of `path`. Also
+/// compares the datasets from the same folder that this process has opened. Datasets in other
+/// folders are usually unrelated.
 pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {

@@ -9,11 +9,11 @@ use std::fs;
 
 use crate::sampler::Rank;
 
-/// Returns the number of cores for this process. This is the number that the affinity mask and the
-/// cgroup allow, divided by the number of ranks if several ranks use the same cores.
+/// Returns the number of cores for this process: the number that the affinity mask and the cgroup
+/// allow, divided by the number of ranks if several ranks use the same cores.
 ///
 /// A launcher that binds ranks to cores has already divided the machine. Therefore, a rank that is
-/// bound to no more than its share of the machine uses all of these cores.
+/// bound to no more than its share of the machine uses all cores that it is bound to.
 pub(super) fn cores(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);
@@ -76,13 +76,13 @@ mod tests {
     #[test]
     fn ranks_divide_the_cores_unless_they_are_bound() {
         assert_eq!(share(64, 64, 4), 16, "unbound ranks divide the machine");
-        assert_eq!(share(16, 64, 4), 16, "bound ranks have already divided it");
+        assert_eq!(share(16, 64, 4), 16, "bound ranks have already divided the machine");
         assert_eq!(share(3, 3, 8), 1);
         let alone = std::thread::available_parallelism().map_or(1, usize::from);
         assert_eq!(cores(&Rank::ALONE), alone);
         #[cfg(target_os = "linux")]
         {
-            assert!(allowed_by_affinity().unwrap() >= alone, "a quota may be lower");
+            assert!(allowed_by_affinity().unwrap() >= alone, "the affinity allows at least as many cores as the quota");
             assert!(machine().unwrap() >= 1);
             let of_many = Rank { rank: 0, world_size: 1000, local_rank: Some(0), local_world_size: Some(1000) };
             assert_eq!(cores(&of_many), 1);

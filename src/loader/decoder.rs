@@ -56,9 +56,9 @@ impl Decoder<HostBatch> {
 
 /// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. They
-    /// include the batch size and the options for images, speed and limits. The dataset is not
-    /// opened.
+    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. The
+    /// returned options include the batch size and the options for images, speed and limits. The
+    /// dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -134,8 +134,8 @@ impl DecoderBuilder {
         let images = ImageOptions {
             prefetch: if prefetch == 0 { DEFAULT_PREFETCH } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Each request has its own timeout. This one is the interval at which those timeouts
-            // are checked while the program holds all batches.
+            // Each request has its own timeout. The loader's timeout is the interval at which these
+            // timeouts are checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images
@@ -232,13 +232,13 @@ mod tests {
     use crate::Loader;
 
     #[test]
-    fn a_decoder_inherits_the_loaders_share_but_no_trace() {
+    fn a_decoder_inherits_the_local_world_size_but_not_the_trace() {
         let loader = Loader::new("train")
             .trace("t.json", trace::Schedule { wait: 0, warmup: 0, active: 1, repeat: 0 })
             .local_world_size(8);
         let decoder = loader.global_batch_size(4096).rank(3, 64).decoder();
         assert_eq!((decoder.batch_size, decoder.images.local_world_size), (64, Some(8)));
-        assert!(decoder.images.trace.is_none(), "two loaders would write one file");
+        assert!(decoder.images.trace.is_none(), "a loader and a decoder must not write to the same file");
         assert_eq!(Loader::new("train").batch_size(48).rank(1, 2).decoder().batch_size, 48);
     }
 }

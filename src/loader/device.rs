@@ -12,13 +12,14 @@ use crate::error::Result;
 use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
 use crate::transform::Augment;
 
-/// Device memory per image for encoded data, in bytes, averaged over a batch. Crops of typical
-/// photographs need about half of this.
-const ENCODED_BYTES_PER_IMAGE: usize = 128 << 10;
+/// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
+/// restart markers need 40 % of this. The remainder is for large photographs: if one of them has to
+/// be decoded by a worker, the batch waits for it.
+const ENCODED_BYTES_PER_IMAGE: usize = 256 << 10;
 /// Device memory per image for coefficients, in blocks, averaged over a batch.
 const BLOCKS_PER_IMAGE: usize = 16 << 10;
-/// Number of images for which a decoder always allocates this memory, even if its requests are
-/// smaller, so that a photograph of 12 megapixels fits.
+/// Minimum number of images for which a decoder allocates this memory. A photograph of 12
+/// megapixels then fits, even if requests are smaller.
 const MIN_IMAGES: usize = 32;
 
 /// A loader that has been opened on a device.
@@ -54,7 +55,7 @@ impl Loader {
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
-        // Only the number of host slots adapts automatically. The host slots are enough to even out
+        // Only the number of host slots adapts automatically. Host slots suffice to even out
         // variations in speed, and device memory should be left to the model.
         let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
         let memory = parts.shared.memory;
@@ -96,7 +97,9 @@ impl Loader {
             tracing::warn!("workers decode all images, because a custom transform runs on the host");
         } else if !host_only.is_empty() && wanted {
             let names = host_only.join(", ");
-            tracing::warn!("workers decode the images that {names} changes, because only the host supports it");
+            tracing::warn!(
+                "workers decode the images that are changed by {names}, because only the host supports {names}"
+            );
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
         if !own && !resizes && wanted {

@@ -13,7 +13,7 @@ const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 const MAX_SHOWN: usize = 20;
 
 /// Returns the names of the sample fields that `kinds` read, except for the image and the label.
-/// Returns `None` if one of them does not declare what it reads.
+/// Returns `None` if one of the kinds does not declare what it reads.
 pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for (field, FieldKind(kind)) in kinds {

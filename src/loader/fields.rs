@@ -94,7 +94,7 @@ impl Loader {
     /// ```
     ///
     /// The rows are bit-identical on the host and on a device. They equal the result of
-    /// torchvision's MixUp of one-hot labels, followed by PyTorch's label smoothing. Each slot
+    /// torchvision's MixUp of one-hot labels, followed by PyTorch's label smoothing. Each batch
     /// needs an additional `4 * classes` bytes per sample.
     ///
     /// A sample fails if its label is `classes` or more, or if it has no label and
@@ -156,7 +156,9 @@ impl Loader {
         for name in &self.without {
             let Some(index) = fields.iter().position(|(field, _)| field == name) else {
                 if name == "image" && !self.views.is_empty() {
-                    return Err(Error::config("drop_field(\"image\") and views: views already replace the image"));
+                    return Err(Error::config(
+                        "drop_field(\"image\") cannot be combined with views, which already replace the image: remove drop_field",
+                    ));
                 }
                 return Err(Error::config(format!(
                     "drop_field({name:?}): the default fields are \"image\" and \"label\", and each can be removed once"
@@ -176,7 +178,7 @@ impl Loader {
             let options = [("soft_labels", self.soft_labels.is_some()), ("unlabeled", self.images.unlabeled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(Error::config(format!(
-                    "{option} changes labels, but the loader has none: remove the option"
+                    "{option} changes labels, but the loader has no label field: remove the option"
                 )));
             }
         }
@@ -194,6 +196,6 @@ pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions
     let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
     Err(Error::config(match shown {
         Some((name, _)) => format!("{option} changes images, but field {name:?} contains the image as stored"),
-        None => format!("{option} changes images, but the loader has none: remove the option"),
+        None => format!("{option} changes images, but the loader has no image field: remove the option"),
     }))
 }

@@ -43,7 +43,7 @@ impl ImageOptions {
         if !matches!(self.channels, 1 | 3) {
             let channels = self.channels;
             return Err(Error::config(format!(
-                "channels({channels}): expected 3 or 1; field::DenseMap reads images of any number of channels"
+                "channels({channels}): expected 3 or 1; field::DenseMap reads images with any number of channels"
             )));
         }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);

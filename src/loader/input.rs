@@ -61,7 +61,7 @@ impl Input {
                 "masks: the dataset is already open; pass the folder of masks to the call that opens it",
             )),
             Input::Source(source) => Ok((options.number(source)?, None)),
-            Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture is empty")),
+            Input::Mixture(parts) if parts.is_empty() => Err(Error::config("mixture: expected at least one dataset")),
             Input::Mixture(parts) => {
                 let open = |(part, proportion): (Input, f64)| Ok((part.open_part(options, None)?.0, proportion));
                 let parts = parts.into_iter().map(open).collect::<Result<Vec<_>>>()?;

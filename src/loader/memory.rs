@@ -17,7 +17,7 @@ use crate::sampler::Rank;
 pub(super) enum MemoryBound {
     /// A limit that the user set, for host and device together.
     Limit(usize),
-    /// The available host memory. It does not limit device memory, because the driver reports when
+    /// The available host memory. Does not limit device memory, because the driver reports when
     /// device memory runs out.
     Available(usize),
 }
@@ -30,9 +30,9 @@ impl MemoryBound {
     /// Returns the range of the automatic prefetch depth for batches with `schemas`.
     /// `device_bytes(schemas, n)` is the device memory that depth `n` needs, in bytes.
     ///
-    /// At every depth, there is room for the scratch memory that workers need in any case. If the
-    /// depth exceeds the initial one, there is also room for all scratch memory (with a limit), or
-    /// half of the memory stays free (without a limit).
+    /// At every depth in the range, the scratch memory that workers need in any case fits. Above
+    /// the initial depth, all scratch memory fits (with a limit), or half of the memory stays free
+    /// (without a limit).
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,
@@ -60,8 +60,8 @@ impl MemoryBound {
         }
     }
 
-    /// Returns the read-ahead budget of a source that would like `wish` bytes. It is at most a
-    /// quarter of the memory, so that enough is left for slots and workers.
+    /// Returns the read-ahead budget of a source that requests `wish` bytes. The budget is at most
+    /// a quarter of the memory, so that enough is left for slots and workers.
     pub(super) fn for_source(self, wish: usize) -> usize {
         wish.min(self.bytes() / 4)
     }
@@ -195,7 +195,7 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
 }
 
 /// Allocates the memory of `slots` slots. If `pinned` is true, tries to lock the pages, and logs a
-/// warning if that fails. If it succeeds, also returns a function that creates the
+/// warning if locking fails. If it succeeds, also returns a function that creates the
 /// [`Keeper`](crate::batch::Keeper), which holds slots back while a device may still read them.
 pub(super) fn host_memory(
     bytes: usize,
@@ -208,7 +208,9 @@ pub(super) fn host_memory(
             Ok((memory, keeper)) => return Ok((memory, Some(keeper))),
             Err(e) => {
                 static WARNED: std::sync::Once = std::sync::Once::new();
-                WARNED.call_once(|| tracing::warn!("pinned(true), but batches are in pageable memory: {e}"));
+                WARNED.call_once(|| {
+                    tracing::warn!("pinned(true): batches are in pageable memory, because page-locking failed: {e}")
+                });
             }
         }
     }

@@ -24,7 +24,8 @@ impl Loader {
     /// Images are copied to the device as `u8`, from page-locked memory, on a stream that belongs
     /// to the loader. A single kernel on the device then normalizes, casts, transposes, erases and
     /// mixes the images. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
-    /// [`pinned`](Loader::pinned) has no effect here: host slots are always page-locked.
+    /// [`pinned`](Loader::pinned) has no effect here: the host memory of the loader is always
+    /// page-locked.
     ///
     /// While `stream` is being captured into a CUDA graph, requesting a batch fails with
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), without affecting the loader or the
@@ -47,8 +48,8 @@ impl Loader {
 }
 
 impl DecoderBuilder {
-    /// Opens a decoder with batches in device memory, for use on `stream`. As long as the images of
-    /// a request fit into its memory, the device decodes JPEGs according to
+    /// Opens a decoder with batches in device memory, for use on `stream`. If the images of a
+    /// request fit into the decoder's device memory, the device decodes JPEGs according to
     /// [`decode_on`](DecoderBuilder::decode_on). Workers decode all other images, with
     /// bit-identical results.
     ///

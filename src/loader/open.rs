@@ -120,7 +120,7 @@ impl Checked {
         let ImageOptions { augment, decode_share: share, local_world_size, .. } = &loader.images;
         if !(0.0..=1.0).contains(share) {
             return Err(Error::config(format!(
-                "decode_share({share}): expected 0 to 1, as a share of the device's time"
+                "decode_share({share}): expected a fraction of the device's time, from 0 to 1"
             )));
         }
         let rank = loader.rank_origin.rank(*local_world_size)?;
@@ -178,7 +178,7 @@ impl Checked {
             0 => cores.min(MAX_WORKERS),
             n if n > MAX_WORKERS => {
                 return Err(Error::config(format!(
-                    "workers({n}): the maximum is {MAX_WORKERS}; this process has {cores} cores, and workers(0) is automatic"
+                    "workers({n}): the maximum is {MAX_WORKERS}; this process has {cores} cores; workers(0) starts one worker per core"
                 )));
             }
             n => n,
@@ -430,7 +430,7 @@ mod tests {
         while std::mem::replace(&mut after, reads.load(Relaxed)) < after {
             std::thread::sleep(Duration::from_millis(100));
         }
-        assert!(after < 62 * 64, "{after} of {} samples that fit the slots", 62 * 64);
+        assert!(after < 62 * 64, "{after} of {} samples were read after the error", 62 * 64);
         drop(epoch);
         assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::Cuda);
     }

@@ -59,7 +59,7 @@ use crate::transform::Augment;
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
-    /// Source of `input`, if an option has already opened it.
+    /// The opened `input`, if an option has already opened it.
     pub(super) opened: Option<Opened>,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]
@@ -81,7 +81,7 @@ pub struct Loader {
     /// The number of classes, and the smoothing. If the number is `None`, it comes from the
     /// dataset.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
-    /// Chooses the samples of each batch instead of the order. Set for decoders.
+    /// If set, replaces the order: it chooses the samples of each batch. Set only for decoders.
     pub(super) batch_sampler: Option<Arc<dyn BatchSampler>>,
 }
 

@@ -93,7 +93,7 @@ options! {
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. If
         /// this size matches exactly one of the stored and the rotated image, the option has no
-        /// effect. Otherwise, the option decides, and without it, the sample fails. This concerns
+        /// effect. Otherwise, the option decides, and without it, the sample fails. Examples are
         /// images that keep their size under the EXIF rotation (square, mirrored or rotated by 180
         /// degrees), and coordinates without a size, as in YOLO datasets.
         ///
@@ -187,8 +187,8 @@ options! {
     }
 
     purpose "speed", "Performance. These options do not change the batches." {
-        /// Sets the number of worker threads, which read, decode and transform. The number affects
-        /// only speed: batches are bit-identical for any number of workers.
+        /// Sets the number of worker threads, which read, decode and transform samples. The number
+        /// affects only speed: batches are bit-identical for any number of workers.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -214,14 +214,14 @@ options! {
         /// let loader = Loader::new("train").prefetch(4);
         /// ```
         ///
-        /// The loader allocates `prefetch + 2` slots: the consumer holds one of the additional
-        /// slots, and workers fill the other. Preparing more than a few batches ahead helps only if
-        /// the time per sample or per step varies a lot.
+        /// The loader allocates `prefetch + 2` batch buffers, called slots: the consumer holds one
+        /// of the two additional slots, and workers fill the other. Preparing more than a few
+        /// batches ahead helps only if the time per sample or per step varies a lot.
         ///
-        /// With 0, the default, the number is adjusted automatically. It starts at 2. If the
+        /// With 0, the default, the number is adjusted automatically, starting at 2. If the
         /// consumer waits while workers are idle because all slots are full, the number is doubled,
         /// up to 16. An increase that does not raise throughput is undone, with one exception: it
-        /// is kept if the consumer waited for a single batch while all later batches were full.
+        /// is kept if the consumer waited for a single batch while all later batches were ready.
         /// This happens when a few samples are far slower than the others. A consumer that keeps
         /// batches alive gets more slots as long as some are free.
         ///
@@ -242,12 +242,12 @@ options! {
         /// ```
         ///
         /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
-        /// may still drop a batch immediately, because the loader reuses the memory only after the
-        /// completion of all work that was submitted to any device before the drop. While such work
-        /// keeps slots in use, fewer batches are prepared ahead.
+        /// may still drop a batch immediately: the loader reuses the memory only after all devices
+        /// have finished the work that was submitted before the drop. While such work keeps slots
+        /// in use, fewer batches are prepared ahead.
         #[cfg_attr(
             feature = "cuda",
-            doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch: then the loader waits for that stream only."
+            doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch, so that the loader waits only for that stream."
         )]
         ///
         /// There are two limitations:
@@ -285,7 +285,7 @@ options! {
         /// all images of a loader with a [`transform`](Self::transform), because transforms run on
         /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
-        /// Decoding needs about 2.4 MB of device memory per sample of a batch, in addition to the
+        /// Decoding needs about 3.9 MB of device memory per sample of a batch, in addition to the
         /// batches themselves. [`Batches::memory_plan`] includes this memory. The option has no
         /// effect on batches in host memory.
         ///
@@ -326,7 +326,7 @@ options! {
         ///
         /// Without this option, the loader prepares the first batches of the next epoch toward the
         /// end of each epoch, and discards them if the program does not request that epoch; see
-        /// [`Batches::epoch`]. These batches only use free slots: at most
+        /// [`Batches::epoch`]. These batches use only free slots: at most
         /// [`prefetch`](Self::prefetch) + 2 on the host, and as many again on a device.
         ///
         /// Epochs beyond this number can still be requested, and are then prepared on request. With
@@ -380,9 +380,9 @@ options! {
         ///
         /// The decoder continues past damage inside a JPEG, as libjpeg does. By default, a loader
         /// counts such images in [`Stats::damaged`](crate::Stats::damaged), and logs one warning
-        /// per sample. It detects damage only in the data that it decodes. It does not detect
-        /// damage outside the crop, damaged codes that happen to be valid, and excess data at the
-        /// end of a segment.
+        /// per sample. The loader detects damage only in the data that it decodes. It does not
+        /// detect damage outside the crop, damaged codes that happen to be valid, or excess data at
+        /// the end of a segment.
         ///
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
         /// and `warpfeed verify`, and rejects an image with any damage. The result depends neither
@@ -442,9 +442,9 @@ options! {
         /// ```
         loader fn max_sample_bytes(bytes: u64) -> u64 = 1 << 31;
 
-        /// Sets how long a request for the next batch may wait while the consumer holds every slot;
-        /// 30 s by default. After this time, the request fails. Time spent waiting for a slow
-        /// worker is logged, but does not count.
+        /// Sets how long a request for the next batch may wait while the consumer holds all
+        /// batches; 30 s by default. After this time, the request fails. Time spent waiting for a
+        /// slow worker is logged, but does not count.
         ///
         /// ```
         /// # use std::time::Duration;

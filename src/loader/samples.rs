@@ -48,8 +48,9 @@ impl Loader {
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
     }
 
-    /// Sets the options of a [mixture](Loader::mixture): a schedule of proportions, the length of the
-    /// rounds, which datasets are repeated, and whether a batch has samples of several datasets.
+    /// Sets the options of a [mixture](Loader::mixture): a schedule for the proportions, the number
+    /// of draws after which they are exact, which datasets are repeated, and whether a batch may
+    /// contain samples of several datasets.
     ///
     /// ```
     /// use warpfeed::Loader;
@@ -59,8 +60,8 @@ impl Loader {
     /// let loader = Loader::mixture([("photos", 0.7), ("sketches", 0.3)]).mixture_options(options);
     /// ```
     ///
-    /// Opening fails if the loader is not a mixture. To change the proportions while the program
-    /// trains, call [`Batches::set_mixture`](crate::Batches::set_mixture).
+    /// Opening fails if the loader is not a mixture. To change the proportions during training,
+    /// call [`Batches::set_mixture`](crate::Batches::set_mixture).
     pub fn mixture_options(mut self, options: MixtureOptions) -> Self {
         self.sampling.mixture = Some(options);
         self
@@ -123,7 +124,7 @@ impl Loader {
     ///
     /// Larger windows shuffle better, but reading is no faster than with a full shuffle if a window
     /// exceeds the page cache. In a [mixture](Loader::mixture), each dataset has its own windows,
-    /// and windows with fewer than 10,000 samples hardly make reading faster.
+    /// and windows with fewer than 10,000 samples barely make reading faster.
     pub fn shuffle_window(mut self, samples: u64) -> Self {
         self.sampling.window = Some(samples);
         self
@@ -227,7 +228,9 @@ impl Loader {
     /// Opens the source. Returns it with a loader that uses it.
     fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
         if matches!(self.input, Input::Mixture(_)) {
-            return Err(Error::config("split: this is a mixture; split its datasets, and mix the parts"));
+            return Err(Error::config(
+                "split: the loader is a mixture; split each dataset first, and then mix the parts",
+            ));
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
@@ -315,7 +318,7 @@ impl Loader {
 
     /// Sets the maximum total length of the samples in a batch, so that all batches take about the
     /// same amount of memory and time. A batch contains as many samples of one
-    /// [bucket](Loader::buckets) as fit into `budget`. Each sample counts with the bound of its
+    /// [bucket](Loader::buckets) as fit into `budget`. Each sample is charged the bound of its
     /// bucket.
     ///
     /// ```no_run
@@ -332,12 +335,12 @@ impl Loader {
     /// ```
     ///
     /// The budget has the unit of the lengths, such as tokens or pixels. A sample that is longer
-    /// than the last bound counts with the length of the longest sample. The budget applies to the
+    /// than the last bound is charged the length of the longest sample. The budget applies to the
     /// global batch, which is divided evenly among the ranks, and all ranks have the same number of
     /// batches. The batch size limits the number of samples. Every batch contains samples of one
     /// bucket. The last batch of each bucket may be smaller, and
-    /// [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. The slots are large enough for the
-    /// largest batch.
+    /// [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. The memory of each batch is allocated
+    /// for the largest batch.
     ///
     /// Opening fails without buckets, if a single sample exceeds the budget, or with
     /// [`LastBatch::Pad`](crate::LastBatch::Pad).

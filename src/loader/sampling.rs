@@ -68,7 +68,7 @@ impl Sampling {
         self.check(samples, mixture.is_some())?;
         self.check_budget(last)?;
         if mixture.is_none() && self.mixture.is_some() {
-            return Err(Error::config("mixture_options: this loader has one dataset, and not a mixture"));
+            return Err(Error::config("mixture_options: expected a mixture, but this loader has one dataset"));
         }
         // From here on, the weights are indexed by position in the subset.
         if let (Some(weights), Some(indices)) = (&self.weights, &self.subset) {
@@ -129,7 +129,7 @@ impl Sampling {
         if self.buckets.is_some() && (mixed || self.repeat.is_some()) {
             let other = if mixed { "mixture" } else { "repeat" };
             return Err(Error::config(format!(
-                "{buckets} and {other}: {other} combines samples of different buckets in a batch"
+                "{buckets} and {other} cannot be combined: {other} puts samples of different buckets into one batch"
             )));
         }
         if self.window == Some(0) {
@@ -149,7 +149,7 @@ impl Sampling {
             let also =
                 if self.subset.is_some() { "; even with a subset, each sample of the source needs one" } else { "" };
             return Err(Error::config(format!(
-                "{} weights for the {samples} samples of the source{also}",
+                "{} weights, but the source has {samples} samples{also}",
                 weights.len()
             )));
         }
@@ -157,7 +157,7 @@ impl Sampling {
             && lengths.len() as u64 != samples
         {
             return Err(Error::config(format!(
-                "buckets: {} lengths for the {samples} samples of the source",
+                "buckets: {} lengths, but the source has {samples} samples",
                 lengths.len()
             )));
         }
@@ -238,7 +238,7 @@ impl Sampling {
     }
 
     /// Creates the sampler for the selected samples, grouped into `buckets`. The second element is
-    /// the same grouping. If there is a subset, it groups positions in the subset.
+    /// the grouping itself, over positions in the subset if there is a subset.
     fn bucketed(
         &self,
         buckets: &Buckets,

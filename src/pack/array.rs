@@ -1,4 +1,4 @@
-//! Determines which part a task of an array job packs.
+//! Determines the part that a task of an array job packs.
 
 use crate::error::{Error, Result};
 
@@ -33,19 +33,19 @@ const ARRAYS: [Array; 3] = [
 ];
 
 /// Returns the index of the part that this task of an array job packs, and the number of parts.
-/// Pass them to [`Pack::part`](super::Pack::part). They are read from the environment variables of
-/// the following job schedulers:
+/// Pass both numbers to [`Pack::part`](super::Pack::part). The function reads the environment
+/// variables of the following job schedulers:
 ///
 /// - SLURM: `SLURM_ARRAY_TASK_ID`, `_COUNT`, `_MIN` and `_STEP`;
 /// - AWS Batch: `AWS_BATCH_JOB_ARRAY_INDEX` and `_SIZE`;
 /// - Kubernetes: `JOB_COMPLETION_INDEX` of an indexed job. `parts` must be given.
 ///
-/// If `parts` is given, the part is the index of the task. This makes it possible to pack the
-/// missing parts of a large array with a smaller array.
+/// If `parts` is given, the part is the index of the task. A smaller array job can then pack only
+/// the parts that are missing.
 ///
 /// # Errors
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of no scheduler or of several
-/// schedulers are set, if a value is not a number or contradicts the others, or if the number of
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if no scheduler or several schedulers have set
+/// their variables, if a value is not a number or contradicts the other values, or if the number of
 /// parts is unknown.
 pub fn part_from_env(parts: Option<u64>) -> Result<(u64, u64)> {
     from_variables(parts, &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
@@ -82,7 +82,7 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
     }
     let Some(count) = array.count else {
         return Err(Error::config(format!(
-            "{} is {index}, but {} does not set the number of parts: pass it explicitly",
+            "{} is {index}, but {} does not set the number of parts; pass the number explicitly",
             array.index, array.name
         )));
     };
@@ -95,7 +95,7 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
     match part.filter(|&part| part < parts) {
         Some(part) => Ok((part, parts)),
         None => Err(Error::config(format!(
-            "{} is {index} and {count} is {parts}, with the first index {first} and the step {step}: this is not a full array; \
+            "{} is {index} and {count} is {parts}, with the first index {first} and the step {step}: these values do not describe a complete array job; \
              pass the number of parts explicitly",
             array.index
         ))),
@@ -138,11 +138,15 @@ mod tests {
         refused(Some(3), &[("JOB_COMPLETION_INDEX", "3")], "there are 3 parts");
         refused(None, &[("SLURM_ARRAY_TASK_ID", "3")], "SLURM_ARRAY_TASK_COUNT is not set");
         refused(None, &[("SLURM_ARRAY_TASK_ID", "x")], "not a number");
-        refused(None, &[("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_TASK_COUNT", "2")], "not a full array");
+        refused(
+            None,
+            &[("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_TASK_COUNT", "2")],
+            "do not describe a complete array job",
+        );
         refused(
             None,
             &[("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_TASK_COUNT", "2"), ("SLURM_ARRAY_TASK_STEP", "0")],
-            "not a full array",
+            "do not describe a complete array job",
         );
         refused(None, &[("SLURM_ARRAY_TASK_ID", "0"), ("JOB_COMPLETION_INDEX", "0")], "both set");
     }

@@ -1,4 +1,4 @@
-//! Images that could not be recoded, or that are damaged.
+//! Images that could not be re-encoded, or that are damaged.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(super) const MAX_LISTED: usize = 10_000;
 /// Maximum number of bad images that an error message names.
 const MAX_NAMED: usize = 10;
 
-/// An image that a [`Pack`](super::Pack) could not recode, or that is damaged.
+/// An image that a [`Pack`](super::Pack) could not re-encode, or that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Refused {
@@ -19,7 +19,7 @@ pub struct Refused {
     pub index: u64,
     /// Key of the sample.
     pub key: String,
-    /// The reason why the image could not be recoded, or a description of the damage.
+    /// The reason why the image could not be re-encoded, or a description of the damage.
     pub reason: String,
 }
 
@@ -39,7 +39,7 @@ impl Remark {
     /// `None` if the image is valid and was recoded.
     ///
     /// # Errors
-    /// If memory runs out, which is not a problem of the image.
+    /// If memory runs out, which says nothing about the image.
     pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<Remark>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
@@ -65,7 +65,7 @@ impl Remark {
         reason
     }
 
-    /// Returns whether the image causes an error, unless bad images are allowed.
+    /// Returns whether the image makes the pack fail if bad images are not allowed.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
             Remark::Unfit(_) => false,
@@ -82,7 +82,7 @@ pub(super) fn push_limited(to: &mut Vec<Refused>, index: u64, key: &str, reason:
     }
 }
 
-/// The images that make a pack fail. After the first of them, no more samples are passed to the
+/// The images that make a pack fail. After the first such image, no more samples are passed to the
 /// writer.
 #[derive(Default)]
 pub(super) struct Bad {
@@ -111,16 +111,15 @@ impl Bad {
         self.count == 0
     }
 
-    /// Returns an error if there are such images.
+    /// Returns an error if there are bad images.
     ///
     /// # Errors
-    /// If there are such images. The error names the first ones, and the option that stores them
-    /// unchanged.
+    /// The error names the first bad images, and the option that stores them unchanged.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
-        let what = if self.undecodable == self.count { "do not decode" } else { "are damaged" };
+        let what = if self.undecodable == self.count { "cannot be decoded" } else { "are damaged" };
         let named = self.first.iter().map(|Refused { index, key, reason }| format!("sample {index} ({key}): {reason}"));
         let more = match self.count - self.first.len() as u64 {
             0 => String::new(),

@@ -21,8 +21,8 @@
 //! | `NAME.lock.partial` | the lock of a merge, or of a [`TarWriter`](super::TarWriter) |
 //!
 //! Complete files appear atomically, so readers never see an incomplete file. An **attempt** is a
-//! process that packs a part. Two attempts at the same part write a shard to different files, and
-//! the complete files contain the same bytes.
+//! process that packs a part. Two attempts to pack the same part write a shard to different files,
+//! and the complete files contain the same bytes.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -69,7 +69,7 @@ pub(super) trait Destination: Sync {
     /// Removes the files in `attempts`, except those that a process is still writing.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
-    /// Returns whether shards have their final names even before the merge.
+    /// Returns whether shards already have their final names before the merge.
     fn uploads_in_place(&self) -> bool;
 
     /// Returns whether a merge may have been interrupted.
@@ -95,11 +95,11 @@ pub(super) trait Destination: Sync {
     fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool>;
 
     /// Acquires the lock for merging, and for discarding the files of other packs. Waits until no
-    /// other process holds it.
+    /// other process holds the lock.
     fn lock(&self) -> Result<Lock>;
 
     /// Renames the `shards` of `plan`, which have been checked, to their final names, and writes
-    /// the manifest. Replaces the shards of an old set, which `existing` lists.
+    /// the manifest. Replaces the shards `existing` of an old set.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set>;
 }
 
@@ -222,7 +222,7 @@ impl Leftovers {
                 if end.ends_with(".json") { &mut found.parts } else { &mut found.journals }
             } else if end.strip_suffix(PARTIAL).and_then(|end| end.rsplit_once('.')).is_some_and(|(_, one)| is_hex(one))
             {
-                // A small file that is being written.
+                // A small file that an attempt is writing.
                 &mut found.attempts
             } else {
                 continue;

@@ -22,9 +22,9 @@ use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
 
 /// Packs a dataset: writes the samples of a [`Source`] to an LMDB database or to tar shards.
 ///
-/// By default, JPEGs are rewritten losslessly for fast crops. [`recode`](Pack::recode) changes
-/// this. Labels, other fields and class names are not changed. Samples are written in the order of
-/// the source.
+/// By default, JPEGs are rewritten losslessly for fast crops; see [`recode`](Pack::recode) for
+/// other options. Labels, other fields and class names are not changed. Samples are written in the
+/// order of the source.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -99,9 +99,9 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Sets the number of threads that read and recode samples. The calling thread writes them. The
-    /// default, 0, starts one thread per core that this process may use. The number of threads does
-    /// not affect the content of the files.
+    /// Sets the number of threads that read and recode samples. The calling thread writes the
+    /// samples. The default, 0, starts one thread per core that this process may use. The number of
+    /// threads does not affect the content of the files.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
@@ -116,8 +116,7 @@ impl<'a> Pack<'a> {
 
     /// Sets the names of the fields that contain images in addition to the main image, such as the
     /// cameras of a robot. These images are recoded as well, and their fields keep their names. The
-    /// names may omit the extension. By default, these are the fields that the source
-    /// [knows](Source::images) to contain images.
+    /// names may omit the extension. By default, [`Source::images`] determines these fields.
     ///
     /// Fields with masks or depth maps must not be named, because lossy encoding destroys them.
     pub fn images(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -126,7 +125,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). The codec checks images
-    /// of its format for damage ([`Codec::damage`]), and decodes them if the [`Recode`] requires
+    /// of its format for damage ([`Codec::damage`]), and decodes images if the [`Recode`] requires
     /// pixels.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
@@ -198,18 +197,18 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs only one part of the shards of a `.tar` target. `parts` is the number of parts, and
-    /// `part` is the index of this one, starting at 0. Several machines that share a folder can
-    /// pack different parts at the same time. [`Merge`] combines the parts.
+    /// `part` is the index of the part to pack, starting at 0. Several machines that share a folder
+    /// can pack different parts at the same time. [`Merge`] combines the parts.
     ///
-    /// All shards have the same number of samples: [`shard_samples`](Pack::shard_samples), or a
-    /// number that leads to shards of about [`shard_size`](Pack::shard_size) bytes, estimated from
-    /// 64 samples. A part consists of whole shards, so the number of parts does not affect the
-    /// content of the shards.
+    /// All shards have the same number of samples. This number is
+    /// [`shard_samples`](Pack::shard_samples), or is estimated from 64 samples so that shards have
+    /// about [`shard_size`](Pack::shard_size) bytes. A part consists of whole shards, so the number
+    /// of parts does not affect the content of the shards.
     ///
     /// A complete part is not packed again. If a part was interrupted, packing continues after its
-    /// last complete shard. If several processes pack the same part at the same time, the result is
-    /// the same. Packing fails if the source differs from the source of the other parts, but
-    /// changes of only a few samples may not be detected.
+    /// last complete shard. Several processes may pack the same part at the same time, with the
+    /// same result. Packing fails if the source differs from the source of the other parts, but a
+    /// change of only a few samples may remain undetected.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self
@@ -245,7 +244,7 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Sets a callback that is called on the calling thread after every sample that was written.
+    /// Sets a callback that is called on the calling thread after each sample is written.
     pub fn progress(mut self, progress: impl FnMut(&Progress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -255,13 +254,14 @@ impl<'a> Pack<'a> {
     /// episodes, statistics, and windows of several frames. Images and videos are decoded once and
     /// stored as JPEGs. Without this option, each frame becomes an independent sample.
     ///
-    /// The target is a folder, which contains the shards of `frames.tar`, the numbers of all frames,
-    /// and the metadata of the original dataset. It may also be the path of a `.tar` in such a
-    /// folder. [`Merge`] expects this path. If no [`recode`](Pack::recode) is set, the images have
-    /// the quality 95.
+    /// The target is a folder, which will contain the shards of `frames.tar`, the numeric features
+    /// of all frames, and the metadata of the original dataset. The target may also be the path of
+    /// a `.tar` in such a folder. [`Merge`] expects the path of the `.tar`. If no
+    /// [`recode`](Pack::recode) is set, the images are encoded with quality 95.
     ///
-    /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of its
-    /// samples are packed. Existing metadata is not replaced, even with [`force`](Pack::force).
+    /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of
+    /// its samples are packed. Existing metadata is not replaced, even with
+    /// [`force`](Pack::force).
     pub fn frames(mut self, frames: bool) -> Self {
         self.frames = frames;
         self
@@ -272,7 +272,7 @@ impl<'a> Pack<'a> {
     ///
     /// Files are written under temporary names and renamed at the end, so a file with its final
     /// name is always complete. If the target consists of shards, an interrupted pack can be run
-    /// again and continues after the last complete shard, and a manifest, `OUT.manifest.json`, is
+    /// again and continues after the last complete shard. A manifest, `OUT.manifest.json`, is
     /// written at the end. A [`CancelToken`](crate::source::CancelToken) of the calling thread
     /// interrupts the pack.
     ///
@@ -281,12 +281,12 @@ impl<'a> Pack<'a> {
     ///   ending, if an option is invalid, or if the target exists and [`force`](Pack::force) is not
     ///   set.
     /// - If a sample cannot be read or stored. The error contains the index and the key of the
-    ///   first such sample.
+    ///   first sample that fails.
     /// - If the target cannot be written. The error names the file.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. This error is
-    ///   returned after all samples have been read. It contains the number of these images, and the
-    ///   indices and keys of the first ten. See [`keep_bad`](Pack::keep_bad) and
-    ///   [`strict`](Pack::strict).
+    ///   returned after all samples have been read. The message states the number of images that
+    ///   cannot be decoded, and the indices and keys of the first ten. See
+    ///   [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict).
     ///
     /// An image that can be decoded but not recoded does not cause an error. It is listed in
     /// [`Report::refused`].
@@ -344,8 +344,8 @@ impl<'a> Pack<'a> {
             }
             let (force, stores) = (self.force, self.stores.clone());
             let duplicate_keys = self.pack_shards(&*destination, size, (0, 1), true)?.duplicate_keys;
-            // A quick check is enough, because this process has just written the shards, or has
-            // compared their checksums.
+            // A quick check is enough, because this process has just written the shards or compared
+            // their checksums.
             let merged = Merge::of(target, stores).force(force).quick(true).run()?;
             Ok(Report { duplicate_keys, ..merged.report })
         } else {
@@ -435,8 +435,8 @@ impl<'a> Pack<'a> {
     /// parts. The class names are not passed to the writer.
     ///
     /// # Errors
-    /// Same as [`to`](Pack::to). Samples before the one that caused the error may already have been
-    /// passed to the writer. The writer is dropped without a call to
+    /// Same as [`to`](Pack::to). Samples before the sample that caused the error may already have
+    /// been passed to the writer. The writer is dropped without a call to
     /// [`finish`](DatasetWriter::finish).
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.unwrap_or_default().check(&self.codecs)?;
@@ -474,7 +474,7 @@ impl<'a> Pack<'a> {
             (None, None) => Ok(Chosen::All(len)),
             (Some(indices), None) => match indices.iter().find(|&&index| index >= len as u64) {
                 Some(index) => {
-                    Err(Error::config(format!("sample {index} of {len}: expected an index less than {len}")))
+                    Err(Error::config(format!("samples: index {index} is out of range: the source has {len} samples")))
                 }
                 None => Ok(Chosen::Listed(indices)),
             },

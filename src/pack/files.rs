@@ -152,7 +152,8 @@ impl Destination for Files {
     }
 
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set> {
-        // From now on, the folder does not contain a complete set until all shards are renamed.
+        // From now on, the folder does not contain a complete set until all shards have been
+        // renamed.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
             // Remove the old shards before any new shard is renamed, so that the two sets are never
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_holds_the_lock_and_no_file_remains() {
+    fn the_lock_is_exclusive_and_leaves_no_file() {
         let root = tempfile::tempdir().unwrap();
         let files = Files::new(&root.path().join("x.tar"));
         let held = std::sync::atomic::AtomicUsize::new(0);

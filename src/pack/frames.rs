@@ -7,12 +7,12 @@ use super::open::open_destination;
 use crate::error::{Error, Result};
 use crate::source::{Location, Source, Stores};
 
-/// JPEG quality of frames, unless the user sets a different way to recode images.
+/// JPEG quality of frames, unless the user sets a [`Recode`](super::Recode).
 pub(super) const QUALITY: u8 = 95;
-/// Name of the frames in the folder of the dataset.
+/// Name of the tar file of the frames in the folder of the dataset.
 const NAME: &str = "frames.tar";
 
-/// Returns the path of the frames. `target` is this path, or the folder of the dataset.
+/// Returns the path of the frames. `target` is either this path or the folder of the dataset.
 ///
 /// # Errors
 /// If `target` ends in `.lmdb`.
@@ -31,20 +31,20 @@ pub(super) fn target(target: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Divides `source` into frames and files of metadata. Writes the files to the folder that contains
-/// `target`, the path of the frames. Returns the frames as a source. Several processes may call this
-/// function for the same target at the same time.
+/// Divides `source` into frames and files of metadata. `target` is the path of the frames. Writes
+/// the files of metadata to the folder that contains `target`. Returns the frames as a source.
+/// Several processes may call the function for the same target at the same time.
 ///
 /// # Errors
 /// If the source has no episodes, if a file cannot be read or written, or if a file exists with a
 /// different content.
 pub(super) fn divided(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
     let name = target.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Error::config("expected a name in UTF-8").at_path(target))?;
+    let name =
+        name.ok_or_else(|| Error::config("the name of the target is not UTF-8: use a different name").at_path(target))?;
     let Some(divided) = source.divided(name)? else {
         return Err(Error::config(format!(
-            "frames(true) requires a LeRobot dataset, but this is a dataset of the kind {:?}: remove frames, and recode as \
-             quality to re-encode its images",
+            "frames(true) requires a LeRobot dataset, but this is a dataset of the kind {:?}: remove frames, and recode as quality to re-encode its images",
             source.kind()
         )));
     };

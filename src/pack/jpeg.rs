@@ -3,8 +3,8 @@
 use crate::error::{Result, of_jpeg};
 
 /// Rewrites a JPEG so that crops can be decoded without decoding the rest of the image, and appends
-/// it to `out`. The coefficients do not change, so every decoder produces the same pixels. See
-/// [`warpfeed_jpeg::repack`].
+/// the result to `out`. The coefficients do not change, so every decoder produces the same pixels.
+/// See [`warpfeed_jpeg::repack`].
 ///
 /// # Errors
 /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the JPEG is lossless, arithmetic-coded,

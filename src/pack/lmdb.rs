@@ -58,10 +58,10 @@ impl std::fmt::Debug for LmdbWriter {
 
 impl LmdbWriter {
     /// Creates a database under a temporary name, which [`finish`](DatasetWriter::finish) renames
-    /// to `target`. Removes the files that an interrupted writer left behind.
+    /// to `target`. Removes the files that interrupted writers have left behind.
     ///
     /// # Errors
-    /// If the target exists and `force` is not set, if it exists and is not a folder with a
+    /// If the target exists and `force` is not set, if the target exists and is not a folder with a
     /// database, if another process is packing to the same target, or if writing fails.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
@@ -78,8 +78,8 @@ impl LmdbWriter {
         }
         let folder = unique(&target);
         fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;
-        // No other process uses the folder before it is renamed, so locks are not needed, and data
-        // needs to be flushed to the disk only once, at the end.
+        // No other process uses the folder before it is renamed, so locks are not needed, and
+        // flushing the data to the disk once, at the end, is enough.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
             let database = env.create_db(None, DatabaseFlags::empty())?;
@@ -125,8 +125,8 @@ impl LmdbWriter {
             match try_once() {
                 Ok(()) => break,
                 Err(lmdb::Error::MapFull) => {
-                    // The map may be resized, because no transaction is open: the only one has just
-                    // been aborted.
+                    // The map may be resized, because no transaction is open: the only transaction
+                    // has just been aborted.
                     self.map_size *= 2;
                     environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&self.folder, e))?;
                 }
@@ -184,7 +184,10 @@ const IN_MEMORY: &str = "writing to a Vec cannot fail";
 impl DatasetWriter for LmdbWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
         if self.samples == MAX_SAMPLES {
-            return Err(Error::in_source(format!("more than {MAX_SAMPLES} samples")).at_path(&self.target));
+            return Err(Error::in_source(format!(
+                "the dataset has more than {MAX_SAMPLES} samples, the maximum of an LMDB database"
+            ))
+            .at_path(&self.target));
         }
         let label = sample.label()?;
         if sample.field("__key__").is_some() {

@@ -1,7 +1,7 @@
 //! Formats a sample as the members of a tar file.
 //!
-//! This file writes headers itself. The crate `tar` is not used, because warpfeed parses headers
-//! itself as well (see `source::tar`).
+//! Headers are written without the crate `tar`, because warpfeed does not use this crate to parse
+//! headers either (see `source::tar`).
 
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
@@ -17,7 +17,7 @@ const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 ///
 /// # Errors
 /// If the sample has neither fields nor a label, if the name of a field cannot be a file extension,
-/// or if the label is not a number. After an error, `out` may contain some of the members.
+/// or if the label is not a number. After an error, `out` may contain some members.
 pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Result<String> {
     let label = sample.label()?;
     if sample.fields().is_empty() && label.is_none() {
@@ -53,8 +53,8 @@ pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
     Ok(member)
 }
 
-/// Returns the path of the files for `key`, without the extension. This is `key` itself, unless
-/// readers would misinterpret it, or would write the files outside the folder.
+/// Returns the path of the files for `key`, without the extension. The path is `key` itself, unless
+/// readers would misinterpret this key, or would write the files outside the folder.
 fn stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
     let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
@@ -103,8 +103,8 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
     Ok(())
 }
 
-/// Splits a path at a slash into the prefix and the name of a ustar header. Returns `None` if they
-/// do not fit into 155 and 100 bytes, or if the path is not ASCII.
+/// Splits a path at a slash into the prefix and the name of a ustar header. Returns `None` if the
+/// prefix does not fit into 155 bytes or the name into 100 bytes, or if the path is not ASCII.
 fn split_path(path: &str) -> Option<(&str, &str)> {
     if !path.is_ascii() {
         return None;

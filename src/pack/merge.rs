@@ -49,7 +49,7 @@ pub struct Merged {
     /// Report of the whole dataset. Duplicate keys are not counted.
     pub report: Report,
     /// Files with similar names that do not belong to the dataset, such as files of a process that
-    /// is still packing. They are ignored, and can be deleted.
+    /// is still packing. The merge ignores these files, and you can delete them.
     pub orphans: Vec<PathBuf>,
 }
 
@@ -69,8 +69,8 @@ impl Merge {
         self
     }
 
-    /// Sets whether to check only the sizes of the shards. Checking the checksums as well requires
-    /// reading the whole dataset. The default is false.
+    /// Sets whether to check only the sizes of the shards. By default, the checksums are checked as
+    /// well, which requires reading the whole dataset.
     pub fn quick(mut self, quick: bool) -> Self {
         self.quick = quick;
         self
@@ -84,15 +84,15 @@ impl Merge {
     }
 
     /// Merges the parts. If the dataset has already been merged, checks it, and returns the same
-    /// result, even if the parts no longer exist. In a folder, waits until any other merge of the
-    /// same target has finished. In a store, concurrent merges have the same result. A
-    /// [`CancelToken`] of the calling thread cancels the checks.
+    /// result, even if the parts no longer exist. In a folder, waits until other merges of the same
+    /// target have finished. In a store, concurrent merges have the same result. A [`CancelToken`]
+    /// of the calling thread cancels the checks.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if parts are missing or were packed with different options, or if a
     /// dataset with the same name exists and [`force`](Merge::force) is not set.
-    /// [`ErrorKind::Source`] if shards are missing or damaged. The message names the shards and
-    /// what to do. If a check fails, nothing has been changed.
+    /// [`ErrorKind::Source`] if shards are missing or damaged. The message names the shards, and
+    /// says what to do. If a check fails, no files have been changed.
     pub fn run(&self) -> Result<Merged> {
         let destination = open_destination(&self.target, &self.stores)?;
         let destination = &*destination;
@@ -108,8 +108,8 @@ impl Merge {
             && plan.as_ref().is_none_or(|plan| *plan == set.plan)
             && !parts.iter().any(|(_, part)| part.plan != set.plan && plan.is_none())
         {
-            // The set has already been merged. Processes that finished a part afterward may have
-            // left files behind.
+            // The set has already been merged. Processes that finished a part after the merge may
+            // have left files behind.
             self.check(destination, &set.shards, State::Merged, &|_| None)?;
             return clean(destination, set);
         }
@@ -117,7 +117,7 @@ impl Merge {
             (Some(plan), _) => plan,
             (None, Some((_, part))) => part.plan.clone(),
             (None, None) => {
-                let cause = "there are no parts with this name: pack them to the same target, then merge";
+                let cause = "there are no parts with this name: pack all parts to the same target, then merge";
                 return Err(Error::config(cause).at_path(&self.target));
             }
         };
@@ -195,7 +195,7 @@ impl Merge {
 }
 
 /// Returns the error for the shards in `bad`, out of `count` shards. If the set is `merged`, the
-/// error does not advise packing parts again, because packing would find that the set is complete.
+/// error does not suggest packing parts again, because a pack would find that the set is complete.
 pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
@@ -207,14 +207,14 @@ pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count
 }
 
 /// Returns the error for replacing a set in a store. Sets in stores are never replaced, because
-/// readers may have opened them.
+/// readers may have opened the old set.
 pub(super) fn not_replaced_error() -> Error {
     Error::config(
         "a dataset in a store is never replaced: use a different name, or delete the old objects; force applies only to folders",
     )
 }
 
-/// Reads the manifests of all parts. Returns each one with the end of its file name.
+/// Reads the manifests of all parts. Returns each manifest with the end of its file name.
 pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
     for end in Leftovers::of(ends).parts {
@@ -223,11 +223,12 @@ pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Resu
     Ok(parts)
 }
 
-/// Returns the parts of the set in order. If parts were packed with different numbers of parts,
-/// finds a number for which all parts are complete, and ignores all other parts.
+/// Returns the parts of the set in order. If processes divided the set into different numbers of
+/// parts, finds a number for which all parts are complete, and ignores the parts of other
+/// divisions.
 ///
 /// # Errors
-/// If there is no such number.
+/// If no division is complete.
 fn find_complete_division(
     destination: &dyn Destination,
     plan: &Plan,
@@ -253,7 +254,7 @@ fn find_complete_division(
     let mut causes: Vec<String> = divisions
         .iter()
         .map(|(number, parts)| {
-            format!("parts {} of {number} are missing: pack them", missing(parts.keys().copied(), *number))
+            format!("parts {} of {number} are missing: pack these parts", missing(parts.keys().copied(), *number))
         })
         .collect();
     if divisions.is_empty() {
@@ -335,12 +336,12 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 /// set.
 fn clean(destination: &dyn Destination, set: Set) -> Result<Merged> {
     let (left, id) = (Leftovers::of(&destination.suffixes()?), set.plan.id());
-    // `done` includes the files of processes that finished a part after the merge.
+    // This includes the files of processes that finished a part after the merge.
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
     destination.remove_attempts(&left.attempts)?;
     let mut ends = destination.suffixes()?;
-    // Remove the files that mark a running merge last, so that the merge can be run again if an
+    // Last, remove the files that mark a running merge, so that the merge can be run again if an
     // error occurs.
     for own in [PLAN_END, MERGE_SUFFIX] {
         if own != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == set.plan) {

@@ -3,7 +3,7 @@
 //! 1. `driver`: [`Pack`], which passes the samples of a source to a writer, or packs a part of a
 //!    set. A set is a dataset of several shards.
 //! 2. `run`: reads and recodes samples on several threads. `prepare`: reads and recodes one sample.
-//! 3. `bad_images`: images that could not be recoded, or that are damaged. `report`: [`Report`],
+//! 3. `bad_images`: images that could not be re-encoded, or that are damaged. `report`: [`Report`],
 //!    the result of a pack.
 //! 4. `recode`: [`Recode`], which specifies how images are recoded. `renumber`: renumbers classes
 //!    in fields and masks.
@@ -13,15 +13,15 @@
 //!    `member`: formats the files of a sample in a shard.
 //! 8. `plan`: determines which samples a shard contains. `set`: manifests. `part`: packs a part of
 //!    a set. `merge`: [`Merge`], which combines parts. `overview`: the progress of all parts.
-//!    `array`: determines which part a task of an array job packs.
+//!    `array`: determines the part that a task of an array job packs.
 //! 9. `destination`: the trait of folders and stores to which a set is packed. `files`: packs to a
 //!    folder. `stored`: packs to a store. `open`: opens a destination.
 //! 10. `writer`: the trait [`DatasetWriter`], and the lock of writers. `names`: the names of
 //!     shards.
-//! 11. `frames`: the metadata and the numbers of a packed LeRobot dataset.
+//! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
 //!
-//! Files are written under names that end in `.partial`, and renamed when they are complete. So a
-//! file with the name of the target is always complete.
+//! Files are written under names that end in `.partial`, and renamed when they are complete.
+//! Therefore, a file with the name of the target is always complete.
 
 mod array;
 mod bad_images;

@@ -42,7 +42,8 @@ impl Names {
         }
     }
 
-    /// Returns the path of a file in the folder. Its name is the stem, followed by `end`.
+    /// Returns the path of a file in the folder. The name of the file is the stem, followed by
+    /// `end`.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.target.with_file_name(format!("{}{end}", self.stem()))
     }

@@ -18,8 +18,8 @@ pub struct Overview {
     /// Number of samples in the whole dataset.
     pub total: u64,
     /// Number of parts. `None` if the dataset has already been merged, or if the number is not
-    /// known yet. It is known once a shard is complete in a folder, or once a part is complete in a
-    /// store.
+    /// known yet. The number becomes known when the first shard is complete in a folder, or when
+    /// the first part is complete in a store.
     pub parts: Option<u64>,
     /// Indices of the incomplete parts, in the syntax of SLURM arrays, such as `1,3-9,17`.
     pub missing: String,
@@ -29,7 +29,7 @@ pub struct Overview {
 
 impl Merge {
     /// Returns the progress of all parts. Call this method at any time, even while parts are being
-    /// packed. It lists the files of the dataset, and reads manifests and journals.
+    /// packed. The method lists the files of the dataset, and reads manifests and journals.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if neither parts nor a dataset with this
@@ -66,7 +66,7 @@ impl Merge {
 fn count_packed(destination: &dyn Destination, plan: &Plan, ends: &[String]) -> Result<u64> {
     let id = plan.id();
     let Cut::Samples(each) = plan.cut else {
-        // The pack has no parts.
+        // The pack is not divided into parts.
         let shards = match dest::read_part(destination, (0, 1), &id)? {
             Some(part) => part.shards,
             None => destination.recorded_shards((0, 1), 0..u64::MAX, &id)?,
@@ -94,8 +94,8 @@ fn division(id: &str, ends: &[String]) -> (Option<u64>, String) {
             complete.insert(part);
         }
     }
-    // If parts were packed with different numbers of parts, prefer a number for which all parts are
-    // complete, which a merge uses as well.
+    // If processes divided the set into different numbers of parts, prefer a number for which all
+    // parts are complete, because a merge uses this number as well.
     let share = |(parts, complete): &(&u64, &BTreeSet<u64>)| (complete.len() as u64 == **parts, complete.len());
     match divisions.iter().max_by_key(share) {
         Some((&parts, complete)) => (Some(parts), missing(complete.iter().copied(), parts)),

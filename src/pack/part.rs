@@ -1,9 +1,9 @@
 //! [`Packer`]: packs one part of a set.
 //!
-//! Any number of processes may pack the same part at the same time, and any of them may be killed.
-//! The plan determines the bytes of every shard, so the first complete copy of a shard is used, and
-//! later copies must be identical. A process notices when another process has merged the set in the
-//! meantime.
+//! Any number of processes may pack the same part at the same time, and each process may be killed
+//! at any time. The plan determines the bytes of every shard. Therefore, the first complete copy of
+//! a shard is used, and later copies must be identical. A process detects if another process has
+//! merged the set in the meantime.
 
 use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_SUFFIX, State};
 use super::files::format_crc32;
@@ -28,8 +28,7 @@ pub(super) struct Packer<'a> {
     pub(super) plan: Plan,
     /// Index of the part, and the number of parts.
     pub(super) part: (u64, u64),
-    /// Whether to discard an unfinished pack with a different plan, and to pack a complete set
-    /// again.
+    /// Whether to discard an unfinished pack with a different plan, and to replace a complete set.
     pub(super) force: bool,
     /// Whether to read the shards of an earlier run and compare their checksums. Otherwise, the
     /// merge compares them.
@@ -117,8 +116,8 @@ impl Packer<'_> {
     /// the set if it is already complete.
     fn claim(&mut self) -> Result<Option<Set>> {
         let destination = self.destination;
-        // Read in this order, because a merge writes the set before it removes the plan, and shards
-        // are written after the plan.
+        // List the files first, then read the plan and then the set: shards are written after the
+        // plan, and a merge writes the set before it removes the plan.
         let ends = destination.suffixes()?;
         let begun = dest::read_plan(destination)?;
         match dest::read_set(destination)? {
@@ -177,7 +176,7 @@ impl Packer<'_> {
                         "discard it with force(true)"
                     };
                     return Err(Error::config(format!(
-                        "the target contains an unfinished pack, and {how}; continue it with the same source and options, or {discard}"
+                        "the target contains an unfinished pack, and {how}; continue that pack with the same source and options, or {discard}"
                     ))
                     .at_path(destination.path_of(PLAN_END)));
                 }
@@ -201,8 +200,8 @@ impl Packer<'_> {
         Ok(None)
     }
 
-    /// Removes the files of packs with different plans. Does not remove files of this plan, because
-    /// other processes may already be writing them.
+    /// Removes the files of packs with different plans. Does not remove files of the current plan,
+    /// because other processes may already be writing them.
     fn discard(&self) -> Result<()> {
         let id = self.plan.id();
         let left = Leftovers::of(&self.destination.suffixes()?);
@@ -274,11 +273,12 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Removes the plan if it is the only file, which means that there is no shard after which a
-    /// later run could continue.
+    /// Removes the plan if it is the only file. In this case, there is no shard after which a later
+    /// run could continue.
     fn remove_empty_plan(&self) -> Result<()> {
-        // In a store, shards have their final names, even if the response to the upload was lost.
-        // Without the plan, such shards would look like a set.
+        // Keep the plan in a store. An upload may have succeeded even if its response was lost.
+        // Shards in a store have their final names, so without the plan, they would look like a
+        // complete set.
         if self.destination.uploads_in_place() {
             return Ok(());
         }
@@ -316,10 +316,10 @@ struct ShardSequence<'a, 'b> {
     packer: &'a Packer<'b>,
     id: &'a str,
     open: Option<OpenShard>,
-    /// Number of the shard that is written next, and the position of its first sample.
+    /// Number of the next shard, and the position of its first sample.
     next: (u64, u64),
     entries: Vec<ShardEntry>,
-    /// The set, if another process merged it while this process was packing.
+    /// The set, if another process has merged it while this process was packing.
     overtaken: Option<Set>,
 }
 

@@ -1,5 +1,5 @@
-//! [`Plan`]: which samples are packed, how they are recoded, and where shards begin. All processes
-//! that pack parts of the same set have the same plan.
+//! [`Plan`]: determines which samples are packed, how images are recoded, and where shards begin.
+//! All processes that pack parts of the same set have the same plan.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     recode: Value,
     /// The rule that determines where shards begin.
     pub(super) cut: Cut,
-    /// Number of times that a complete set was packed again with the same plan.
+    /// How many times the complete set has been packed again with the same plan.
     pub(super) repeated: u64,
 }
 
@@ -37,12 +37,12 @@ pub(super) struct Plan {
 struct SourceId {
     kind: String,
     samples: u64,
-    /// Hash of the list of samples, if the source has one.
+    /// Hash of the source's list of samples, if the source has a list.
     list: Option<String>,
     /// Hash of the selected indices, or `None` if all samples are selected.
     chosen: Option<String>,
     classes: String,
-    /// Hash of a few samples after they were recoded.
+    /// Hash of a few samples after recoding.
     probes: String,
 }
 
@@ -62,8 +62,8 @@ pub(super) enum Size {
     /// Number of samples per shard, at least 1.
     Samples(u64),
     Bytes(u64),
-    /// Approximate number of bytes per shard. It is converted to a number of samples, so that the
-    /// boundaries of a shard do not depend on the shards before it.
+    /// Approximate number of bytes per shard. This size is converted to a number of samples, so
+    /// that the boundaries of a shard do not depend on earlier shards.
     AboutBytes(u64),
 }
 
@@ -71,7 +71,7 @@ impl Plan {
     /// Creates the plan for packing `chosen` with `run`. Reads and recodes a few samples.
     ///
     /// # Errors
-    /// If one of these samples cannot be read or stored.
+    /// If a sample cannot be read or stored.
     pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
         let count = chosen.len().min(PROBES);
         let at = |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
@@ -112,7 +112,7 @@ impl Plan {
         })
     }
 
-    /// Returns whether `other` is the same plan, apart from `repeated`.
+    /// Returns whether the two plans are equal, apart from `repeated`.
     pub(super) fn repeats(&self, other: &Plan) -> bool {
         *self == Plan { repeated: self.repeated, ..other.clone() }
     }
@@ -123,8 +123,8 @@ impl Plan {
     }
 
     /// Returns the numbers of the shards in part `part` of `parts`. If shards are limited by their
-    /// size in bytes, the number of shards is not known in advance, and the only part contains all
-    /// shards.
+    /// size in bytes, the number of shards is not known in advance. There is then only one part,
+    /// which contains all shards.
     pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {

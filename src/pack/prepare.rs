@@ -28,7 +28,7 @@ pub(super) struct Prepared {
 
 /// An image that was recoded.
 pub(super) struct PreparedImage {
-    /// How the image was recoded. `None` if it was refused.
+    /// How the image was recoded, or `None` if it was stored unchanged because recoding failed.
     pub(super) treatment: Option<Treatment>,
     pub(super) remark: Option<Remark>,
     /// Size in bytes before and after recoding.
@@ -71,8 +71,8 @@ impl Prepared {
                     format.field.clone_into(&mut stored_as);
                 }
             } else if images.iter().any(|image| is_image_field(name, image)) {
-                // The field keeps its name, by which programs read it. Images are recognized by their
-                // first bytes.
+                // The field keeps its name, because programs read it by name. The format of an
+                // image is detected from its first bytes.
                 let found = self.images.len();
                 task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
                 for image in &mut self.images[found..] {
@@ -95,11 +95,11 @@ fn is_image_field(name: &str, wanted: &str) -> bool {
     end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))
 }
 
-/// Checks that annotations in pixels remain valid if `image` is replaced with `recoded`.
+/// Checks that annotations in pixels remain valid when `recoded` replaces `image`.
 ///
 /// # Errors
 /// If the size of the image changes, and the sample has boxes, points or a mask in pixels of the
-/// original.
+/// original image.
 fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
     let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
     let in_pixels = |name: &str| match name.split('.').next() {
@@ -163,7 +163,7 @@ impl Task<'_> {
     /// Recodes one image, and appends the result to `out`.
     ///
     /// # Errors
-    /// As for [`recode_field`](Task::recode_field).
+    /// Same as [`recode_field`](Task::recode_field).
     fn recode_image(
         self,
         sample: &Sample<'_>,
@@ -175,7 +175,7 @@ impl Task<'_> {
         let (treatment, remark) = match self.recode.apply(self.codecs, bytes, out) {
             Ok(treatment) => {
                 let remark = match treatment {
-                    // An image that was repacked is valid.
+                    // Repacking has already checked the image.
                     Treatment::Repacked => None,
                     Treatment::Kept => Remark::of(self.codecs, bytes, None)?,
                     Treatment::Encoded(_) | Treatment::Raw => {
@@ -189,7 +189,7 @@ impl Task<'_> {
                 let refused = matches!(remark, Some(Remark::Undecodable(_)));
                 (Some(treatment).filter(|_| !refused), remark)
             }
-            // If memory ran out, the image is not the cause.
+            // If memory ran out, the image itself may be valid.
             Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
             Err(e) => {
                 out.truncate(start);

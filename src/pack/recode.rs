@@ -12,17 +12,17 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// The codecs that decode a JPEG that was just encoded, to compare the pixels. Custom codecs are
-/// not used, because they may accept arbitrary bytes.
+/// The codecs that decode a JPEG after encoding, to compare the pixels. They exclude custom codecs,
+/// which may accept arbitrary bytes.
 static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 
 /// JPEG quality of images that [`Recode::MaxSide`] shrinks.
 const MAX_SIDE_QUALITY: u8 = 90;
 
-/// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields that
-/// [`Source::images`](crate::source::Source::images) and [`Pack::images`](super::Pack::images) name.
-/// If a field contains several [`Frames`](crate::source::Frames), each frame is recoded. Other
-/// fields are not changed.
+/// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields in
+/// [`Source::images`](crate::source::Source::images) and [`Pack::images`](super::Pack::images). If
+/// a field contains several [`Frames`](crate::source::Frames), each frame is recoded. Other fields
+/// are not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {
@@ -33,8 +33,8 @@ pub enum Recode {
     #[default]
     Lossless,
     /// Every image is decoded, rotated according to EXIF, and encoded as a JPEG with 4:2:0 chroma
-    /// subsampling, which OpenCV and FFCV use as well. Images whose longer side exceeds `max_side`
-    /// are shrunk. This option is lossy.
+    /// subsampling, like in OpenCV and FFCV. Images whose longer side exceeds `max_side` are
+    /// shrunk. This option is lossy.
     Quality {
         /// Quality as defined by libjpeg, from 1 to 100.
         quality: u8,
@@ -55,13 +55,13 @@ pub enum Recode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RawSize {
     /// The shorter side is resized to this number of pixels without changing the aspect ratio, like
-    /// in torchvision's `Resize`. Small images are enlarged.
+    /// in torchvision's `Resize`. Smaller images are enlarged.
     Shorter(u32),
     /// The image is resized to exactly this size. The aspect ratio may change.
     Exact(Size),
 }
 
-/// The operation that was applied to an image.
+/// The operation that was applied to an image to recode it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
@@ -82,11 +82,12 @@ impl Treatment {
     }
 }
 
-/// The peak signal-to-noise ratio of an image that was encoded, compared with the pixels before
-/// encoding, in hundredths of dB. Identical pixels count as [`Psnr::MAX`].
+/// The peak signal-to-noise ratio of an encoded image, compared with the pixels before encoding, in
+/// hundredths of dB. Identical pixels count as [`Psnr::MAX`].
 ///
 /// PSNR = 10 log10(255² / MSE), where MSE is the mean of the squared differences of all RGB values.
-/// Integers make the mean of many images independent of the order of additions.
+/// The ratio is stored as an integer, so that the mean of many images does not depend on the order
+/// of additions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Psnr(pub(super) u32);
 
@@ -96,7 +97,7 @@ impl Psnr {
 
     fn of(one: &[u8], two: &[u8]) -> Self {
         let square = |(&a, &b): (&u8, &u8)| u32::from(a.abs_diff(b)).pow(2);
-        // A sum of 256 squares fits in 32 bits, which vectorizes better than 64 bits.
+        // A sum of 256 squares fits in 32 bits. Such sums vectorize better than 64-bit sums.
         let chunks = one.chunks(256).zip(two.chunks(256));
         let sum: u64 = chunks.map(|(one, two)| u64::from(one.iter().zip(two).map(square).sum::<u32>())).sum();
         if sum == 0 {
@@ -107,7 +108,7 @@ impl Psnr {
     }
 }
 
-/// An encoded image, preceded by the codecs that can open it.
+/// The codecs that can open an encoded image, and the bytes of the image.
 type Image<'a> = (&'a Codecs, &'a [u8]);
 
 /// Buffers that a thread reuses for all images.
@@ -187,7 +188,8 @@ impl Scratch {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
         let output = to(size);
-        // Do not write images that exceed the limit of the loader, because it could not read them.
+        // Do not write images that exceed the loader's limit on pixels, because the loader could
+        // not read them.
         let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;
@@ -258,13 +260,14 @@ mod tests {
     #[test]
     fn psnr_follows_its_definition() {
         assert_eq!(Psnr::of(&[7; 999], &[7; 999]), Psnr(10_000));
-        // A mean squared error of 1 is 48.13 dB, and the greatest error is 0 dB.
+        // A mean squared error of 1 corresponds to 48.13 dB, and the greatest possible error to 0
+        // dB.
         assert_eq!(Psnr::of(&[7; 999], &[8; 999]), Psnr(4_813));
         assert_eq!(Psnr::of(&[0; 70_000], &[255; 70_000]), Psnr(0));
     }
 
     #[test]
-    fn the_longer_side_is_limited() {
+    fn shrinking_limits_the_longer_side() {
         assert_eq!(shrink_to(Size::new(1000, 600), 500), Size::new(500, 300));
         assert_eq!(shrink_to(Size::new(333, 500), 400), Size::new(266, 400));
         assert_eq!(shrink_to(Size::new(500, 333), 500), Size::new(500, 333));

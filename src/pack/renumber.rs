@@ -7,14 +7,14 @@ use crate::error::{Error, Result, append};
 use crate::source::Npy;
 use crate::source::Sample;
 
-/// If the source renumbers the label of `sample`, renumbers the classes in its field `name` in the
-/// same way. `bytes[start..]` is the content of the field. Fields contain classes if their names
-/// end in `.class`, followed by the suffix of the encoding. Negative numbers, which stand for no
-/// class, do not change. Masks that contain classes are renumbered as well.
+/// If the source renumbers the label of `sample`, renumbers the classes in the field `name` of the
+/// sample in the same way. `bytes[start..]` is the content of the field. Fields contain classes if
+/// their names end in `.class`, followed by the suffix of the encoding. Negative numbers, which
+/// mean that there is no class, do not change. Masks that contain classes are renumbered as well.
 ///
 /// # Errors
 /// If a class has no new number, or if the field is neither a NumPy array of `int64` nor a PNG
-/// mask. The new numbers might not fit into other types.
+/// mask. Other types are rejected, because the new numbers might not fit.
 pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, start: usize) -> Result<()> {
     if !sample.is_relabeled() {
         return Ok(());

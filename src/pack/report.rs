@@ -17,8 +17,8 @@ pub(super) type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Number of samples that were packed, including those that an earlier run packed before it was
-    /// interrupted.
+    /// Number of samples that were packed, including samples that an earlier, interrupted run
+    /// packed.
     pub samples: u64,
     /// Number of samples to pack in total.
     pub total: u64,
@@ -63,22 +63,22 @@ pub struct Report {
     /// If no sample has several images, the sum of `repacked`, `encoded`, `raw`, `kept` and
     /// `refused_count` is `samples`.
     pub kept: u64,
-    /// How much the images in `encoded` have changed, or `None` if there are none.
+    /// How much the images in `encoded` have changed, or `None` if no images were encoded.
     pub psnr: Option<Psnr>,
     /// Number of images that were stored unchanged because they could not be recoded or decoded.
     pub refused_count: u64,
-    /// The first 10,000 images that `refused_count` includes, and the reasons.
+    /// The first 10,000 images in `refused_count`, and the reasons.
     pub refused: Vec<Refused>,
-    /// Number of images in `refused_count` that cannot be decoded. This is 0 unless
+    /// Number of images in `refused_count` that cannot be decoded. The number is 0 unless
     /// [`keep_bad`](crate::pack::Pack::keep_bad) is set.
     pub undecodable_count: u64,
     /// Number of images that can be decoded but are damaged.
     pub damaged_count: u64,
     /// The first 10,000 damaged images, and descriptions of the damage.
     pub damaged: Vec<Refused>,
-    /// Number of samples with the same key as an earlier sample. They are stored like all other
-    /// samples. Keys are compared only among the samples that this run packed, and not with other
-    /// parts or an earlier run.
+    /// Number of samples with the same key as an earlier sample. Such samples are stored like all
+    /// other samples. Only the keys of samples that this run packed are compared; other parts and
+    /// earlier runs are ignored.
     pub duplicate_keys: u64,
     /// Files that were written.
     pub written: Written,
@@ -164,7 +164,7 @@ impl Counts {
         later.damaged.iter().for_each(|r| push_limited(&mut self.damaged, r.index, &r.key, &r.reason));
     }
 
-    /// Returns whether a pack with the given options would store all of these images.
+    /// Returns whether a pack with the given options would store all counted images.
     pub(super) fn allowed(&self, keep_bad: bool, strict: bool) -> bool {
         keep_bad || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
@@ -199,7 +199,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys. A hash takes only eight bytes.
+    /// Hashes of all keys, which take only eight bytes each.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

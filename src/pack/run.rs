@@ -1,8 +1,9 @@
 //! Reads and recodes samples on several threads, and delivers them in order.
 //!
 //! The threads of a pool read and recode samples. The calling thread starts these tasks, sorts the
-//! results, and writes them. A finished sample waits for all earlier samples. The number and the
-//! total size of waiting samples are limited, so that one slow sample cannot exhaust the memory.
+//! results, and writes them. A finished sample waits until all earlier samples are finished. The
+//! number and the total size of waiting samples are limited, so that one slow sample cannot exhaust
+//! memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -21,10 +22,10 @@ use crate::source::{self, CancelToken, Source, during, is_stopped};
 
 /// Maximum number of samples per worker that are in progress or waiting.
 const MAX_AHEAD_PER_WORKER: usize = 8;
-/// Maximum total size in bytes of finished samples that wait for an earlier sample. While it is
-/// exceeded, no new samples are started.
+/// Maximum total size in bytes of finished samples that wait for an earlier sample. While this
+/// limit is exceeded, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
-/// Maximum size in bytes of a sample for its memory to be reused.
+/// The memory of a sample is reused if it has at most this many bytes.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// Maximum number of keys that an error message names.
@@ -76,7 +77,7 @@ impl Run<'_> {
     /// Returns the indices of the samples with the given keys, in ascending order.
     ///
     /// # Errors
-    /// If the key of a sample cannot be read, or if no sample has one of the given keys.
+    /// If the key of a sample cannot be read, or if one of the given keys does not exist.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let wanted: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();
@@ -117,12 +118,12 @@ impl Run<'_> {
 
     /// Calls `put` on the calling thread for each sample at `positions` of `chosen`, in order, with
     /// the index of the sample. After a bad image, the remaining samples are read only to count all
-    /// bad images. From then on, the last argument of `put` is `false`, which means that the sample
-    /// must not be written.
+    /// bad images. After the first bad image, the last argument of `put` is `false`, and the
+    /// callback must not write the sample.
     ///
     /// # Errors
-    /// If reading, recoding or `put` fails, or if there are bad images. In the latter case, the
-    /// error is returned after all samples have been read.
+    /// If reading, recoding or `put` fails, or if there are bad images. The error for bad images is
+    /// returned after all samples have been read.
     pub(super) fn for_each(
         &self,
         chosen: &Chosen,
@@ -139,8 +140,8 @@ impl Run<'_> {
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
         let (spare, mut bad) = (Mutex::default(), Bad::default());
-        // The calling thread starts tasks, sorts the results, and writes them. It may block. The
-        // workers never block, because the channel is unbounded.
+        // The calling thread starts tasks, sorts the results, and writes them. This thread may
+        // block. The workers never block, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
@@ -174,7 +175,8 @@ impl Run<'_> {
         bad.check()
     }
 
-    /// Passes the next samples to `put` until one has not been finished, and records bad images.
+    /// Passes finished samples to `put`, up to the first sample that is not finished, and records
+    /// bad images.
     fn put_ready(
         &self,
         ordered: &mut Ordered,
@@ -192,7 +194,7 @@ impl Run<'_> {
                 }
             }
             put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
-                // Writing to the target failed, so the sample is not the cause.
+                // Writing to the target failed, so the error does not concern the sample.
                 Some(_) => e,
                 None => source::sample_error(self.source, index, &prepared.key, e),
             })?;
@@ -205,12 +207,12 @@ impl Run<'_> {
 }
 
 fn spares(of: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
-    of.lock().expect("no thread panics while it holds the lock")
+    of.lock().expect("no code panics while holding this lock")
 }
 
 /// The samples that are in progress or finished, in the order of their positions.
 struct Ordered {
-    /// Position of the next sample to deliver.
+    /// Position of the next sample to pass to `put`.
     next: usize,
     waiting: VecDeque<Option<Result<Prepared>>>,
     /// Total size in bytes of the finished samples.

@@ -62,7 +62,7 @@ impl Set {
     }
 }
 
-/// Limits the total length of each list of images in all shards to the maximum length of the list
+/// Limits the total length of each list of images over all shards to the maximum length of the list
 /// in a report. If every shard had a full list, the manifest could become too large to open.
 fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
     let mut left = [MAX_LISTED; 2];

@@ -27,8 +27,8 @@ impl Sink for File {
 pub(super) struct Shard<S: Sink> {
     path: PathBuf,
     file: S,
-    /// Bytes that have not been written to the file yet. This is not a `BufWriter`, because a
-    /// `BufWriter` aborts the process if its buffer cannot be allocated.
+    /// Bytes that have not been written to the file yet. A `BufWriter` is not used, because it
+    /// aborts the process if its buffer cannot be allocated.
     pending: Vec<u8>,
     bytes: u64,
     samples: u64,
@@ -111,7 +111,7 @@ impl<S: Sink> Shard<S> {
         Ok(())
     }
 
-    /// Appends `bytes` to the buffer. Writes the buffer first if they do not fit.
+    /// Appends `bytes` to the buffer. If `bytes` do not fit, writes the buffer first.
     fn buffer(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.pending.len() + bytes.len() > BUFFER {
             self.flush()?;
@@ -130,7 +130,7 @@ impl<S: Sink> Shard<S> {
     }
 
     fn fail(&mut self, e: &io::Error) -> Error {
-        // If an upload fails, the I/O error contains an error of this crate.
+        // If an upload fails, the I/O error contains an [`Error`] of this crate.
         let known = e.get_ref().and_then(|e| e.downcast_ref::<Error>()).cloned();
         let error = known.unwrap_or_else(|| Error::io(&self.path, e));
         self.failed = Some(error.clone());

@@ -18,11 +18,12 @@ use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 const MAX_SMALL_FILE: u64 = 1 << 30;
 /// Number of bytes per request when a shard is read to compute its checksum.
 const CHUNK: u64 = 16 << 20;
-/// Maximum number of lookups of an object that a concurrent upload may be writing.
+/// Maximum number of times that an object is looked up while a concurrent upload may be writing it.
 const MAX_LOOKUPS: usize = 10;
-/// Interval between these lookups.
+/// Interval between two lookups.
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of repeated reads of a small object that changes while it is read.
+/// Maximum number of times that a read is repeated because a small object has changed during the
+/// read.
 const MAX_REREADS: usize = 5;
 
 /// A set in an object store.
@@ -43,7 +44,7 @@ impl Stored {
     /// # Errors
     /// If the store does not support writing.
     pub(super) fn new(url: &str, store: Arc<dyn Store>) -> Result<Self> {
-        // Check that the store supports writing. An upload that is dropped creates no object.
+        // Check that the store supports writing. Dropping an upload creates no object.
         drop(store.create(url)?);
         let base = url.strip_suffix(".tar").unwrap_or(url).to_owned();
         Ok(Stored { remote: Arc::new(Remote::new(store.clone())), store, base })
@@ -135,9 +136,9 @@ impl Destination for Stored {
         has(&self.remote, &self.url(&dest::shard(number)), entry, whole)
     }
 
-    /// Returns a lock that does nothing. A lock is not needed, because a merge only writes the
-    /// manifest, which can be written only once, and removes files. If a file is missing, the merge
-    /// checks whether another merge has written the manifest.
+    /// Returns a lock that does nothing. A lock is not needed: a merge only writes the manifest,
+    /// which can be written only once, and removes files. If a file is missing, the merge checks
+    /// whether another merge has written the manifest.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }
@@ -209,8 +210,8 @@ fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     let wanted = url.to_owned();
     remote.repeated(move |store| match store.object(&wanted) {
         Err(e) if e.is_absent() => Ok(None),
-        // Some stores report a missing object as a different error, so look for the object in the
-        // list of objects.
+        // Some stores return an unspecific error for a missing object, so look for the object in
+        // the list of objects.
         Err(e) if !e.is_transient() => match store.list(&wanted)?.iter().any(|object| object.url == wanted) {
             true => Err(e),
             false => Ok(None),

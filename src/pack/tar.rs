@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::source::attempt::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
-/// Suffix of a shard that is being written. It distinguishes the file from a complete shard of a
-/// [`Pack`](super::Pack) that is not merged.
+/// Suffix of a shard that is being written. The suffix distinguishes the file from a complete shard
+/// of a [`Pack`](super::Pack) that is not merged yet.
 const NEW: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
@@ -21,14 +21,14 @@ const NEW: &str = ".new";
 /// requires one. Owners and times are zero, so that the same samples result in the same bytes.
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
-/// with the same key form a sample. Therefore, readers would misinterpret a key with such a dot,
-/// with an empty component or `..`, or that equals the previous key. Such a key is replaced with a
-/// similar name. The original key is stored in the PAX record `WARPFEED.key`, which
-/// [`Tar`](crate::source::Tar) reads and other readers ignore.
+/// with the same key form a sample. Therefore, readers would misinterpret a key that has a dot in
+/// its last component, that has an empty component or the component `..`, or that equals the
+/// previous key. Such a key is replaced with a similar name. The original key is stored in the PAX
+/// record `WARPFEED.key`, which [`Tar`](crate::source::Tar) reads and other readers ignore.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
-/// `OUT-000001.tar`, … A shard exceeds this size only if a single sample does. Each shard contains
-/// the class names in the member `__classes__`.
+/// `OUT-000001.tar`, … A shard exceeds this size only if it contains a single sample that exceeds
+/// it. Each shard contains the class names in the member `__classes__`.
 pub struct TarWriter {
     names: Names,
     options: WriteOptions,
@@ -58,8 +58,8 @@ impl std::fmt::Debug for TarWriter {
 
 impl TarWriter {
     /// Creates a writer for `target`. Files are written under temporary names, which
-    /// [`finish`](DatasetWriter::finish) renames. Removes the files that an interrupted writer left
-    /// behind.
+    /// [`finish`](DatasetWriter::finish) renames. Removes the files that interrupted writers have
+    /// left behind.
     ///
     /// # Errors
     /// If the target or one of its shards exists and `force` is not set, or if another process is
@@ -153,8 +153,8 @@ impl DatasetWriter for TarWriter {
             old.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }
-        // Rename the first shard last, so that a missing first shard shows that the set is
-        // incomplete.
+        // Rename the first shard last, so that the set is incomplete as long as the first shard is
+        // missing.
         for (partial, path) in self.partials.iter().zip(&self.paths).rev() {
             fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }

@@ -8,7 +8,7 @@ use crate::source::attempt::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
 /// Writes samples to a dataset. If a writer is dropped without a call to
-/// [`finish`](DatasetWriter::finish), it removes its files.
+/// [`finish`](DatasetWriter::finish), the writer removes its files.
 pub trait DatasetWriter: Send {
     /// Appends a sample.
     ///
@@ -44,7 +44,7 @@ pub struct Written {
     pub samples: u64,
     /// Total size in bytes of all files.
     pub bytes: u64,
-    /// Folder of the database, or the tar files in order.
+    /// Folder of the LMDB database, or the tar files in order.
     pub paths: Vec<PathBuf>,
 }
 

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use crate::error::Error;
 
-/// Maximum number of samples that are named in the log. Further damaged samples are only counted in
-/// the statistics.
+/// Maximum number of samples that are named in the log. Additional damaged samples are only counted
+/// in the statistics.
 const MAX_NAMED: usize = 100;
 
 /// The samples of a loader for which damaged images have been logged.
@@ -26,9 +26,11 @@ impl Damaged {
         let number = named.len();
         drop(named);
         if number <= MAX_NAMED {
-            tracing::warn!(sample, "damaged, but decoded: {}", found());
+            tracing::warn!(sample, "a damaged image was decoded: {}", found());
         } else {
-            tracing::warn!("more than {MAX_NAMED} samples are damaged: further ones are counted, but not logged");
+            tracing::warn!(
+                "more than {MAX_NAMED} samples are damaged; additional damaged samples are counted, but not logged"
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! 1. `recipe`: [`Recipe`], the steps that read, plan, decode, transform and write a sample.
 //! 2. `shot`: the images of a sample with their plans, and which of them are decoded together.
-//! 3. `partners`: the samples that are combined into one image.
+//! 3. `partners`: the other samples that are combined with a sample into one image.
 //! 4. `damage`: logs the names of samples with damaged images.
 
 mod damage;

@@ -6,7 +6,7 @@ use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::{Entry, Sampler};
 use crate::transform::{Augment, Join, TILES};
 
-/// The partners of a sample: the other samples that are combined with the sample into one image.
+/// The partners of a sample, which are the other samples that are combined with it into one image.
 #[derive(Debug, Clone)]
 pub(crate) struct Partners {
     /// Indices of the partners.
@@ -35,12 +35,13 @@ pub(crate) fn partners(
         let samples = |join: &Join| join.partners().iter().map(|&at| order.index(epoch, at)).collect();
         Ok(join.map(|join| Partners { samples: samples(&join), join }))
     });
-    let found = found.map_err(|e| panicked(e, || format!("the sampler panicked at a partner of epoch {epoch}")))?;
+    let found =
+        found.map_err(|e| panicked(e, || format!("the sampler panicked while drawing partners for epoch {epoch}")))?;
     let outside = found.iter().flat_map(|found| &found.samples).copied().find(|&sample| sample >= len);
     match outside {
         None => Ok(found),
         Some(sample) => Err(Error::config(format!(
-            "the sampler returned sample {sample} as a partner in epoch {epoch}; the source has {len}"
+            "the sampler returned sample {sample} as a partner in epoch {epoch}, but the source has only {len} samples"
         ))),
     }
 }

@@ -35,7 +35,8 @@ pub(crate) struct Recipe {
     pub(crate) fields: Vec<Fields>,
     /// The form of the batches in each epoch.
     pub(crate) forms: OutputSizes,
-    /// The version of an image to which annotations refer, if their size does not determine it.
+    /// The version of an image to which annotations refer, if the size that they declare does not
+    /// determine the version.
     pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     /// Maximum number of retries after a transient read error.
@@ -44,7 +45,7 @@ pub(crate) struct Recipe {
     pub(crate) sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) strict: bool,
-    /// Samples with damaged images that were decoded nevertheless.
+    /// Samples with damaged images that decoders tolerated.
     pub(crate) damaged: Damaged,
     /// Whether a failed sample is replaced by a copy of a different sample of the same batch.
     pub(crate) stand_in: bool,
@@ -56,7 +57,7 @@ pub(crate) struct Recipe {
 
 impl Recipe {
     /// Reads sample `id`. After a transient error, retries while `go_on` returns true. Each attempt
-    /// needs one of the `buffers`, so their number limits the number of attempts.
+    /// needs one of the `buffers`, so the number of buffers limits the number of attempts.
     pub(crate) fn read<'a>(
         &'a self,
         id: u64,
@@ -66,13 +67,14 @@ impl Recipe {
         // A failed attempt may still borrow its buffer.
         let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
         source::retried(times, id, go_on, || {
-            let buffer = buffers.next().expect("one per attempt");
+            let buffer = buffers.next().expect("each attempt has a buffer");
             source::within(self.sample_bytes, || self.reads.read(id as usize, buffer))
         })
     }
 
-    /// Copies sample `id` to row `place` of `part`, if its only field is an array in memory. Returns
-    /// the number of bytes, or `None` if the sample must be read and written like any other.
+    /// Copies sample `id` to row `place` of `part` if the only field of the sample is an array in
+    /// memory. Returns the number of bytes, or `None` if the sample must be read and written like
+    /// other samples.
     pub(crate) fn copy(&self, id: u64, part: &mut Part, place: usize) -> Option<usize> {
         let numbers = self.reads.stored(id as usize, &mut part.meta(place).key)?;
         let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied[0]);
@@ -112,8 +114,7 @@ impl Recipe {
         self.any_fields().augments(&self.augment)
     }
 
-    /// Returns the fields of an arbitrary form, for callers that do not depend on the size of
-    /// images.
+    /// Returns the fields of the first form, for callers that do not depend on the size of images.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
@@ -125,8 +126,8 @@ impl Recipe {
         image_room(&self.fields, !self.transforms.is_empty())
     }
 
-    /// Returns the part of an image with this `plan` that shows the source image. If custom
-    /// transforms may move pixels, returns the part that custom transforms receive.
+    /// Returns the area of an output image with this `plan` that shows the source image. If custom
+    /// transforms may move pixels, returns the area that custom transforms receive.
     pub(crate) fn part_with_image(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
         let moved = self.moves_pixels && !self.transforms.is_empty();
         match (tiled, moved) {
@@ -148,8 +149,8 @@ impl Recipe {
 
     /// Finds the image `name` of a sample in `epoch`, reads its header and creates its plan. If
     /// `tile` is set, the image is the tile with index `tile.1` in a combined image. `before`
-    /// contains the sample's earlier images; the last of them is the previous tile. `boxes` is a
-    /// scratch buffer.
+    /// contains the sample's earlier images, of which the last one is the previous tile. `boxes` is
+    /// a scratch buffer.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -174,7 +175,7 @@ impl Recipe {
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
                 let mut shot = Shot { tile, tiles: TILES, ..Shot::new(encoded, plan, rng) };
-                // A strict loader decodes invisible tiles as well, because damage in them is an
+                // A strict loader decodes invisible tiles as well, because damage in a tile is an
                 // error.
                 if !shot.is_shown() && !self.strict {
                     shot.skip();
@@ -203,8 +204,8 @@ impl Recipe {
     /// Reads the header of frame `frame` of the clip `shot`, which belongs to the field `name`.
     ///
     /// # Errors
-    /// If the header is invalid, or if the frame and the first frame have different sizes. One plan
-    /// applies only to frames of the same size.
+    /// If the header is invalid, or if the frame and the first frame have different sizes. All
+    /// frames share one plan, which requires equal sizes.
     pub(crate) fn open_frame<'a>(&'a self, name: &str, shot: &Shot<'a>, frame: usize) -> Result<EncodedImage<'a>> {
         let bytes = shot.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
         let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, frame, e))?;
@@ -236,13 +237,12 @@ impl Recipe {
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
         guarded(|| match encoded.check() {
             Condition::Sound => Ok(()),
-            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: refused, because strict is set"))),
+            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: rejected, because strict is set"))),
             Condition::Damaged(e) => Err(e),
         })
     }
 
-    /// Returns whether the decoder found damage in an image of sample `id`. If it did, logs the
-    /// sample.
+    /// Returns whether the decoder found damage in an image of sample `id`. If so, logs the sample.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
         self.note_damage_at(id, key, pixels, |e| e)
     }
@@ -255,8 +255,8 @@ impl Recipe {
         true
     }
 
-    /// Decodes all jobs together. If this panics, decodes each job separately, so that only the job
-    /// that panics fails.
+    /// Decodes all jobs together. If decoding panics, decodes each job separately, so that only the
+    /// job that panics fails.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let group = guarded(|| {
             decode::decode_group(jobs);
@@ -269,8 +269,8 @@ impl Recipe {
         }
     }
 
-    /// Transforms the decoded pixels of `shot`. If the image has several tiles, adds the pixels to
-    /// the image, and finishes the image after its last tile.
+    /// Transforms the decoded pixels of `shot`. If the output image has several tiles, adds the
+    /// pixels to this image, and finishes the image after its last tile.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -307,8 +307,9 @@ impl Recipe {
         })
     }
 
-    /// Returns the plan of the image that other fields follow, and the image's additional tiles,
-    /// which show the samples `others`. `images` contains all images of a sample.
+    /// Returns the plan of the image with which other fields are transformed, and the additional
+    /// tiles of this image, which show the samples `others`. `images` contains all images of a
+    /// sample.
     pub(crate) fn shown<'a>(
         &self,
         images: &'a [Shot<'_>],
@@ -406,10 +407,10 @@ pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
     largest * if transforms { 2 } else { 1 }
 }
 
-/// Repairs images that the device did not decode and left to the host.
+/// Repairs images that the device could not decode.
 impl Recipe {
     /// Returns the row of the sample to which the images in row `place` of a full batch belong.
-    /// This is a different row if row `place` contains a replacement for a failed sample.
+    /// The row differs from `place` if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
@@ -453,7 +454,8 @@ fn replace_failed_samples(full: &mut Full) {
         let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
-            // Encoded data is not copied: the device finds it through a record, which is copied.
+            // Encoded data is not copied: a record, which is copied, tells the device where the
+            // data is.
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }
@@ -465,8 +467,8 @@ fn replace_failed_samples(full: &mut Full) {
         let meta = full.meta_mut(place);
         (meta.key, meta.shown) = (key, shown);
         meta.replace_texts(&texts);
-        // If the device leaves the donor to the host, the donor may fail later and is then replaced
-        // by a second donor. Keep the index of the sample that failed first.
+        // If the device cannot decode the donor, the donor may fail later, and a second donor then
+        // replaces it. Keep the index of the sample that failed first.
         meta.replaced.get_or_insert(lost.sample);
     }
 }

@@ -15,33 +15,32 @@ pub(crate) struct Shot<'a> {
     pub(crate) frames: Option<Frames<'a>>,
     /// Number of frames that the decoder found to be damaged.
     pub(crate) damaged_frames: u32,
-    /// The opened image. `None` after the image has been decoded, and if it is decoded together
-    /// with a different image.
+    /// The opened image. `None` if the image has been decoded, or if a different image is decoded
+    /// in its place.
     pub(crate) opened: Option<EncodedImage<'a>>,
     /// Number of encoded bytes to decode.
     pub(crate) encoded: usize,
     /// Region to decode. It contains the region of the plan, and the regions of all images that are
     /// decoded together with this image.
     pub(crate) region: Rect,
-    /// Index of the image from which this image takes its decoded pixels, if any. Both belong to
-    /// the same sample.
+    /// Index of the image of the same sample whose decoded pixels this image uses, if any.
     pub(crate) with: Option<usize>,
     /// Whether images that were decoded together must be decoded again, one by one.
     pub(crate) apart: bool,
-    /// Whether to leave the image to the device, if the device supports it.
+    /// Whether the device should decode the image, if it can.
     pub(crate) leaves: bool,
-    /// Whether the image is left to the device.
+    /// Whether the device will decode the image.
     pub(crate) left: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) divided: bool,
-    /// Result of processing the image. The worker later moves an error to the sample.
+    /// Result of processing the image. The worker later moves the error to the sample.
     pub(crate) result: Result<()>,
     /// Whether the decoder found damage.
     pub(crate) damaged: bool,
     /// Size of the decoded pixels in bytes.
     pub(crate) pixels: usize,
-    /// Decoding time in ns, if the time of this image is known. It is 0 for an image that is
-    /// decoded together with a different one.
+    /// Decoding time in ns, if the time of this image is known. The time is 0 for an image that
+    /// uses the decoded pixels of a different image.
     pub(crate) ns: Option<u64>,
     /// Index of the field among the images of a sample.
     pub(crate) field: usize,
@@ -52,7 +51,7 @@ pub(crate) struct Shot<'a> {
     /// Whether objects of the second tile are pasted into the first tile.
     pub(crate) pastes: bool,
     pub(crate) plan: Plan,
-    /// The random number generator, after the numbers for the plan have been drawn.
+    /// The sample's random number generator, after the numbers for the plan have been drawn.
     pub(crate) rng: Rng,
 }
 
@@ -84,7 +83,7 @@ impl<'a> Shot<'a> {
         }
     }
 
-    /// Marks the image as one for which nothing is decoded.
+    /// Marks the image as one that is not decoded.
     pub(crate) fn skip(&mut self) {
         (self.opened, self.encoded) = (None, 0);
     }
@@ -107,9 +106,9 @@ impl<'a> Shot<'a> {
 }
 
 /// Decides which images of a sample are decoded together. Two views of the same source image are
-/// decoded together under two conditions. Decoding a rectangle around both must take no longer than
-/// decoding them separately. The memory for decoding all images of the sample must stay within
-/// `room` bytes, or must not grow.
+/// decoded together under two conditions. First, decoding a rectangle around both views must take
+/// no longer than decoding each view separately. Second, the memory for decoding all images of the
+/// sample must stay within `room` bytes, or must not grow.
 pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
     if images.len() < 2 {
         return;
@@ -210,7 +209,7 @@ mod tests {
         let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
         let both = left.around(right);
         let [least, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(both)];
-        assert!(together > 5 * least, "{together} bytes and {least}");
+        assert!(together > 5 * least, "{together} bytes together, {least} bytes separately");
         assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
         assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
         // Overlapping views need less memory if they are decoded together.

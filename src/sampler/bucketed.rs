@@ -1,7 +1,7 @@
-//! Batches of similar lengths.
+//! Groups samples of similar lengths into batches.
 //!
 //! The samples are sorted by bucket once. One keyed permutation shuffles the samples of each
-//! bucket, and a further one shuffles the full batches, so the sample at a position is found in
+//! bucket, and another one shuffles the full batches, so the sample at a position is found in
 //! constant time. Whole batches are shuffled, rather than positions, so that the samples of a batch
 //! stay together.
 
@@ -13,8 +13,8 @@ use super::rng::mix;
 use super::{Position, Sampler};
 use crate::error::{Error, Result};
 
-/// A sampler that groups samples of similar lengths, so that there is little padding if rows are
-/// padded to the longest sample of their batch.
+/// A sampler that groups samples of similar lengths. This reduces padding if rows are padded to the
+/// longest sample of their batch.
 ///
 /// A bucket contains the samples with lengths in a certain range. The concatenation of all buckets
 /// is divided into batches, so only a batch at the boundary of two buckets contains samples of
@@ -39,7 +39,7 @@ pub struct Bucketed {
     samples: Arc<[u32]>,
     /// For each sample, its position in `samples`.
     positions: Arc<[u32]>,
-    /// End of each bucket in `samples`. Empty buckets are left out.
+    /// End of each bucket in `samples`. Empty buckets are omitted.
     ends: Arc<[u64]>,
     /// Length to which the samples of each bucket are padded: its bound, or the maximum length.
     widths: Arc<[u32]>,
@@ -48,7 +48,7 @@ pub struct Bucketed {
     seed: Option<u64>,
 }
 
-/// The batches of a [`Bucketed`] with a budget.
+/// How a [`Bucketed`] with a budget divides its samples into batches.
 #[derive(Debug, Clone)]
 struct Budget {
     budget: u64,
@@ -80,7 +80,7 @@ impl Bucketed {
         }
         if lengths.is_empty() || lengths.len() > u32::MAX as usize || batch == 0 {
             return Err(Error::config(format!(
-                "buckets: {} samples in batches of {batch}: both must be at least 1, and the maximum is {} samples",
+                "buckets: {} samples in batches of {batch}: both numbers must be at least 1, with at most {} samples",
                 lengths.len(),
                 u32::MAX
             )));
@@ -103,13 +103,14 @@ impl Bucketed {
         Ok(Bucketed { samples, positions, ends, widths, batch, budget: None, seed: None })
     }
 
-    /// Limits the size of a global batch: the number of its samples times the bound of their
-    /// bucket. Samples beyond the last bound count with the maximum length. A batch contains as
+    /// Limits the cost of a global batch, which is its number of samples times the bound of their
+    /// bucket. Samples beyond the last bound are charged the maximum length. A batch contains as
     /// many samples of one bucket as fit into `budget`, up to the global batch size. The last batch
-    /// of each bucket may have fewer samples. `drop` leaves out such a batch.
+    /// of each bucket may have fewer samples. If `drop` is true, incomplete batches are left out.
     ///
-    /// [`Loader::budget`](crate::Loader::budget) sets this. A sampler that is passed to
-    /// [`Loader::sampler`](crate::Loader::sampler) cannot determine the number of samples in a batch.
+    /// [`Loader::budget`](crate::Loader::budget) sets the budget. A sampler that is passed to
+    /// [`Loader::sampler`](crate::Loader::sampler) cannot determine the number of samples in a
+    /// batch.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the budget is too small for a single sample.
@@ -117,7 +118,7 @@ impl Bucketed {
         let widest = self.widths.iter().copied().max().unwrap_or(0);
         if budget < u64::from(widest.max(1)) {
             return Err(Error::config(format!(
-                "budget({budget}): a sample of the longest bucket counts as {widest}: expected at least {}",
+                "budget({budget}): one sample of the longest bucket is charged {widest}: expected at least {}",
                 widest.max(1)
             )));
         }
@@ -163,7 +164,7 @@ impl Bucketed {
         self.range_of(self.seed.map_or(batch, |seed| batches.apply(epoch_key(seed, epoch), batch)))
     }
 
-    /// Returns the positions of the batch with the number `batch`, before batches are shuffled.
+    /// Returns the positions of batch `batch`, in the order before batches are shuffled.
     fn range_of(&self, batch: u64) -> Option<Range<u64>> {
         let Budget { counts, ends, .. } = self.budget.as_ref()?;
         let bucket = ends.partition_point(|end| *end <= batch);
@@ -193,8 +194,8 @@ impl Bucketed {
         self
     }
 
-    /// Returns the start, the permutation and the key of the bucket that contains `position`, a
-    /// position in `samples`.
+    /// Returns the start, the permutation and the key of the bucket that contains the position
+    /// `place` in `samples`.
     fn bucket(&self, key: u64, place: u64) -> (u64, Permutation, u64) {
         let bucket = self.ends.partition_point(|end| *end <= place);
         let start = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -295,7 +296,7 @@ mod tests {
         let bucket = |samples: &[u64]| scanned(lengths[samples[0] as usize], &[100, 200]);
         let changes =
             one.chunks(16).zip(one.chunks(16).skip(1)).filter(|(one, two)| bucket(one) != bucket(two)).count();
-        assert!(changes > 100, "{changes} of 249 neighboring batches have different buckets");
+        assert!(changes > 100, "only {changes} of 249 neighboring batches have different buckets");
         // Samples that share a batch in one epoch are in different batches in the next.
         let together = |epoch: &[u64]| {
             let place = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;

@@ -1,8 +1,8 @@
-//! Orders with weights or proportions that the program changes while it trains.
+//! Orders whose weights or proportions the program can change during training.
 //!
-//! Such an order is a pure function of (seed, epoch, position, history). The history is the list of
-//! the changes. A sample depends only on the changes at or before its position, so batches before a
-//! change do not depend on whether they were prepared before or after the call.
+//! A changeable order is a pure function of (seed, epoch, position, history). The history is the
+//! list of the changes. A sample depends only on the changes at or before its position. Therefore,
+//! a batch before a change is the same whether it was prepared before or after the call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -15,13 +15,13 @@ use crate::error::{Error, Result};
 /// A change of the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
-    /// Position of the change: the number of samples of the run before it, on all ranks.
+    /// Number of samples of the run that precede the change, on all ranks.
     pub(crate) from: u64,
     /// The new weights or proportions.
     pub(crate) values: Vec<f64>,
 }
 
-// The values are finite.
+// The values are finite, so equality is reflexive.
 impl Eq for Change {}
 
 /// The changes of an order.
@@ -33,10 +33,10 @@ pub(crate) struct History {
     pub(crate) known_from: u64,
 }
 
-/// An order that can be changed for all samples after some position.
+/// An order that can be changed from any position onward.
 pub(crate) trait Changing: Sampler {
-    /// Returns the order with `change`, which replaces all changes at later positions, and the
-    /// position at which it takes effect. The result may drop data that only positions before
+    /// Returns the order with `change` added, and the position at which `change` takes effect.
+    /// Changes at later positions are removed. The result may drop data that only positions before
     /// `keep_from` need.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ pub(crate) struct Changeable {
 pub(crate) struct Begun {
     run: u64,
     last: Option<BatchIndex>,
-    /// Whether the source reads the order on its own, any number of batches ahead.
+    /// Whether the source itself reads the order, any number of batches ahead.
     is_read_ahead: bool,
 }
 
@@ -117,8 +117,8 @@ impl Changeable {
         self.now.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the samples of the batch at `place` are chosen in run `run`. Hold the result
-    /// while they are chosen, so that no change occurs in between.
+    /// Records that run `run` is choosing the samples of the batch at `place`. Hold the returned
+    /// guard until all of them are chosen, so that no change occurs in between.
     pub(crate) fn begin(&self, run: u64, place: BatchIndex) -> MutexGuard<'_, Begun> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun.run != run {
@@ -129,7 +129,7 @@ impl Changeable {
         begun
     }
 
-    /// Declares that the source reads the order on its own, any number of batches ahead.
+    /// Declares that the source itself reads the order, any number of batches ahead.
     pub(crate) fn read_ahead(&self) {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
     }
@@ -142,7 +142,8 @@ impl Changeable {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
     pub(crate) fn change(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
         let values = self.of_order(values)?;
-        // Building the order may take a while, and only one thread changes it.
+        // Build the order before taking the lock, because this may take a while. Only one thread
+        // changes the order.
         let (order, effective) = self.now().changed(Change { from, values }, keep_from)?;
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(order);
@@ -158,7 +159,7 @@ impl Changeable {
         if values.len() as u64 != self.samples {
             let also = if self.subset.is_some() { "; pass one for every sample, even with a subset" } else { "" };
             return Err(Error::config(format!(
-                "set_weights: {} weights for the {} samples of the source{also}",
+                "set_weights: {} weights, but the source has {} samples{also}",
                 values.len(),
                 self.samples
             )));
@@ -169,7 +170,7 @@ impl Changeable {
         })
     }
 
-    /// Returns the first order with the changes of `history`.
+    /// Returns the original order with the changes of `history` applied.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the changes are invalid.

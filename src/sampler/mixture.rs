@@ -1,13 +1,13 @@
 //! Mixtures of several sources in exact proportions.
 //!
-//! Each draw in a round gets a ticket. A keyed permutation assigns the round's tickets, 10,000 by
-//! default, to the draws, and each source owns a range of tickets whose length is the source's
+//! Draws are grouped into rounds of 10,000 by default. A keyed permutation gives each draw in a
+//! round a different ticket, and each source owns a range of tickets whose length is the source's
 //! quota. Therefore, each round has the exact proportions in random order.
 //!
-//! The ticket also determines the number of the draw among all draws from the source, which is
-//! called the *turn*: the offset of the ticket in the source's range, plus the quotas of all
-//! earlier rounds. The pass over the source, and the position in that pass, follow from the turn.
-//! In both directions, the computation takes constant time and needs no memory per sample.
+//! The ticket also determines the *turn*: the number of the draw among all draws from its source.
+//! The turn is the offset of the ticket in the source's range, plus the source's quotas in all
+//! earlier rounds. The turn determines the pass over the source and the position in that pass. The
+//! computation and its inverse take constant time and need no memory per sample.
 //!
 //! The inverse searches for the next position of a sample. Turns increase from round to round but
 //! are shuffled within a round, so the inverse compares all turns in the first round that contains
@@ -43,8 +43,9 @@ use crate::error::{Error, Result};
 /// finds the sample at any position in constant time.
 ///
 /// Each source may have its own sampler, for example a subset, windows or weights; see
-/// [`of`](Mixture::of). [`MixtureOptions`] change the proportions during the run, the length of the
-/// rounds, which sources are repeated, and whether a batch has samples of several sources.
+/// [`of`](Mixture::of). [`MixtureOptions`] schedule changes of the proportions, and set the length
+/// of the rounds. They also set which sources are repeated, and whether a batch may contain samples
+/// of several sources.
 #[derive(Clone)]
 pub struct Mixture {
     parts: Arc<[Component]>,
@@ -100,8 +101,8 @@ impl Mixture {
     /// epochs must have the same length. The sampler returns indices in its source.
     ///
     /// In each round of 10,000 draws, the draws from a source are a contiguous section of its
-    /// sampler's sequence, shuffled. Therefore, windows ([`Windowed`](super::Windowed)) that are
-    /// shorter than this section act like windows of its length.
+    /// sampler's sequence, shuffled. Therefore, a window ([`Windowed`](super::Windowed)) that is
+    /// shorter than this section has no effect: samples are shuffled within the whole section.
     ///
     /// # Panics
     /// [`index`](Sampler::index) panics if a sampler returns an index outside its source. A loader
@@ -207,8 +208,8 @@ impl Mixture {
         (part, turn / part.len, turn % part.len)
     }
 
-    /// Returns the first position of sample `index` of source `number` among the samples `range` of
-    /// the run, which belong to `section`.
+    /// Returns the first position in `range` at which sample `index` of source `number` is drawn.
+    /// `range` contains sample positions of the run, and lies within `section`.
     fn find(&self, section: &Section, number: usize, index: u64, range: (u64, u64)) -> Position {
         let (part, quota, (first, end)) = (&self.parts[number], section.quotas[number], range);
         if quota.draws == 0 {
@@ -261,10 +262,10 @@ fn refused<T>(cause: impl fmt::Display) -> Result<T> {
 /// Checks that `proportions` can be drawn in rounds of `round` draws.
 fn check(parts: &[Component], limits: &[u64], proportions: &[f64], round: u64) -> Result<()> {
     if proportions.len() != parts.len() {
-        return refused(format!("{} proportions for {} sources", proportions.len(), parts.len()));
+        return refused(format!("{} proportions, but {} sources", proportions.len(), parts.len()));
     }
     if let Some(part) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
-        return refused(format!("proportion {part} is {}", proportions[part]));
+        return refused(format!("proportion {part} is {}: expected a finite number of at least 0", proportions[part]));
     }
     if proportions.iter().all(|p| *p == 0.0) {
         return refused(format!("all {} proportions are 0", proportions.len()));
@@ -275,7 +276,7 @@ fn check(parts: &[Component], limits: &[u64], proportions: &[f64], round: u64) -
             return refused(format!("proportion {number} is {proportion}, which is less than one draw in {round}"));
         }
         if quotas[number] > 0 && part.len == 0 {
-            return refused(format!("source {number} has no samples to draw, but the proportion {proportion}"));
+            return refused(format!("source {number} has no samples to draw, but its proportion is {proportion}"));
         }
         if quotas[number] > 0 && !part.is_ready {
             return refused(format!(
@@ -306,7 +307,11 @@ impl Sampler for Mixture {
         let (part, pass, place) = self.draw(epoch, position);
         let Occurrence { index, variant } = part.order.at(pass, place);
         // An index beyond the end would refer to the next source.
-        assert!(index < part.samples, "mixture: a sampler returned sample {index} of a source of {}", part.samples);
+        assert!(
+            index < part.samples,
+            "mixture: a sampler returned sample {index}, but its source has {} samples",
+            part.samples
+        );
         Occurrence { index: part.first + index, variant }
     }
 
@@ -340,7 +345,7 @@ impl Changing for Mixture {
             let samples =
                 |end: Option<u64>| end.map_or("never".to_owned(), |end| format!("after {} samples", end * self.unit));
             return refused(format!(
-                "with the proportions {:?} the run would end {} instead of {}; give a proportion to a source that is repeated",
+                "with the proportions {:?}, the run would end {} instead of {}; raise the proportion of a repeated source above 0",
                 change.values,
                 samples(quotas.end()),
                 samples(self.quotas.end())
@@ -382,8 +387,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "mixture: a sampler returned sample 300 of a source of 300")]
-    fn an_order_that_leaves_its_source_does_not_reach_into_the_next() {
+    #[should_panic(expected = "mixture: a sampler returned sample 300, but its source has 300 samples")]
+    fn an_index_outside_the_source_panics() {
         let of = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
         let order = Mixture::of([(300, 1.0, of(301)), (40, 1.0, of(40))], 1).unwrap();
         (0..order.len(0)).map(|at| order.index(0, at)).for_each(drop);
@@ -417,7 +422,7 @@ mod tests {
     /// Over the whole sequence, each source is traversed pass by pass, and the variant is the
     /// number of the pass.
     #[test]
-    fn a_pass_has_each_sample_once_across_epochs() {
+    fn a_pass_contains_each_sample_once_across_epochs() {
         let order = mixture().draws(7_777);
         let mut seen = std::collections::HashSet::new();
         let mut passes = [0; 4];
@@ -457,8 +462,8 @@ mod tests {
         assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
-    /// For sources with custom orders, compares the result with a loop that takes the next quota
-    /// from each source in every period.
+    /// Compares a mixture of sources with custom orders with a loop that takes the next quota from
+    /// each source in every round.
     #[test]
     fn each_round_draws_the_next_samples_of_every_order() {
         let list: Arc<[u64]> = [5, 3, 3, 9].into();

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 const ROUND: u64 = 10_000;
 /// Number of batches per round, if each batch has samples of one source only.
 const ROUND_OF_BATCHES: u64 = 100;
-/// Maximum number of draws per round. Quotas are computed with `f64`.
+/// Maximum number of draws per round, because quotas are computed in `f64`.
 const MAX_PER_ROUND: u64 = 1 << 32;
 /// Maximum number of steps of a ramp.
 const RAMP_STEPS: u64 = 100;
@@ -20,7 +20,7 @@ pub enum At {
     Epoch(u64),
     /// The start of this global batch, counted across epochs.
     Step(u64),
-    /// This number of samples, on all ranks.
+    /// The point after this number of samples, on all ranks.
     Sample(u64),
 }
 
@@ -108,7 +108,7 @@ impl Clock {
                     LastBatch::Drop => epoch / self.batch,
                     LastBatch::Keep | LastBatch::Pad => epoch.div_ceil(self.batch),
                 };
-                // Opening fails later if an epoch has no batch.
+                // If an epoch has no batch, opening the loader fails later.
                 let (epochs, steps) = (step / steps.max(1), step % steps.max(1));
                 epochs.saturating_mul(epoch).saturating_add(steps.saturating_mul(self.batch))
             }
@@ -135,9 +135,9 @@ impl MixtureOptions {
     /// Changes the proportions linearly from one point of the run to another.
     ///
     /// A ramp changes the proportions in equal steps, one per [round](MixtureOptions::round) and at
-    /// most 100. Each step has the proportions at its middle. Proportions are normalized at both
-    /// ends of the ramp. A source is not drawn in a round in which its proportion rounds to no
-    /// draw.
+    /// most 100. Each step uses the proportions at the middle of the step. Proportions are
+    /// normalized at both ends of the ramp. A source is not drawn in a round in which its
+    /// proportion rounds to no draw.
     #[must_use]
     pub fn linear(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.plan(from, Some(until), Curve::Linear, proportions)
@@ -172,10 +172,11 @@ impl MixtureOptions {
     /// Draws each sample of these sources once in the run, instead of repeating the sources.
     /// Sources are given by their positions in the mixture.
     ///
-    /// When such a source ends, the others are drawn in its place, in their proportions. After all
-    /// sources with a proportion have ended, the epoch in progress ends early, and later epochs are
-    /// empty. With [`per_set_batches`](MixtureOptions::per_set_batches), samples that do not fill a
-    /// batch of their source are not drawn.
+    /// When one of these sources ends, the other sources are drawn in its place, in their
+    /// proportions. After all sources with a proportion above 0 have ended, the epoch in progress
+    /// ends early, and later epochs are empty. With
+    /// [`per_set_batches`](MixtureOptions::per_set_batches), samples that do not fill a batch of
+    /// their source are not drawn.
     #[must_use]
     pub fn once(mut self, sources: impl IntoIterator<Item = usize>) -> Self {
         self.once = sources.into_iter().collect();
@@ -199,7 +200,9 @@ impl MixtureOptions {
     /// and `draws` the number of samples per pass.
     pub(super) fn unit(&self, batch: u64, draws: u64) -> Result<u64> {
         if self.per_set_batches && draws < batch {
-            return refused(format!("per_set_batches: {draws} samples are less than one global batch of {batch}"));
+            return refused(format!(
+                "per_set_batches: an epoch of {draws} samples is smaller than one global batch of {batch}"
+            ));
         }
         Ok(if self.per_set_batches { batch.max(1) } else { 1 })
     }
@@ -209,7 +212,9 @@ impl MixtureOptions {
     pub(super) fn limits(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
         let sources = draws.len();
         if let Some(source) = self.once.iter().find(|source| **source >= sources) {
-            return refused(format!("once: source {source} of {sources} sources; the first source is 0"));
+            return refused(format!(
+                "once: there is no source {source}: the mixture has {sources} sources, numbered from 0"
+            ));
         }
         Ok(draws.enumerate().map(|(n, draws)| if self.once.contains(&n) { draws } else { u64::MAX }).collect())
     }
@@ -244,7 +249,9 @@ impl MixtureOptions {
                 ));
             }
             if until.is_some() && end <= start {
-                return refused(format!("change {number} of the schedule ends at sample {end}, but begins at {start}"));
+                return refused(format!(
+                    "change {number} of the schedule ends at sample {end}, which is not after its beginning at sample {start}"
+                ));
             }
             let after = normalized(proportions);
             let steps = ((end - start) / round).min(RAMP_STEPS);

@@ -17,9 +17,10 @@
 //! between calls. Any batch of any epoch can be computed in constant time and memory, so a run can
 //! resume in the middle of an epoch without replaying anything.
 
-// Two modules are internal: `schedule` splits an order into batches, and each batch into the shares
-// of the ranks. `within_subset` restricts a custom order to a subset. `changing` changes weights and
-// proportions during a run, and `quotas` computes the number of draws per round of a mixture.
+// The other modules are internal: `schedule` splits an order into batches, and each batch into the
+// shares of the ranks. `within_subset` restricts a custom order to a subset. `changing` changes
+// weights and proportions during a run. `quotas` computes the number of draws from each source of a
+// mixture in each round.
 
 mod bucketed;
 mod changing;

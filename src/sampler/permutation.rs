@@ -92,7 +92,7 @@ impl Permutation {
     /// argument of `step` is the bit mask of a half.
     fn walk(&self, mut value: u64, step: impl Fn((u64, u64), u64) -> (u64, u64)) -> u64 {
         // A walk that starts outside the range might never enter it.
-        assert!(value < self.len, "position {value} of {}", self.len);
+        assert!(value < self.len, "position {value} is out of range: the length is {}", self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
         loop {
             let (left, right) = step((value >> shift, value & mask), mask);
@@ -115,7 +115,7 @@ mod tests {
             let mut seen = vec![false; len as usize];
             for position in 0..len {
                 let index = order.index(3, position) as usize;
-                assert!(!std::mem::replace(&mut seen[index], true), "len {len}: sample {index} came twice");
+                assert!(!std::mem::replace(&mut seen[index], true), "len {len}: sample {index} occurs twice");
             }
         }
     }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(order(1, 1), order(1, 1));
         for (seed, epoch) in [(1, 2), (2, 1), (2, 2)] {
             let same = order(1, 1).iter().zip(order(seed, epoch)).filter(|(a, b)| **a == *b).count();
-            assert!(same < 10, "{same} of 1000 samples kept their place; about 1 is expected");
+            assert!(same < 10, "{same} of 1000 samples kept their position; about 1 is expected");
         }
     }
 

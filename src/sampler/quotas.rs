@@ -20,7 +20,7 @@ pub(super) struct Section {
     /// Number of the first round of the section.
     pub(super) first: u64,
     /// Number of draws in each round of the section: 0 after all sources have ended, and less than
-    /// a round in the round in which the last source ends.
+    /// a full round if the last source ends in it.
     pub(super) draws: u64,
     pub(super) quotas: Box<[Quota]>,
 }

@@ -84,7 +84,9 @@ impl Rank {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `rank` is not less than `world_size`.
     pub fn new(rank: usize, world_size: usize) -> Result<Self> {
         if rank >= world_size {
-            return Err(Error::config(format!("rank {rank} of a world of {world_size}: ranks start at 0")));
+            return Err(Error::config(format!(
+                "rank {rank} is not less than the world size {world_size}: ranks start at 0"
+            )));
         }
         Ok(Rank { rank, world_size, local_rank: None, local_world_size: None })
     }
@@ -148,7 +150,7 @@ impl Rank {
         Self::from_env()?.ok_or_else(|| {
             let variables = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
             Error::config(format!(
-                "distributed: no launcher says which rank this is (looked for {variables}); start the program with one of them, or set rank(rank, world_size)"
+                "distributed: no launcher has set the rank of this process (looked for {variables}); start the program with a launcher, or set rank(rank, world_size)"
             ))
         })
     }
@@ -166,7 +168,9 @@ impl Launcher {
         };
         let one_of_two = |there: &str, number, missing| {
             let name = self.name;
-            Err(Error::config(format!("{there} is {number}, but {missing} is not set: was this started by {name}?")))
+            Err(Error::config(format!(
+                "{there} is {number}, but {missing} is not set: was this process started by {name}?"
+            )))
         };
         match (number(self.rank)?, number(self.world_size)?) {
             (None, None) => Ok(None),

@@ -36,7 +36,7 @@ impl<O: Sampler> Repeat<O> {
             }
             position -= len;
         }
-        panic!("position {position} after the last of {} passes", self.passes)
+        panic!("position {position} is beyond the end of {} passes", self.passes)
     }
 }
 

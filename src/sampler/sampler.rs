@@ -36,8 +36,8 @@ pub trait Sampler: Send + Sync {
     /// [`len`](Sampler::len).
     fn index(&self, epoch: u64, position: u64) -> u64;
 
-    /// Returns the sample at `position` in `epoch`, with its variant. By default, the sample is
-    /// [`index`](Sampler::index), and the variant is `epoch`.
+    /// Returns the sample at `position` in `epoch`, with its variant. By default, the sample is the
+    /// result of [`index`](Sampler::index), and the variant is `epoch`.
     ///
     /// The default variant is correct if each sample occurs at most once per epoch. If a sample can
     /// occur more often, return a different variant for each occurrence, because occurrences with
@@ -64,8 +64,8 @@ pub trait Sampler: Send + Sync {
 pub struct Occurrence {
     /// Source index of the sample.
     pub index: u64,
-    /// Replaces the epoch in the sample's random numbers, which are a function of (seed, variant,
-    /// index).
+    /// Used instead of the epoch to seed the sample's random numbers, which are a function of
+    /// (seed, variant, index).
     pub variant: u64,
 }
 

@@ -1,7 +1,8 @@
 //! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
-//! All functions are pure, so every rank computes its share without communication. An object cache
-//! can find the next batch that reads a given sample without iterating over the epoch.
+//! All functions are pure, so every rank computes its share without communication. `Schedule::next`
+//! finds the next batch that reads a given sample without iterating over the epoch; the object
+//! cache relies on it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub enum LastBatch {
 pub(crate) struct Entry {
     /// Source index of the sample.
     pub(crate) sample: u64,
-    /// Replaces the epoch in the sample's random numbers; see [`Occurrence::variant`].
+    /// Used instead of the epoch to seed the sample's random numbers; see [`Occurrence::variant`].
     pub(crate) variant: u64,
     /// Whether this is a regular sample rather than padding.
     pub(crate) valid: bool,
@@ -47,13 +48,15 @@ pub(crate) struct Entry {
 ///
 /// Global batch `g` starts at position `g * batch`, for any number of ranks, and has at most
 /// `batch` samples. Each rank gets a contiguous range of them, in the order of the ranks. If the
-/// number of samples is not divisible by the number of ranks, the first ranks get one sample more.
+/// number of samples is not divisible by the number of ranks, the first ranks get one extra sample
+/// each.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
-    /// The same order, if the program may change it.
+    /// `order` as a [`Changeable`], if the program may change the order.
     changes: Option<Arc<Changeable>>,
-    /// Determines the number of samples in each batch, if there is a budget.
+    /// `order` as a [`Bucketed`] that determines the number of samples in each batch, if batches
+    /// have a budget ([`Loader::budget`](crate::Loader::budget)).
     budget: Option<Arc<Bucketed>>,
     /// Global batch size. With a budget, this is the maximum.
     batch: u64,
@@ -67,15 +70,14 @@ impl Schedule {
         Schedule { order, changes: None, budget: None, batch, last, rank }
     }
 
-    /// Sets the changes of the order if the program may change it. `changes` must be the order
-    /// itself.
+    /// Makes the order changeable during the run. `changes` must be the same object as the order.
     pub(crate) fn with_changes(mut self, changes: Option<Arc<Changeable>>) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Divides the order into the batches of `buckets`. `buckets` must be the order itself, and
-    /// have a budget.
+    /// Divides the order into the batches of `buckets`. `buckets` must be the same object as the
+    /// order, and must have a budget.
     pub(crate) fn with_budget(mut self, buckets: Option<Arc<Bucketed>>) -> Self {
         self.budget = buckets;
         self
@@ -144,7 +146,7 @@ impl Schedule {
         self.min_share().max(share.end - share.start)
     }
 
-    /// Returns the number of samples that smaller shares of a rank are padded to.
+    /// Returns the minimum size of a rank's share. Smaller shares are padded to it.
     fn min_share(&self) -> u64 {
         match self.last {
             LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
@@ -168,8 +170,8 @@ impl Schedule {
     }
 
     /// Returns the positions of the samples that pad the share of `rank` in a global batch of
-    /// `samples` samples. They follow the padding of the preceding ranks, and wrap around at the
-    /// end of the epoch.
+    /// `samples` samples. These positions follow the padding of the preceding ranks, and wrap
+    /// around at the end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
         let before = (rank as u64 * self.min_share()).saturating_sub(share.start);
@@ -219,7 +221,8 @@ impl Schedule {
     fn next_within(&self, buckets: &Bucketed, epoch: u64, sample: u64, from: u64) -> Position {
         let machine = self.rank.machine();
         let at = match self.order.position(epoch, sample, 0) {
-            // The first samples may pad the share of a rank in a small batch.
+            // One of the first `world_size` samples may also occur as padding in a small batch, so
+            // its next batch is unknown.
             Position::At(at) if self.rank.world_size == 1 || at >= self.rank.world_size as u64 => at,
             Position::Absent => return Position::Absent,
             _ => return Position::Unknown,
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inverse_that_ignores_from_is_unknown() {
+    fn next_does_not_loop_if_position_ignores_from() {
         for last in [LastBatch::Keep, LastBatch::Pad] {
             let schedule = Schedule::new(Arc::new(First), 30, last, Rank::new(0, 7).unwrap());
             assert_eq!(schedule.next(0, 3, 0), Position::At(0));
@@ -457,7 +460,7 @@ mod tests {
         );
     }
 
-    /// Simulates a run on about a thousand ranks, the number of which changes from batch to batch.
+    /// Simulates a run in which the number of ranks, about a thousand, changes from batch to batch.
     #[test]
     fn a_thousand_ranks_share_every_order() {
         let len = 50_000;
@@ -500,7 +503,7 @@ mod tests {
                     let drawn = seen.len();
                     seen.sort_unstable_by_key(|entry| (entry.sample, entry.variant));
                     seen.dedup();
-                    assert_eq!(seen.len(), drawn, "{name} does not repeat samples");
+                    assert_eq!(seen.len(), drawn, "{name} repeats samples");
                 }
             }
         }

@@ -50,7 +50,7 @@ pub fn split_by_class<const N: usize>(
     let sum: f64 = shares.iter().sum();
     if shares.iter().any(|share| !(0.0..=1.0).contains(share)) || sum > 1.0 + 1e-9 {
         return Err(Error::config(format!(
-            "split: shares of {shares:?}: each must be 0 to 1, and their sum at most 1"
+            "split: invalid shares {shares:?}: each must be from 0 to 1, and their sum at most 1"
         )));
     }
     let mut classes = BTreeMap::<i64, Vec<u64>>::new();

@@ -1,4 +1,4 @@
-//! Compares orders that change with lists that are built draw by draw.
+//! Compares changeable orders with lists that are built draw by draw.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Naive {
             return proportions.clone();
         }
         let mut found = self.proportions.clone();
-        // The same operations as in the mixture, because remainders may be tied.
+        // Use the same operations as the mixture, because remainders may be tied.
         let normal = |list: &[f64]| {
             let largest = list.iter().copied().fold(0.0, f64::max);
             list.iter().map(|p| p / largest / list.iter().map(|p| p / largest).sum::<f64>()).collect::<Vec<_>>()
@@ -56,7 +56,8 @@ impl Naive {
         found
     }
 
-    /// Returns the number of draws from each source in a round. `left` contains the maxima.
+    /// Returns the number of draws from each source in a round, which is at most `left` for each
+    /// source.
     fn quotas(&self, round: u64, left: &[u64]) -> Vec<u64> {
         let mut proportions = self.at(round);
         let mut ended = vec![0; left.len()];
@@ -126,8 +127,8 @@ impl Draw {
     }
 }
 
-/// Returns the samples of all ranks, in batches `0..` of `epoch`, on a number of ranks that differs
-/// from batch to batch.
+/// Returns the samples that all ranks deliver in `epoch`. The number of ranks differs from batch to
+/// batch.
 fn delivered(order: &Arc<dyn Sampler>, draw: &mut Draw, batch: u64, last: LastBatch, epoch: u64) -> Vec<(u64, u64)> {
     let (mut all, mut entries) = (Vec::new(), Vec::<Entry>::new());
     let batches = Schedule::new(order.clone(), batch, last, Rank::ALONE).num_batches(epoch);
@@ -199,7 +200,7 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
     Some(Configuration { naive, options, clock: Clock { batch, last, passes }, epoch })
 }
 
-/// Returns whether an error says that a source has too few samples for batches of its own.
+/// Returns whether the error reports that a source has too few samples to fill a batch.
 fn is_too_short(e: &crate::Error, naive: &Naive) -> bool {
     naive.unit > 1 && e.to_string().contains("fewer samples than a batch")
 }
@@ -253,8 +254,7 @@ fn compare_mixture(draw: &mut Draw) -> usize {
     list.len()
 }
 
-/// Compares random changes of weights with the draws of orders that each have the same weights
-/// throughout.
+/// Compares an order whose weights change at random with orders whose weights are constant.
 fn compare_weights(draw: &mut Draw) -> usize {
     let (samples, batch, passes) = (2 + draw.to(40), 1 + draw.to(9), 1 + draw.to(2));
     let seed = draw.to(u64::MAX);
@@ -325,7 +325,7 @@ fn changing_orders_equal_lists_built_draw_by_draw() {
         samples += compare_mixture(draw);
         samples += compare_weights(draw);
     }
-    assert!(samples as u64 > 200 * count, "{samples} samples in {count} configurations");
+    assert!(samples as u64 > 200 * count, "only {samples} samples in {count} configurations");
 }
 
 #[test]

@@ -36,11 +36,11 @@ struct Table {
     change: Option<Arc<Change>>,
 }
 
-/// A cell of the alias table, which two samples share. It returns its own sample with probability
-/// `own`, and `other` otherwise.
+/// A cell of the alias table. A draw from cell `i` returns sample `i` with probability
+/// `probability`, and sample `other` otherwise.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    own: f64,
+    probability: f64,
     other: u64,
 }
 
@@ -61,25 +61,31 @@ impl Weighted {
     /// Builds the alias table.
     fn cells(weights: &[f64]) -> Result<Vec<Cell>> {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
-            return Err(Error::config(format!("weights: weight {place} is {}", weights[place])));
+            return Err(Error::config(format!(
+                "weights: weight {place} is {}: expected a finite number of at least 0",
+                weights[place]
+            )));
         }
         // Divide by the largest weight first, so that the sum stays finite for weights near the
         // limit of f64.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
-            return Err(Error::config(format!("weights: all {} are 0", weights.len())));
+            return Err(Error::config(format!("weights: all {} weights are 0", weights.len())));
         }
         let sum: f64 = weights.iter().map(|w| w / largest).sum();
         let mean = sum / weights.len() as f64;
         // Each cell must have the mean weight. A cell below the mean is filled up from a cell above
         // the mean.
-        let mut cells: Vec<_> =
-            weights.iter().enumerate().map(|(i, w)| Cell { own: w / largest / mean, other: i as u64 }).collect();
+        let mut cells: Vec<_> = weights
+            .iter()
+            .enumerate()
+            .map(|(i, w)| Cell { probability: w / largest / mean, other: i as u64 })
+            .collect();
         // `waiting` contains two stacks: from the left, the cells below the mean; from the right,
         // all other cells.
         let (mut waiting, mut less, mut more) = (vec![0; cells.len()], 0, cells.len());
         for (i, cell) in cells.iter().enumerate() {
-            if cell.own < 1.0 {
+            if cell.probability < 1.0 {
                 waiting[less] = i;
                 less += 1;
             } else {
@@ -91,8 +97,8 @@ impl Weighted {
             less -= 1;
             let (small, large) = (waiting[less], waiting[more]);
             cells[small].other = large as u64;
-            cells[large].own -= 1.0 - cells[small].own;
-            if cells[large].own < 1.0 {
+            cells[large].probability -= 1.0 - cells[small].probability;
+            if cells[large].probability < 1.0 {
                 more += 1;
                 waiting[less] = large;
                 less += 1;
@@ -101,10 +107,13 @@ impl Weighted {
         // Except for rounding errors, each remaining cell has the mean weight. A remaining cell
         // whose sample has weight 0 is assigned to the heaviest sample, so that samples with weight
         // 0 are never drawn.
-        let heaviest = weights.iter().position(|w| *w == largest).expect("there is a largest") as u64;
+        let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
         for &i in waiting[..less].iter().chain(&waiting[more..]) {
-            cells[i] =
-                if weights[i] > 0.0 { Cell { own: 1.0, other: i as u64 } } else { Cell { own: 0.0, other: heaviest } };
+            cells[i] = if weights[i] > 0.0 {
+                Cell { probability: 1.0, other: i as u64 }
+            } else {
+                Cell { probability: 0.0, other: heaviest }
+            };
         }
         Ok(cells)
     }
@@ -145,8 +154,8 @@ impl Sampler for Weighted {
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.table(epoch, position);
         let cell = rng.below(cells.len() as u64);
-        let Cell { own, other } = cells[cell as usize];
-        if rng.unit() < own { cell } else { other }
+        let Cell { probability, other } = cells[cell as usize];
+        if rng.unit() < probability { cell } else { other }
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
@@ -159,7 +168,7 @@ impl Changing for Weighted {
     fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
         let (samples, from) = (self.tables[0].cells.len(), change.from);
         if change.values.len() != samples {
-            return Err(Error::config(format!("set_weights: {} weights for {samples} samples", change.values.len())));
+            return Err(Error::config(format!("set_weights: {} weights, but {samples} samples", change.values.len())));
         }
         let cells = Arc::new(Self::cells(&change.values)?);
         let mut changed = self.clone();
@@ -229,7 +238,7 @@ mod tests {
         refused(&[1.0, -0.5], "weight 1 is -0.5");
         refused(&[f64::NAN], "weight 0 is NaN");
         refused(&[1.0, 2.0, f64::INFINITY], "weight 2 is inf");
-        refused(&[0.0, 0.0], "all 2 are 0");
-        refused(&[], "all 0 are 0");
+        refused(&[0.0, 0.0], "all 2 weights are 0");
+        refused(&[], "all 0 weights are 0");
     }
 }

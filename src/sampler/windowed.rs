@@ -20,7 +20,7 @@ use super::{Position, Sampler};
 /// device. (LMDB is opened without read-ahead.)
 ///
 /// Every sample occurs once per epoch, as with [`Shuffled`](super::Shuffled). The sampler needs no
-/// memory, finds the sample at a position in constant time, and is the same for any number of
+/// memory, finds the sample at a position in constant time, and does not depend on the number of
 /// ranks. If the ranks run on several machines, each machine reads only some samples of each block.
 ///
 /// The samples of a batch come from as many unrelated regions as a window has blocks, 64 by
@@ -138,7 +138,7 @@ impl<'a> Layout<'a> {
     fn window(&self, window: u64) -> Window {
         let (start, end) = (self.windows.start(window), self.windows.start(window + 1).min(self.order.len));
         let first = window * self.order.per_window;
-        // In a window without the short block, the index is past the end.
+        // In a window without the short block, the index of the short block is past the end.
         let short = if window == self.windows.short { self.short - first } else { self.order.per_window };
         Window {
             first,
@@ -214,9 +214,9 @@ mod tests {
     }
 
     /// Checks that the class counts of a batch vary as predicted if the dataset is sorted by class.
-    /// With many blocks per window, they vary hardly more than after a full shuffle.
+    /// With many blocks per window, the counts vary barely more than after a full shuffle.
     #[test]
-    fn a_batch_mixes_classes_as_its_blocks_allow() {
+    fn class_counts_of_a_batch_vary_as_predicted() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
         // Returns the chi-square of the class counts of a batch, relative to equal counts, averaged
         // over the batches of an epoch. For independent draws, it is 9.
@@ -233,8 +233,8 @@ mod tests {
         };
         let full = scatter(&crate::sampler::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
-        // For a batch of 250 samples from a window of k blocks, the prediction is the sum of 9 for
-        // drawing from the window, and 9 * 250 / k for the classes of the k blocks.
+        // For a batch of 250 samples from a window of k blocks, the prediction is the sum of two
+        // terms: 9 for drawing from the window, and 9 * 250 / k for the classes of the k blocks.
         for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
             let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
             let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;

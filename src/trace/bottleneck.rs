@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The loader can be the bottleneck only if the consumer waits for at least this fraction of the
-/// time.
+/// Minimum fraction of the time that the consumer must wait for the loader to be the bottleneck.
 pub(super) const STALLED: f64 = 0.05;
-/// Workers are saturated if they are busy for at least this fraction of the time.
+/// Minimum busy fraction of saturated workers.
 pub(super) const SATURATED: f64 = 0.75;
-/// A copy or convert stream is saturated if it is busy for at least this fraction of the time.
+/// Minimum busy fraction of a saturated copy or convert stream.
 pub(super) const STREAM_SATURATED: f64 = 0.8;
 /// Minimum number of batches for a verdict.
 pub(super) const MIN_BATCHES: u64 = 4;
@@ -17,7 +16,7 @@ pub(super) const MIN_BATCHES: u64 = 4;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Bottleneck {
-    /// The consumer's own step: the consumer hardly waits for the loader.
+    /// The consumer's step: the consumer hardly waits for the loader.
     Step,
     /// Reading samples.
     Read,
@@ -29,7 +28,7 @@ pub enum Bottleneck {
     Transform,
     /// Memory bandwidth: normalizing, casting and writing the batch.
     Memory,
-    /// Computing a field. The text of the verdict names the field.
+    /// Computing a field, which the text of the verdict names.
     Field,
     /// Copying batches to the device.
     Copy,
@@ -44,13 +43,13 @@ pub enum Bottleneck {
     Slots,
     /// A few very slow samples.
     Straggler,
-    /// The starts of epochs.
+    /// Waiting for the first batches of epochs.
     EpochStart,
     /// No single cause.
     Unclear,
 }
 
-/// A bottleneck, its headline, and lines with evidence and advice.
+/// A bottleneck, a headline, and lines with evidence and advice.
 pub(super) type Judgment = (Bottleneck, String, Vec<String>);
 
 /// Converts a fraction to a whole number of percent. The fraction may slightly exceed 1, because

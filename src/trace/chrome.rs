@@ -25,11 +25,11 @@ use super::schedule::Phase;
 use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
-/// Prefix of the name of a span in which the consumer uses a batch. The index of the batch follows.
+/// Prefix of the name of a span in which the consumer uses a batch, followed by the batch's index.
 /// TensorBoard's profiler plug-in recognizes steps by this prefix.
 pub(super) const STEP: &str = "ProfilerStep#";
 
-/// End of the JSON document. The next window overwrites it.
+/// End of the JSON document. The next window overwrites this end.
 const TAIL: &[u8] = b"\n]}\n";
 
 /// The row of the trace in which a span is shown.
@@ -137,9 +137,8 @@ struct Machine {
     phase: Phase,
     /// Start of the window that is open or waiting to be written.
     begin: u64,
-    /// End of the window that is waiting to be written, and the number of delivered batches at
-    /// which it is written. The window is written with a delay, because the device reports its
-    /// times later.
+    /// End of the window that is waiting to be written, and the delivered-batch count that triggers
+    /// the write. The write is delayed because the device reports its times later.
     closed: Option<(u64, u64)>,
     /// Time and network counters at the end of the previous interval.
     network: Option<(u64, NetworkStats)>,
@@ -148,7 +147,7 @@ struct Machine {
     path: PathBuf,
     /// The trace file; `None` after a failed write.
     file: Option<File>,
-    /// The row names that have been written to the file.
+    /// Row names that have already been written to the file.
     named: BTreeMap<Row, String>,
     /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
@@ -175,7 +174,7 @@ impl Trace {
             Ok(file)
         };
         let file = make().map_err(|e| {
-            // A file without the tail is not valid JSON.
+            // Without the tail, the file is not valid JSON.
             if fs::metadata(path).is_ok_and(|found| found.is_file()) {
                 let _ = fs::remove_file(path);
             }
@@ -216,13 +215,13 @@ impl Trace {
         self.is_on().then(|| self.window.load(Relaxed))
     }
 
-    /// Converts `time` to a time in the trace, in ns.
+    /// Converts `time` to ns since the trace was created.
     pub(crate) fn at(&self, time: Instant) -> u64 {
         time.duration_since(self.zero).as_nanos() as u64
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().expect("nothing panics while holding it")
+        self.machine.lock().expect("no code panics while holding this lock")
     }
 
     pub(crate) fn record(&self, row: Row, name: &'static str, begin: Instant, end: Instant, args: Args) {
@@ -240,16 +239,16 @@ impl Trace {
             Row::Reader(index) => self.workers + index,
             _ => self.events.len() - 1,
         };
-        let mut events = self.events[list].lock().expect("nothing panics while holding it");
+        let mut events = self.events[list].lock().expect("no code panics while holding this lock");
         events.push(Event { row, name: name.into(), begin, end, args });
     }
 
-    /// Records that the consumer requests a batch at `now`, on the calling thread. `delivered` is
-    /// the number of batches delivered so far.
+    /// Records that the consumer, which is the calling thread, requests a batch at `now`.
+    /// `delivered` is the number of batches delivered so far.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let phase = self.machine().schedule.phase(delivered);
-        // The source may be user code, so no lock may be held.
+        // Hold no lock during this call, because the source may be user code.
         let network = (self.is_on() || phase != Phase::Off).then(|| (self.network)()).flatten();
         let mut machine = self.machine();
         let mut written = None;
@@ -300,10 +299,10 @@ impl Trace {
     }
 
     /// Removes all recorded spans from the lists. If a window is waiting to be written, writes its
-    /// spans. The result contains the file and the number of spans, or the error that ends the
+    /// spans. Returns the path of the file and the number of spans, or the error that ends the
     /// trace. The caller must log the result.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
-        let lists = self.events.iter().map(|list| list.lock().expect("nothing panics while holding it"));
+        let lists = self.events.iter().map(|list| list.lock().expect("no code panics while holding this lock"));
         let mut events: Vec<Event> = Vec::new();
         lists.for_each(|mut list| events.append(&mut list));
         let mut counted = std::mem::take(&mut machine.counted);
@@ -334,12 +333,12 @@ impl Trace {
     }
 }
 
-/// Logs the result of writing. The caller must not hold a lock, because the logger may be user
-/// code.
+/// Logs the result of [`Trace::write`]. The caller must not hold a lock, because the logger may be
+/// user code.
 fn log_result(written: Option<Result<(PathBuf, usize)>>) {
     match written {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
-        Some(Err(e)) => tracing::warn!("{e}; tracing ends"),
+        Some(Err(e)) => tracing::warn!("{e}; tracing stops"),
         None => {}
     }
 }
@@ -385,7 +384,7 @@ impl Machine {
         text
     }
 
-    /// Ends a network interval at `now`. `network` contains the current counters.
+    /// Ends a network interval at `now`, at which the network counters are `network`.
     fn count(&mut self, now: u64, network: Option<NetworkStats>) {
         let Some(counts) = network else {
             self.network = None;

@@ -2,8 +2,8 @@
 //!
 //! Counting costs only tens of nanoseconds per stage: each worker and each reader updates its own
 //! cache lines with relaxed atomic operations, and the consumer updates its state once per batch.
-//! The list of stragglers is locked only for a sample that is slower than a threshold. The
-//! threshold depends on the slowest samples so far and decays with time.
+//! The list of stragglers is locked only if a sample takes longer than a threshold, which depends
+//! on the slowest samples so far and decays with time.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -25,7 +25,7 @@ pub(super) const STRAGGLERS: usize = 8;
 pub(crate) const WAIT: &str = "wait for a batch";
 /// Name of the coordinator's waits in traces.
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
-/// Time after which the weight of a straggler is halved, in seconds.
+/// Time in seconds in which the weight of a straggler falls to half.
 const HALF_LIFE: f64 = 30.0;
 /// Number of entries in the histogram of ready batches.
 const READY_ENTRIES: usize = 64;
@@ -39,7 +39,7 @@ pub(crate) struct WorkerCounters {
     counts: WorkerCounts,
     /// Index of the current sample plus 1, or 0 while the worker is idle.
     sample: AtomicU64,
-    /// Stage of the current sample. The value `Stage::Fields as usize + n` stands for field `n`.
+    /// Stage of the current sample, or `Stage::Fields as usize + n` for the computed field `n`.
     stage: AtomicUsize,
 }
 
@@ -55,14 +55,14 @@ pub(crate) struct ReaderCounters {
 
 /// The consumer's state, updated once per batch.
 struct Consumer {
-    /// Time, epoch and index of the last delivered batch. It is cleared when an epoch begins,
-    /// because the time between epochs is not a step.
+    /// Delivery time, epoch and index of the last delivered batch. Set to `None` when an epoch
+    /// begins, because the time between epochs is not a step.
     delivered: Option<(Instant, u64, u64)>,
     starting: bool,
     start_ns: u64,
     epochs: u64,
-    /// Entry `n` counts the requests that found `n` batches ready. The last entry also counts
-    /// requests that found more.
+    /// Entry `n` counts the requests at which `n` batches were ready. The last entry also counts
+    /// requests at which more batches were ready.
     ready: [u64; READY_ENTRIES],
     timeline: Timeline,
 }
@@ -79,14 +79,14 @@ pub(crate) struct Counters {
     process: ProcessStats,
     counts: LoaderCounts,
     consumer: Mutex<Consumer>,
-    /// A sample that takes longer than this time is a straggler, in ns. The threshold rises until
-    /// few samples exceed it, and decays with time.
+    /// Time in ns above which a sample is a straggler. The threshold rises until few samples exceed
+    /// it, and decays with time.
     slow_ns: AtomicU64,
     slowest: Mutex<Vec<Slow>>,
     trace: OnceLock<Arc<Trace>>,
 }
 
-/// Makes the counts and times of [`LoaderCounts`] available as fields.
+/// Makes the counts and times of [`LoaderCounts`] available as fields of [`Counters`].
 impl Deref for Counters {
     type Target = LoaderCounts;
 
@@ -145,7 +145,7 @@ impl Counters {
         self.trace.get().map(|trace| &**trace)
     }
 
-    /// Returns the trace while a window is open.
+    /// Returns the trace if a window is open.
     pub(crate) fn tracing(&self) -> Option<&Trace> {
         self.trace().filter(|trace| trace.is_on())
     }
@@ -165,13 +165,13 @@ impl Counters {
     /// Records that reader `index` has read `bytes` bytes in `ns` nanoseconds.
     pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
-        let reader = self.readers[index].get().expect("the read began");
+        let reader = self.readers[index].get().expect("`reads` was called for this reader");
         reader.sample.store(0, Relaxed);
         reader.read.add(ns, bytes);
     }
 
     fn consumer(&self) -> std::sync::MutexGuard<'_, Consumer> {
-        self.consumer.lock().expect("nothing panics while holding it")
+        self.consumer.lock().expect("no code panics while holding this lock")
     }
 
     /// Records that an epoch begins.
@@ -221,7 +221,7 @@ impl Counters {
         }
         let at = now.duration_since(self.opened).as_secs_f64();
         consumer.timeline.delivered(at, samples, waited as f64 * 1e-9, || {
-            let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
+            let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
             self.slow_ns.store(fade(&mut slowest, at), Relaxed);
             self.busy()
         });
@@ -243,8 +243,8 @@ impl Counters {
         &self.fields[number]
     }
 
-    /// Records the time in each stage of a sample, given as its index, key and size in bytes.
-    /// `slowest` is the index of the slowest field.
+    /// Records the time that a sample took in each stage. The tuple contains the sample's index,
+    /// key and size in bytes. `slowest` is the index of the slowest field.
     pub(crate) fn sample_took(&self, ns: StageMap<u64>, slowest: usize, (sample, key, bytes): (u64, &str, usize)) {
         let total: u64 = ns.values().sum();
         if total > self.slow_ns.load(Relaxed) {
@@ -260,10 +260,10 @@ impl Counters {
         slowest: usize,
         (sample, key, bytes): (u64, &str, usize),
     ) {
-        let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("there are stages");
+        let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("a sample has at least one stage");
         let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
         let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
-        let mut slowest = self.slowest.lock().expect("nothing panics while holding it");
+        let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
         if let Some(known) = slowest.iter_mut().find(|s| s.of.sample == sample) {
             known.of.times += 1;
             known.of.total_seconds += seconds;
@@ -289,8 +289,8 @@ impl Counters {
         self.slow_ns.store(fade(&mut slowest, at), Relaxed);
     }
 
-    /// Describes what each busy worker and reader is doing: `worker 3 in decode of sample 18231`,
-    /// `reader 5 reading sample 18240 for 31.2 s`.
+    /// Describes what each busy worker and reader is doing, such as `worker 3 in decode of sample
+    /// 18231` or `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
         let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
@@ -332,7 +332,7 @@ impl Counters {
         let read = stage(Stage::Read);
         let busy = self.busy();
         let mut consumer = self.consumer();
-        let slowest = self.slowest.lock().expect("nothing panics while holding it");
+        let slowest = self.slowest.lock().expect("no code panics while holding this lock");
         let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.of.clone()).collect();
         slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
@@ -381,20 +381,20 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + number, Relaxed);
     }
 
-    /// Adds the time `ns` that a sample took in `stage`, and the `bytes` bytes that the stage
-    /// produced.
+    /// Adds `ns`, the time that a sample took in `stage`, and `bytes`, the number of bytes that the
+    /// stage produced.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// Adds the time `ns` that `count` samples took together in `stage`, and the `bytes` bytes that
-    /// the stage produced for all of them.
+    /// Adds `ns`, the total time of `count` samples in `stage`, and `bytes`, the total number of
+    /// bytes that the stage produced for these samples.
     pub(crate) fn spent_on(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
         self.stages[stage].add_each(count, ns, bytes);
     }
 
-    /// Adds the time `ns` that field `number` of a sample took, and the `bytes` bytes that the
-    /// field produced.
+    /// Adds `ns`, the time that field `number` of a sample took, and `bytes`, the number of bytes
+    /// that the field produced.
     pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {
         self.fields[number].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
@@ -405,8 +405,8 @@ impl WorkerCounters {
         self.stages[stage].add_time(ns);
     }
 
-    /// Returns the mean number of bytes that `stage` produced per sample, or `None` if it produced
-    /// none yet.
+    /// Returns the mean number of bytes that `stage` produced per sample, or `None` if the stage
+    /// has not produced any bytes yet.
     pub(crate) fn mean_bytes(&self, stage: Stage) -> Option<u64> {
         self.stages[stage].mean_bytes()
     }
@@ -429,8 +429,8 @@ impl WorkerCounters {
     }
 }
 
-/// Removes all but the [`STRAGGLERS`] samples with the greatest weights at time `now`. Returns the
-/// new threshold in ns.
+/// Keeps only the [`STRAGGLERS`] samples with the greatest weights at time `now`. Returns the new
+/// threshold in ns.
 ///
 /// The weight of a straggler is halved every [`HALF_LIFE`], so that a slow start does not hide
 /// later stragglers.
@@ -443,12 +443,12 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 /// One of the slowest samples.
 struct Slow {
     of: Straggler,
-    /// Time of the longest delay of the sample, in seconds since the loader was opened.
+    /// Moment at which `of.seconds` was measured, in seconds since the loader was opened.
     longest_at: f64,
 }
 
 impl Slow {
-    /// Returns the weight of the sample's longest time at time `now`.
+    /// Returns the weight of the sample at time `now`: its longest time, which decays with age.
     fn counts(&self, now: f64) -> f64 {
         self.of.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. `stage`: [`Stage`], a step in the processing of a sample, and [`StageMap`], one value per
 //!    stage. Each computed field is a separate stage.
-//! 2. [`StageStats`]: count, sum and histogram of one stage. It is defined in the crate
+//! 2. [`StageStats`]: count, sum and histogram of one stage. This type is defined in the crate
 //!    [`warpfeed_sources`], together with the single-writer tally and the trait for differences of
 //!    statistics.
 //! 3. `counters`: the running totals of workers, coordinator, ring and consumer, which are always
@@ -11,7 +11,7 @@
 //! 5. `process`: [`ProcessStats`], counters of the operating system.
 //! 6. [`NetworkStats`]: counters of requests to stores. `stats`: [`Stats`], all numbers and the
 //!    slowest samples.
-//! 7. `bottleneck`: [`Bottleneck`], the bottleneck of a loader. `verdict`: [`Verdict`], the
+//! 7. `bottleneck`: [`Bottleneck`], the resource that limits a loader. `verdict`: [`Verdict`], the
 //!    bottleneck with its evidence and advice, and the rules for loaders. `stragglers`: the rule
 //!    for slow samples; `serving`: the rules for decoders; `store`: the advice for a dataset in a
 //!    store.

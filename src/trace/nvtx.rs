@@ -57,7 +57,7 @@ mod tool {
     type Push = extern "C" fn(*const c_char) -> c_int;
     type Pop = extern "C" fn() -> c_int;
 
-    /// A slot, in which the tool stores a function pointer.
+    /// A table entry in which the tool stores a function pointer.
     type Slot = AtomicPtr<c_void>;
 
     /// Number of functions in each module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime,
@@ -135,13 +135,13 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// Loads the tool that the environment variable names. Returns `None` if there is no tool, or
-    /// if the tool does not record ranges.
+    /// Loads the tool at the path in `NVTX_INJECTION64_PATH`. Returns `None` if the variable is not
+    /// set, if the tool cannot be loaded, or if the tool does not record ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
-        // SAFETY: loading the library runs its initializers. The user who sets the variable
-        // requests this.
+        // SAFETY: loading the library runs its initializers, which the user requests by setting the
+        // variable.
         let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
@@ -149,7 +149,7 @@ mod tool {
         let initialize =
             unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") }.inspect_err(|e| failed(e)).ok()?;
         if initialize(export) == 0 {
-            failed(&"its initialization function reports a failure");
+            failed(&"InitializeInjectionNvtx2 reports a failure");
             return None;
         }
         let [push, pop] = [RANGE_PUSH_A, RANGE_POP].map(|slot| SLOTS[CORE][slot].load(Relaxed));

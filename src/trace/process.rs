@@ -1,9 +1,6 @@
 #![allow(unsafe_code)]
 //! Operating-system counters of this process and its threads. On systems other than Unix, all
 //! counters are 0.
-//!
-//! **Invariants**
-//! 1. When `getrusage` returns 0, it has filled the whole structure.
 
 use std::fs;
 use std::io::Read;
@@ -60,8 +57,7 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// Counters of a thread, from which the caller determines whether the thread has waited. They never
-/// decrease.
+/// Counters of a thread, which never decrease. Two snapshots show whether the thread has waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
     /// CPU time in ns.
@@ -99,11 +95,11 @@ impl Task {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
 
-    /// Returns the time for which the thread was runnable but not running, in seconds. The kernel
-    /// reports it in ns, as the second number in the thread's `schedstat` (see the kernel's
+    /// Returns the time for which the thread was runnable but not running, in seconds. In the
+    /// thread's `schedstat`, this time is the second number, in ns (see the kernel's
     /// `sched-stats.rst`). Returns `None` after the thread has ended. Does not allocate.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
-        // Three numbers of at most 20 digits each.
+        // The line consists of three numbers of at most 20 digits each.
         let mut line = [0; 96];
         let read = fs::File::open(&self.0).ok()?.read(&mut line).ok()?;
         let line = std::str::from_utf8(&line[..read]).ok()?;
@@ -152,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeping_counts_as_waiting_and_computing_does_not() {
+    fn sleeping_counts_as_blocked_but_computing_does_not() {
         let before = ThreadUsage::now().unwrap();
         let begun = std::time::Instant::now();
         while begun.elapsed() < std::time::Duration::from_millis(20) {}
@@ -166,7 +162,7 @@ mod tests {
     #[test]
     fn threads_that_share_a_core_are_delayed() {
         if Task::this().is_none_or(|task| task.delayed_seconds().is_none()) {
-            return crate::require::missing("schedstat", "the kernel does not count waits");
+            return crate::require::missing("schedstat", "the kernel does not report run-queue delays");
         }
         let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
         let begun = ProcessStats::cpu_now();

@@ -7,8 +7,8 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// The batches that the program holds are the bottleneck if no batch is free for at least this
-/// fraction of the time.
+/// Minimum fraction of the time without a free batch for which the batches that the program holds
+/// are the bottleneck.
 const MIN_BLOCKED: f64 = 0.1;
 
 impl Evidence<'_> {
@@ -60,7 +60,7 @@ mod tests {
         stage
     }
 
-    /// Returns ten seconds of statistics from a decoder with 4 workers.
+    /// Returns the statistics of ten seconds of a decoder with 4 workers.
     fn decoder() -> Stats {
         Stats {
             on_request: true,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::nvtx;
 
-/// Number of open windows, over all traces in this process.
+/// Total number of open windows of all traces in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 /// Receivers of the program's spans.
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
@@ -19,7 +19,7 @@ pub(super) trait Listener: Send + Sync {
 }
 
 /// Starts a span of your own code in the trace. The span ends when the returned guard is dropped,
-/// and is shown in the row of the calling thread.
+/// and appears in the row of the calling thread.
 ///
 /// The span is recorded in every trace ([`Loader::trace`](crate::Loader::trace)) that has an open
 /// window. If no window is open, a span costs one memory load. With the feature `nvtx`, the span is

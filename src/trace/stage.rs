@@ -53,7 +53,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// One value per [`Stage`]. It is serialized as a list, in the order of the stages.
+/// One value per [`Stage`], serialized as a list in the order of the stages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StageMap<T>([T; Stage::ALL.len()]);
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stage_has_its_own_place_in_order() {
+    fn stages_are_indexed_and_iterated_in_order() {
         let mut map = StageMap::from_fn(|stage| stage as usize);
         map[Stage::Decode] += 10;
         assert_eq!(

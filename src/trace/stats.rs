@@ -9,11 +9,12 @@ use warpfeed_sources::internal::{Count, Since, Tally, ratio};
 use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
-/// Defines [`Stats`] and the counters behind it from one list. To add a statistic, add one entry
-/// here and the code that counts it. `workers` and `loader` list counts. The optional string of a
-/// count is printed next to nonzero counts. `times` lists times that one thread measures, and
-/// `device` lists times that are `None` without a device. `sums` lists other values that never
-/// decrease, and `state` lists values that [`Stats::since`] does not subtract.
+/// Defines [`Stats`] and the counters behind it from one list. To add a statistic, add an entry to
+/// this list, and the code that updates the statistic. `workers` and `loader` list counts. If a
+/// count has a string and is not 0, the table contains the count and the string. `times` lists
+/// times that one thread measures, and `device` lists times that are `None` without a device.
+/// `sums` lists other values that never decrease, and `state` lists values that [`Stats::since`]
+/// does not subtract.
 macro_rules! statistics {
     (
         $(#[$of:meta])*
@@ -49,8 +50,8 @@ macro_rules! statistics {
         }
 
         impl Stats {
-            /// Returns statistics with the sums of the counts and times. All other values are
-            /// defaults.
+            /// Returns statistics with the sums of the counts and times. All other values have
+            /// their defaults.
             pub(super) fn counted<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
@@ -73,7 +74,7 @@ macro_rules! statistics {
                 counts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, text)| write!(f, "\n  {n} {text}"))
             }
 
-            /// The names of the statistics, with the lines of their documentation.
+            /// The name of each statistic, and the lines of its documentation.
             #[cfg(test)]
             const DOCUMENTED: &[(&str, &[&str])] = &[
                 $((stringify!($of_loader), &[$($loader_doc),+]),)*
@@ -104,7 +105,7 @@ statistics! {
     /// difference between two `Stats`.
     ///
     /// Batches, samples and waits are counted when a batch is delivered. The work of the stages is
-    /// counted when it is done. Therefore, work for batches that are
+    /// counted when the work is done. Therefore, work for batches that are
     /// [prepared](crate::Batches::epoch) for the next epoch is counted before that epoch begins.
     /// With [`epochs(0)`](crate::Loader::epochs), all work for an epoch is counted within that
     /// epoch.
@@ -123,6 +124,12 @@ statistics! {
         /// Images that workers left to the device; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
         decoded_on_device,
+        /// Images that workers decoded because the batch had no device memory left for their
+        /// encoded data. A large image then delays its batch.
+        device_full,
+        /// Samples with an image that the device could not decode, so that a worker decoded it
+        /// again. The batch is delayed by the decoding and by a second copy to the device.
+        decoded_again,
     }
     loader {
         /// Batches delivered to the consumer.
@@ -144,9 +151,9 @@ statistics! {
         slot,
         /// The consumer's waits for batches, on the host.
         wait,
-        /// Waits for a single batch while all batches prefetched after it were full. Such a batch
-        /// contains a sample that takes longer than a batch. For batches on a device, these are the
-        /// waits of the copy thread.
+        /// Waits for a single batch while all batches prefetched after it were full. This happens
+        /// if one of its samples takes longer than a typical batch. For batches on a device, these
+        /// are the waits of the copy thread.
         behind,
         /// The consumer's time from receiving a batch to requesting the next one: the training step
         /// as the host sees it. The step after the last batch of an epoch is excluded.
@@ -256,14 +263,14 @@ pub struct Straggler {
     pub key: String,
     /// Stage that took most of the time.
     pub stage: String,
-    /// Longest recent time of the sample, in seconds. The weight of earlier times is halved every
-    /// 30 s.
+    /// Longest recent time of the sample, in seconds. The weight of a time is halved every 30 s.
     pub seconds: f64,
     /// Number of times that the sample was among the slowest.
     pub times: u64,
-    /// Total time of these occurrences, in seconds.
+    /// Total time of the sample over these `times`, in seconds.
     pub total_seconds: f64,
-    /// When the sample was last among the slowest, in seconds since the loader was opened.
+    /// Moment at which the sample was last among the slowest, in seconds since the loader was
+    /// opened.
     pub at_seconds: f64,
     /// Number of bytes read for the sample, or 0 if the sample could not be read.
     pub bytes: u64,
@@ -305,7 +312,7 @@ impl Stats {
         self.each_stage().map(|(_, name, stage)| (name, stage))
     }
 
-    /// Returns the stages, each with its type and its name.
+    /// Returns the [`Stage`], the name and the statistics of each stage.
     pub(super) fn each_stage(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
         let of_images = [
             (Stage::Read, &self.read),
@@ -319,7 +326,7 @@ impl Stats {
 
     /// Returns the stage in which the workers spent most of their time.
     pub(super) fn busiest(&self) -> (Stage, &str, &StageStats) {
-        self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("there are stages")
+        self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("at least one stage exists")
     }
 
     /// Returns the workers' total time in all stages, in seconds.
@@ -356,8 +363,8 @@ impl Stats {
     /// Returns the statistics for the time between `earlier` and `self`, which must come from the
     /// same loader.
     ///
-    /// [`slowest`](Stats::slowest) contains the samples that were slow after `earlier`, but their
-    /// times also include earlier occurrences.
+    /// [`slowest`](Stats::slowest) contains the samples that were slow after `earlier`, but the
+    /// times of these samples also include earlier occurrences.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut stats = self.minus(earlier);
@@ -485,12 +492,12 @@ mod tests {
     }
 
     #[test]
-    fn the_page_about_statistics_has_the_list() {
+    fn the_table_in_the_documentation_lists_all_statistics() {
         let row = |(name, doc): &(&str, &[&str])| format!("| `{name}` | {} |\n", summary(doc));
         let rows: String = Stats::DOCUMENTED.iter().map(row).collect();
         let table = format!("| key | content |\n|---|---|\n{rows}");
         written::part("docs/where-does-the-time-go.md", ["<!-- keys:stats -->\n", "<!-- /keys -->"], &table);
-        // JSON, and therefore Python's dict and its `flat()`, have exactly these keys.
+        // JSON, and therefore Python's dict and `flat()`, must have exactly these keys.
         let json = serde_json::to_value(Stats::default()).unwrap();
         let mut names: Vec<&str> = Stats::DOCUMENTED.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
@@ -498,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_with_a_text_is_printed_unless_it_is_0() {
+    fn nonzero_counts_with_a_string_are_printed() {
         let text = "2 damaged images were decoded";
         assert!(Stats { damaged: 2, ..Stats::default() }.to_string().contains(text));
         assert!(!Stats::default().to_string().contains("damaged"));

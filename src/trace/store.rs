@@ -6,16 +6,14 @@ use super::NetworkStats;
 use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::verdict::Evidence;
 
-/// The verdict mentions rejected requests if the store rejects at least this fraction of the
-/// requests.
+/// Minimum fraction of rejected requests that the verdict mentions.
 const MIN_REFUSED: f64 = 0.01;
-/// The verdict recommends larger requests if their average size is below this number of bytes.
+/// Average size of requests, in bytes, below which the verdict recommends larger requests.
 const SMALL_REQUEST: f64 = 1e6;
-/// The verdict says that the server is slow or far away if the median time to the first byte is at
-/// least this number of seconds.
+/// Minimum median time to the first byte, in seconds, for which the verdict says that the server is
+/// slow or far away.
 const FAR_SECONDS: f64 = 0.08;
-/// The verdict recommends allowing more requests if fewer than this number are in flight on
-/// average.
+/// Average number of requests in flight below which the verdict recommends more requests.
 const FEW_REQUESTS: f64 = 16.0;
 
 impl Evidence<'_> {

@@ -1,4 +1,4 @@
-//! The rule for loaders with batches that wait for slow samples.
+//! The rule for loaders whose batches wait for slow samples.
 
 use warpfeed_sources::internal::ratio;
 
@@ -7,7 +7,8 @@ use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::counters::STRAGGLERS;
 use super::verdict::Evidence;
 
-/// Size of a sample, as a multiple of the average, above which its size explains why it is slow.
+/// Size of a sample, as a multiple of the average, above which the size explains why the sample is
+/// slow.
 const LARGE: f64 = 4.0;
 
 impl Evidence<'_> {
@@ -17,9 +18,10 @@ impl Evidence<'_> {
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
     }
 
-    /// Returns samples so slow that their batch waits for them, each with its excess over the
-    /// typical time, in seconds. If `together` is true, returns only samples that were slow at the
-    /// same moment as another sample; otherwise, returns only the other samples.
+    /// Returns the samples that are so slow that a batch waits for them. Each sample is paired with
+    /// the excess of its time over the typical time, in seconds. If `together` is true, returns
+    /// only samples that were slow at the same moment as another sample and are not large.
+    /// Otherwise, returns only all other slow samples.
     pub(super) fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
         let (stats, usual) = (self.stats, self.usual());
         let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
@@ -38,7 +40,7 @@ impl Evidence<'_> {
         ratio(self.stats.bytes_read as f64, self.stats.prepared as f64)
     }
 
-    /// Returns whether the size of a sample explains why it is slow.
+    /// Returns whether the size of a sample explains why the sample is slow.
     fn is_large(&self, of: &Straggler) -> bool {
         of.bytes > 0 && of.bytes as f64 > LARGE * self.usual_bytes()
     }
@@ -48,15 +50,15 @@ impl Evidence<'_> {
         let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let sum = |all: bool| slow.iter().filter(|(of, _)| all || self.is_large(of)).map(|(_, s)| s).sum::<f64>();
         let (excess, large) = (sum(true), sum(false));
-        // Only the slowest samples are listed, but every late batch is counted.
+        // The waits for late batches cover all samples, but `slowest` lists only a few.
         let late = stats.behind.seconds.min(stats.waited_seconds);
-        // A sample also appears slow if its thread had to wait for a core.
+        // Subtract the waits for a core, because they make samples appear slow.
         let explained = f64::max(f64::max(excess, late) - stats.delayed_seconds, late * large / excess);
         (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, most))
     }
 
-    /// Returns the judgment for a loader with slow samples, of which `first` has the greatest
-    /// excess, `most`.
+    /// Returns the judgment for a loader with slow samples. `first` is the sample with the greatest
+    /// excess, and `most` is this excess.
     fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, most: f64) -> Judgment {
         let (stats, large) = (self.stats, self.is_large(first));
         let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());

@@ -1,7 +1,7 @@
 //! Divides a run into equal intervals, in constant memory.
 //!
-//! When the list is full, the intervals are merged in pairs, which doubles their length. The
-//! workers' counters are read once per interval, and the increase since the previous read is
+//! When the list is full, neighboring intervals are merged in pairs, which doubles their length.
+//! The workers' counters are read once per interval, and the increase since the previous read is
 //! distributed evenly over the time since that read.
 
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::StageMap;
 use crate::error::{Result, reserve};
 
-/// Maximum number of intervals. A long run has between half this number and this number of
-/// intervals.
+/// Maximum number of intervals. A long run has at least half as many.
 const MAX_INTERVALS: usize = 240;
 
 /// One interval of a run.
@@ -82,8 +81,8 @@ impl Timeline {
     }
 
     /// Calls `add` for each interval that overlaps the time from `from` to `to`, with the fraction
-    /// of this time that lies in the interval. Time after the last interval is assigned to the last
-    /// interval.
+    /// of this time that lies in the interval. Time after the last interval counts as part of the
+    /// last interval.
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);

@@ -9,25 +9,24 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::{Stage, StageStats, Stats};
 use crate::error::counted;
 
-/// There are too few cores if workers wait for a core for more than this fraction of their busy
-/// time.
+/// Maximum fraction of their busy time that workers wait for a core if there are enough cores.
 const MAX_DELAYED: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
 /// whole pipeline, in which decoding takes 80 % of the time, was 1.66 times as fast on two cores
 /// and 2.03 times as fast on sixteen cores (`benches/RESULTS.md`).
 const PACKED_SPEEDUP: f64 = 2.0;
-/// Reading can be the bottleneck only if at least this number of reads are in flight on average.
+/// Minimum average number of reads in flight for which reading can be the bottleneck.
 const MIN_READS: f64 = 2.0;
-/// The verdict mentions the waits for the first batches of epochs, in addition to the bottleneck,
-/// if they take at least this fraction of all waits.
+/// If the waits for the first batches of epochs are at least this fraction of all waits, the
+/// verdict mentions these waits in addition to the bottleneck.
 const MIN_STARTS: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
 ///
 /// The first matching rule decides. *Waited* is the fraction of time in which the consumer's stream
 /// waited on the device, provided that at least half of the batches were timed on the device. For
-/// batches in host memory, it is the fraction of time in which the consumer waited on the host.
-/// *Busy* is the fraction of the workers' time that they spent in their stages.
+/// batches in host memory, *waited* is the fraction of time in which the consumer waited on the
+/// host. *Busy* is the fraction of their time that the workers spent in their stages.
 ///
 /// 1. Fewer than 4 batches were delivered: [`Unclear`](Bottleneck::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Bottleneck::Step).
@@ -36,9 +35,9 @@ const MIN_STARTS: f64 = 0.25;
 ///    The wait that slow samples cause is their excess over the time of a typical sample, or the
 ///    time in which the consumer waited for a single batch and all later batches were
 ///    [full](Stats::behind), whichever is longer. The time that workers [waited for a
-///    core](Stats::delayed_seconds) is subtracted. Samples that were slow at the same moment on
-///    several workers do not count, because the samples themselves are not the cause. These
-///    two exceptions do not apply to samples with over 4 times the average number of bytes.
+///    core](Stats::delayed_seconds) is subtracted, except for samples with over 4 times the average
+///    number of bytes. Smaller samples that were slow at the same moment on several workers do not
+///    count, because the samples themselves are not the cause.
 /// 4. The copy stream is busy at least 80 % of the time: [`Copy`](Bottleneck::Copy). The same limit
 ///    for the convert stream: [`Convert`](Bottleneck::Convert). The same limit for decoding on the
 ///    device: [`DeviceDecode`](Bottleneck::DeviceDecode).
@@ -66,9 +65,8 @@ pub struct Verdict {
     pub limit: Bottleneck,
     /// Fraction of time in which the consumer waited, from 0 to 1, as the rules define it.
     pub waited: f64,
-    /// Maximum speed-up of the training loop, as a factor, which is reached if the consumer never
-    /// waits. No advice in the text promises more than this factor. `None` if the step takes almost
-    /// no time.
+    /// Speed-up of the training loop, as a factor, if the consumer never waited. No advice in the
+    /// text promises more than this factor. `None` if the step takes almost no time.
     pub max_speedup: Option<f64>,
     /// A short headline, followed by one line for each piece of evidence and advice. Each of these
     /// lines begins with `- `.
@@ -81,7 +79,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The statistics, and fractions of time that several rules use.
+/// The statistics, and values that several rules compute from them.
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
     /// Fraction of time in which the consumer waited, from 0 to 1.
@@ -102,8 +100,7 @@ impl Stats {
 impl Verdict {
     fn of(stats: &Stats) -> Verdict {
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // If the host is ahead of the device, it waits for the device, but this wait costs
-            // nothing.
+            // Ignore the wait on the host: a host that is ahead of the device waits at no cost.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => stats.stall_fraction().max(device.unwrap_or(0.0)),
         };
@@ -147,7 +144,8 @@ impl Evidence<'_> {
         if stats.start_seconds >= 0.5 * stats.waited_seconds
             && let Some(starts) = self.starts()
         {
-            let why = "work on an epoch begins when it is requested: longer epochs or smaller batches would help";
+            let why =
+                "work on an epoch begins when the epoch is requested: longer epochs or smaller batches would help";
             let lines = vec![waits.clone(), starts, why.into()];
             return (Bottleneck::EpochStart, "limited by the starts of epochs".into(), lines);
         }
@@ -207,7 +205,7 @@ impl Evidence<'_> {
         self.max_speedup().map_or(times, |most| times.min(most))
     }
 
-    /// Describes the fraction of the waits that is for the first batches of epochs, if it is
+    /// Describes how much of the wait is for the first batches of epochs, if this fraction is
     /// significant.
     fn starts(&self) -> Option<String> {
         let Evidence { stats, waited, .. } = self;
@@ -290,8 +288,7 @@ impl Evidence<'_> {
         format!("decoding takes {share} % of the device's time, {each:.2} ms per {batch}")
     }
 
-    /// Returns the judgment for a loader in which workers are idle because reading ahead is too
-    /// slow.
+    /// Returns the judgment for a loader whose workers are idle because reading ahead is too slow.
     fn reads_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -331,9 +328,9 @@ impl Evidence<'_> {
     fn off_core(&self) -> Option<String> {
         let stats = self.stats;
         let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
-        // Round two percentages, and use the remainder to 100 % as the third, so that the sum is
-        // 100 %. The CPU time is known only for the whole process, so it is an upper bound of the
-        // workers' CPU time.
+        // Round two of the three percentages, and compute the third so that the sum is 100 %. The
+        // CPU time is known only for the whole process, and is an upper bound of the workers' CPU
+        // time.
         let waiting = percent(self.delayed());
         let running = percent(ran).min(100 - waiting);
         let running = if stats.process.cpu_seconds > 0.0 { running } else { 100 - waiting };
@@ -430,8 +427,8 @@ impl Evidence<'_> {
                         "decoding in half the time would make the loader {halved:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
-                    // This is an average: small crops become faster than this, and whole images do
-                    // not become faster.
+                    // The speed-up is an average: it is greater for small crops, and there is none
+                    // for whole images.
                     let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
                         "{} % of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \
@@ -443,7 +440,7 @@ impl Evidence<'_> {
                     lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
                 }
             }
-            Bottleneck::Field => lines.push(format!("computing it in half the time would make the loader {halved:.1} times as fast")),
+            Bottleneck::Field => lines.push(format!("computing this field in half the time would make the loader {halved:.1} times as fast")),
             _ => lines.push(format!(
                 "a transform in half the time would make the loader {halved:.1} times as fast: smaller images, or less augmentation"
             )),

@@ -15,8 +15,8 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 /// [`pass_through`](Augment::pass_through). For detection, start from
 /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter) or
 /// [`iou_crop`](Augment::iou_crop). Then call setters to add options. [`preset`](Augment::preset)
-/// creates a recipe from torchvision's reference training by its name. Setters never fail: options
-/// are checked when a loader is opened.
+/// creates the augmentation of one of torchvision's reference trainings. Setters never fail:
+/// options are checked when a loader is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -93,8 +93,8 @@ impl Augment {
     /// Resizes the shorter side to one of `sides`, chosen at random for each sample. If the longer
     /// side would then exceed `longest`, the image is shrunk further, so that it fits. Equals
     /// torchvision's `RandomShortestSize(sides, longest)`. The output has `longest` by `longest`
-    /// pixels. The image is in its upper left corner, even if it is mirrored, and the rest of the
-    /// output has the [fill color](Augment::fill).
+    /// pixels. The image is in the upper left corner of the output, even if the image is mirrored.
+    /// The rest of the output has the [fill color](Augment::fill).
     pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
         Self::begin(Setting::ShortestSize { sides: sides.to_vec(), longest })
     }
@@ -111,8 +111,8 @@ impl Augment {
         Self::begin(Setting::PassThrough { size: Sides { height, width } })
     }
 
-    /// Keeps each image at its own size. The image is in the upper left corner of an output of
-    /// `width` by `height` pixels, even if it is mirrored, and the rest of the output has the
+    /// Keeps each image at its original size, in the upper left corner of an output of `width` by
+    /// `height` pixels. Mirrored images are in this corner as well. The rest of the output has the
     /// [fill color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) returns the size
     /// of each image. A sample fails if its image is larger than the output, unless
     /// [`shrink_larger`](Augment::shrink_larger) is set.
@@ -138,21 +138,21 @@ impl Augment {
     /// ratio, and centers it. The rest of the output has the [fill color](Augment::fill).
     ///
     /// The size and position of the image equal those in Ultralytics' `LetterBox((height, width))`.
-    /// The image spans the output along at least one axis. Its length along the other axis is
-    /// rounded half to even. If the padding is odd, the extra pixel is on the right or at the
-    /// bottom.
+    /// The image spans the output along at least one axis. Along the other axis, the length of the
+    /// image is rounded half to even. If the padding is odd, the extra pixel is on the right or at
+    /// the bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::begin(Setting::Letterbox { size: Sides { height, width } })
     }
 
     /// Resizes the whole image to the largest size that fits into `side` by `side` pixels,
     /// multiplied by a factor that is drawn uniformly from `low` to `high`. If the result is larger
-    /// than the output, a random area of it is cropped. If it is smaller, it is placed in the upper
-    /// left corner, and the rest of the output has the [fill color](Augment::fill).
+    /// than the output, a random area of it is cropped. If the result is smaller, it is placed in
+    /// the upper left corner, and the rest of the output has the [fill color](Augment::fill).
     ///
-    /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by the
-    /// `FixedSizeCrop` of its reference training. Ghiasi et al., "Simple Copy-Paste is a Strong
-    /// Data Augmentation Method for Instance Segmentation" (2021), use factors from 0.1 to 2.
+    /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by `FixedSizeCrop`
+    /// from torchvision's reference training. Ghiasi et al., "Simple Copy-Paste is a Strong Data
+    /// Augmentation Method for Instance Segmentation" (2021), use factors from 0.1 to 2.
     pub fn scale_jitter(side: u32, low: f64, high: f64) -> Self {
         Self::begin(Setting::ScaleJitter { side, low, high })
     }
@@ -176,18 +176,18 @@ impl Augment {
 
     /// With the given probability, places the image at a random position on a larger canvas, and
     /// crops the canvas instead of the image. Equals torchvision's
-    /// `RandomZoomOut(side_range=(low, high), p=probability)` before its `RandomIoUCrop`. The
-    /// canvas is `low` to `high` times as wide and as high as the image. The area around the image
-    /// has the [fill color](Augment::fill). The position of the image in the output is rounded to
-    /// whole pixels. Only for [`iou_crop`](Augment::iou_crop).
+    /// `RandomZoomOut(side_range=(low, high), p=probability)` before `RandomIoUCrop`. The canvas is
+    /// `low` to `high` times as wide and as high as the image. The area around the image has the
+    /// [fill color](Augment::fill). The position of the image in the output is rounded to whole
+    /// pixels. Only for [`iou_crop`](Augment::iou_crop).
     #[must_use]
     pub fn zoom_out(self, probability: f64, low: f64, high: f64) -> Self {
         self.then(Setting::ZoomOut { probability, low, high })
     }
 
     /// Sets the color (red, green, blue) of the part of the output that the image does not cover.
-    /// The default is black. Only crops that can leave such a part support this option:
-    /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
+    /// The default is black. Only crops that can leave a part of the output uncovered support this
+    /// option: [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
     /// [`random_crop`](Augment::random_crop), [`random_resize`](Augment::random_resize),
     /// [`shortest_size`](Augment::shortest_size) and [`own_size`](Augment::own_size). Other crops
     /// support it after [`zoom_out`](Augment::zoom_out) or [`mosaic`](Augment::mosaic).
@@ -239,14 +239,13 @@ impl Augment {
     }
 
     /// Sets whether the filter of the resize widens as the image shrinks. The default is true.
-    /// Without antialiasing, each output pixel is computed from only the nearest source pixels,
-    /// even if the image shrinks: two along each axis for a bilinear filter, and four for a bicubic
-    /// filter. This setting applies to maps of floats as well. [`Interpolation::Nearest`] is never
-    /// antialiased.
+    /// Without antialiasing, each output pixel is computed from only the nearest source pixels: two
+    /// along each axis for a bilinear filter, and four for a bicubic filter. This setting applies
+    /// to maps of floats as well. [`Interpolation::Nearest`] is never antialiased.
     ///
     /// `antialias(false)` equals torchvision's `antialias=False` and the default of TensorFlow's
-    /// `tf.image.resize`. The bicubic filters of the two differ: the parameter of the cubic is -0.5
-    /// in TensorFlow and -0.75 in PyTorch.
+    /// `tf.image.resize`. The bicubic filters of TensorFlow and PyTorch differ: the parameter of
+    /// the cubic is -0.5 in TensorFlow and -0.75 in PyTorch.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -260,8 +259,8 @@ impl Augment {
         self.then(Setting::Antialias { on })
     }
 
-    /// Uses `augment` instead, starting with epoch `epoch`. Every further call must pass a later
-    /// epoch.
+    /// Replaces this augmentation with `augment` from epoch `epoch` on. Each call must pass a later
+    /// epoch than the previous call.
     ///
     /// The augmentation of a sample remains a function of (seed, epoch, sample), so it does not
     /// depend on prefetching or resuming. If the output sizes differ, the shape of the batches
@@ -286,9 +285,9 @@ impl Augment {
         self.later(epoch, augment)
     }
 
-    /// Returns the augmentation that applies in `epoch`. This is the last one that
-    /// [`from_epoch`](Augment::from_epoch) added for `epoch` or an earlier epoch, or `self` if
-    /// there is none.
+    /// Returns the augmentation that applies in `epoch`: the last one that
+    /// [`from_epoch`](Augment::from_epoch) added for `epoch` or an earlier epoch, or `self` if none
+    /// was added.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
         self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
     }

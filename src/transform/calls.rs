@@ -22,7 +22,7 @@ impl Augment {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the first step is not a constructor such
-    /// as `train`, or if a later step is one. All other errors are reported by
+    /// as `train`, or if a later step is a constructor. All other errors are reported by
     /// [`check`](Augment::check).
     pub fn from_steps(steps: impl IntoIterator<Item = Step>) -> Result<Self> {
         let mut steps = steps.into_iter();
@@ -34,7 +34,7 @@ impl Augment {
                     "augment: {step} cannot be the first step: begin with a step such as train"
                 )));
             }
-            None => return Err(Error::config("augment: no steps: begin with a step such as train")),
+            None => return Err(Error::config("augment: there are no steps: begin with a step such as train")),
         };
         steps.try_fold(begun, |augment, step| match &step.0 {
             Call::Setting(setting) if setting.is_constructor() => {
@@ -70,7 +70,7 @@ impl Augment {
         self
     }
 
-    /// Repeats the call that `step` represents.
+    /// Makes the call that `step` represents.
     fn call(self, step: Step) -> Result<Self> {
         let sampled = |policy: Policy, by, fill: Option<[u8; 3]>| {
             let policy = policy.interpolation(by);

@@ -109,7 +109,7 @@ impl Crop {
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
                 if !fits && !shrink {
-                    const HINT: &str = ": raise it, or add Augment::shrink_larger";
+                    const HINT: &str = ": raise this size, or add Augment::shrink_larger";
                     return Err(unlike(size, "but Augment::own_size allows at most", output, HINT));
                 }
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
@@ -165,7 +165,7 @@ fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!(
-        "augment: a padding of {padding} ({}) for crops of {}x{}: {factor} * padding must be less than {side}",
+        "augment: a padding of {padding} ({}) is too large for crops of {}x{}: {factor} * padding must be less than {side}",
         border.name(),
         output.width,
         output.height
@@ -240,8 +240,8 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Returns the column and row of the upper left corner of the crop, relative to the image. They
-    /// are negative if the corner is in the border.
+    /// Returns the column and row of the upper left corner of the crop, relative to the image. A
+    /// coordinate is negative if the corner is in the border.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))

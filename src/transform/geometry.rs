@@ -108,7 +108,8 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
 pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let factor = (height / h).min(width / w);
-    // In Ultralytics, a side of a very thin image can become 0. Here it is at least 1.
+    // In Ultralytics, a side of a very thin image can become 0. In this function, a side is at
+    // least 1.
     let side = |length: f64, most: u32| ((length * factor).round_ties_even() as u32).clamp(1, most);
     let (width, height) = (side(w, output.width), side(h, output.height));
     Rect::new((output.width - width) / 2, (output.height - height) / 2, width, height)
@@ -224,7 +225,7 @@ mod tests {
         ((1280, 719), (640, 640), (640, 360), (0, 140)),
         ((1023, 77), (96, 64), (96, 7), (0, 28)),
         ((7, 5), (640, 384), (538, 384), (51, 0)),
-        // The sides that are rounded are 212.5, 213.5 and 5.5.
+        // Before rounding, these sides are 212.5, 213.5 and 5.5.
         ((640, 425), (320, 320), (320, 212), (0, 54)),
         ((640, 427), (320, 320), (320, 214), (0, 53)),
         ((11, 32), (16, 16), (6, 16), (5, 0)),

@@ -18,7 +18,8 @@ pub enum Interpolation {
     #[default]
     Bilinear,
     /// The same triangle, but with pixels that are bit-identical to torchvision's `BILINEAR` for
-    /// tensors. Use it to reproduce the accuracy of a model that was evaluated with torchvision.
+    /// tensors. Use this filter to reproduce the accuracy of a model that was evaluated with
+    /// torchvision.
     BilinearExact,
     /// A cubic with the parameter -0.5. Equals Pillow's and torchvision's `BICUBIC`. If
     /// antialiasing is turned off, the parameter is -0.75, as in PyTorch.

@@ -33,10 +33,10 @@ impl Mix {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// Pastes a rectangle of one image into the other. The fraction of the area that the rectangle
-    /// leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha` of 1. See Yun
-    /// et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
-    /// Features" (2019).
+    /// Pastes a rectangle of one image into another image. The fraction of the area that the
+    /// rectangle leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha` of
+    /// 1. See Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
+    /// Localizable Features" (2019).
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }
@@ -104,7 +104,8 @@ pub struct Mixing {
 
 impl Mixing {
     /// Returns the index of the sample that is mixed with sample `index` in a batch of `count`
-    /// samples. This is the previous sample. The partner of the first sample is the last one.
+    /// samples. The partner is the previous sample. The partner of the first sample is the last
+    /// sample.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }
@@ -146,9 +147,9 @@ pub(super) fn normal(rng: &mut Rng) -> f64 {
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Draws the logarithm of a gamma variate with the shape `alpha`. This is a variate with the shape
-/// `alpha + 1`, multiplied by U^(1 / `alpha`), where U is uniform. The former is drawn with the
-/// method of Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
+/// Draws the logarithm of a gamma variate with the shape `alpha`. Draws a variate with the shape
+/// `alpha + 1` by the method of Marsaglia and Tsang, "A simple method for generating gamma
+/// variables" (2000), and multiplies it by U^(1 / `alpha`), where U is uniform.
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn either_chooses_each_for_half_of_the_batches() {
+    fn either_uses_mixup_and_cutmix_equally_often() {
         let mix = Mix::either(0.2, 1.0).probability(0.5);
         let drawn: Vec<_> = (0..4000).filter_map(|batch| mix.draw(1, 0, batch, Size::new(8, 8))).collect();
         let cuts = drawn.iter().filter(|m| m.cut.is_some()).count();

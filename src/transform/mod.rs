@@ -11,7 +11,8 @@
 //! 6. `iou`: a random crop that overlaps enough with one of the sample's boxes.
 //! 7. `mix`: [`Mix`], which mixes adjacent samples of a batch.
 //! 8. `mosaic`: [`Mosaic`], which combines the images of several samples.
-//! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of another.
+//! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of a different
+//!    sample.
 //! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`].
 //! 11. `plan`: [`Plan`], which contains all decisions about one sample before the sample is
 //!     decoded, and maps points, boxes and pixels.

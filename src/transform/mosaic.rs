@@ -21,9 +21,9 @@ pub(crate) const TILES: usize = 4;
 ///
 /// Each of the four images is resized to fit into the output. The images are placed around a random
 /// point of a canvas that is twice as wide and twice as high as the output. The canvas is then
-/// scaled and shifted at random, and the output is cropped from it. This equals Ultralytics'
+/// scaled and shifted at random, and the output is cropped from it. The result equals Ultralytics'
 /// `Mosaic` followed by `RandomPerspective` without rotation and shear, with two differences: each
-/// image is resized only once, and its position is rounded to whole pixels.
+/// image is resized only once, and the position of each image is rounded to whole pixels.
 ///
 /// The sample's own image is to the upper left of the point. The partners are drawn with
 /// replacement from the samples of the epoch, so a [subset](crate::Loader::subset) and the weights
@@ -151,9 +151,9 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(by)
     }
 
-    /// Places an image along `axis`: to the right of or below the point where the images meet if
-    /// `after` is set, and otherwise to the left of or above the point. `length` is the length of
-    /// the image in canvas pixels, and `side` is the length of the output.
+    /// Places an image along `axis`. If `after` is set, the image begins at the point where the
+    /// images meet. Otherwise, the image ends at this point. `length` is the length of the image in
+    /// canvas pixels, and `side` is the length of the output.
     fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;
@@ -277,7 +277,7 @@ mod tests {
     fn mosaics_have_the_configured_distributions() {
         let mosaic = Mosaic::new().probability(0.25).scale(0.8, 1.25).translate(0.2);
         let all: Vec<_> = (0..8000).filter_map(|sample| mosaic.draw((7, 3, sample), 1000)).collect();
-        assert!((1850..2150).contains(&all.len()), "{} of 8000 at 0.25", all.len());
+        assert!((1850..2150).contains(&all.len()), "{} of 8000 samples are mosaics: expected about 2000", all.len());
         let mean = |of: &dyn Fn(&Tiling) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         assert!((mean(&|t| t.partners[1] as f64) - 499.5).abs() < 25.0 && (mean(&|t| t.scale) - 1.025).abs() < 0.01);
         for tiling in &all {

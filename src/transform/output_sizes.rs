@@ -3,8 +3,8 @@
 use crate::decode::Size;
 use crate::transform::Augment;
 
-/// The sizes of the images in each epoch. A form is one combination of sizes: one size for each
-/// image of a sample.
+/// The output sizes in each epoch. A form is one combination of sizes, with one size for each image
+/// of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputSizes {
     /// Consecutive ranges of epochs in which no size changes. Each element is the first epoch of a

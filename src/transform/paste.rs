@@ -12,11 +12,11 @@ const MAX_MARGIN: u32 = 64;
 /// a Strong Data Augmentation Method for Instance Segmentation" (2021). The rules equal
 /// `SimpleCopyPaste` in torchvision's reference training.
 ///
-/// The other sample, the partner, is drawn from the samples of the epoch. It is cropped and flipped
-/// by the first step of the [`Augment`](crate::Augment), with its own random numbers. If n of its
-/// objects remain after the crop, n objects are drawn from them with replacement, and each object
-/// that was drawn at least once is pasted. All draws are a function of (seed, epoch, sample), so
-/// they do not depend on the workers, the ranks or the batch size.
+/// The other sample, the partner, is drawn from the samples of the epoch. The first step of the
+/// [`Augment`](crate::Augment) crops and flips the partner with separate random numbers. If n
+/// objects of the partner remain after the crop, n draws with replacement select the objects that
+/// are pasted. All draws are a function of (seed, epoch, sample), so they do not depend on the
+/// workers, the ranks or the batch size.
 ///
 /// The objects come from a field of [`Boxes`](crate::field::Boxes) with
 /// [masks](crate::field::Boxes::masks).
@@ -119,7 +119,11 @@ mod tests {
     fn objects_are_chosen_like_in_torchvision() {
         let some = CopyPaste::new().probability(0.25);
         let all: Vec<_> = (0..8000).filter_map(|sample| some.draw((7, 3, sample), 1000)).collect();
-        assert!((1850..2150).contains(&all.len()), "{} of 8000 at 0.25", all.len());
+        assert!(
+            (1850..2150).contains(&all.len()),
+            "objects are pasted into {} of 8000 samples: expected about 2000",
+            all.len()
+        );
         let mean = all.iter().map(|pasting| pasting.partner[0] as f64).sum::<f64>() / all.len() as f64;
         assert!((mean - 499.5).abs() < 25.0 && all.iter().all(|pasting| pasting.partner[0] < 1000));
         assert!(some.draw((7, 3, 0), 0).is_none());

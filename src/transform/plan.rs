@@ -13,10 +13,10 @@ use crate::transform::{Border, ImageMut, Interpolation, Window};
 /// A plan describes the following steps, in whole pixels:
 ///
 /// First, the area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
-/// Second, a part of the result is copied to the area [`target`](Plan::target) of the output. The
-/// part begins at [`offset`](Plan::offset) and has the size of `target`. Third, the rest of the
-/// output is filled. Fourth, the output is mirrored. Finally, geometric operations such as a
-/// rotation move the pixels of the output.
+/// Second, a section of the resized area is copied to the area [`target`](Plan::target) of the
+/// output. The section begins at [`offset`](Plan::offset) and has the size of `target`. Third, the
+/// rest of the output is filled. Fourth, the output is mirrored. Finally, geometric operations such
+/// as a rotation move the pixels of the output.
 ///
 /// A custom [`FieldType`](crate::field::FieldType) can call the methods of this type to map
 /// positions in the source image to positions in the output.
@@ -29,7 +29,7 @@ pub struct Plan {
     pub oriented: Oriented,
     /// Area of the image that is decoded. It contains all pixels that the resize filter reads.
     pub region: Rect,
-    /// Area of the image that the target shows, in fractional pixels. It is inside `region`.
+    /// Area of the image that the target shows, in fractional pixels. The area is inside `region`.
     pub window: Window,
     /// Area of the image that is resized.
     pub crop: Rect,
@@ -143,9 +143,9 @@ impl Plan {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }
 
-    /// Returns the frame of annotations. `declared` is the image size that they declare, if any. A
-    /// custom [`FieldType`](crate::field::FieldType) uses the frame to map its annotations to the
-    /// upright image before it calls the other methods.
+    /// Returns the coordinate frame of annotations. `declared` is the image size in the
+    /// annotations, if they contain one. A custom [`FieldType`](crate::field::FieldType) uses the
+    /// frame to map annotations to the upright image before it calls the other methods.
     ///
     /// # Errors
     /// Same as [`Oriented::frame`].
@@ -194,17 +194,17 @@ impl Plan {
         self.drawn.run(image);
     }
 
-    /// Returns the rectangle that is erased after normalization, if any. If it is filled with
-    /// noise, `value` is the mean of the noise. Erasing does not change masks, boxes and points, as
-    /// in torchvision's `RandomErasing`.
+    /// Returns the rectangle that is erased after normalization, if any. If the rectangle is filled
+    /// with noise, `value` is the mean of the noise. Erasing does not change masks, boxes and
+    /// points, as in torchvision's `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
     }
 
-    /// Returns the area of the output that custom transforms may change. This is the image without
-    /// the fill around it, or the whole output in three cases: if the fill is a border of the
-    /// image, if geometric operations have moved the image, or if the output combines several
-    /// images (`joins`).
+    /// Returns the area of the output that custom transforms may change, which is usually the image
+    /// without the fill around it. It is the whole output in three cases: if the fill is a border
+    /// of the image, if geometric operations have moved the image, or if the output combines
+    /// several images (`joins`).
     pub(crate) fn changeable(&self, joins: bool) -> Rect {
         if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
@@ -226,9 +226,9 @@ impl Plan {
     ///
     /// Coordinates refer to pixel centers, as in COCO and in torchvision's `KeyPoints`: (0, 0) is
     /// the center of the first pixel, and a flip maps `x` to `width - 1 - x`. Geometric operations
-    /// move a point together with its pixel. This differs from torchvision's `affine`, where (0, 0)
-    /// is the corner of the first pixel, so that a rotation by 180 degrees moves a point one pixel
-    /// too far.
+    /// move a point together with its pixel. In torchvision's `affine`, by contrast, (0, 0) is the
+    /// corner of the first pixel, so that a rotation by 180 degrees moves a point one pixel too
+    /// far.
     pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
         let (mut x, mut y) = self.to_unflipped_output(x, y);
         if self.flip {
@@ -269,14 +269,15 @@ impl Plan {
         self.drawn.warps().next().is_some()
     }
 
-    /// Returns the number of pixels in the copy of the output that is needed to apply the geometric
-    /// operations to annotations, or 0 if there are no such operations.
+    /// Applying the geometric operations to annotations needs a copy of the output. Returns the
+    /// number of pixels in this copy, or 0 if there are no geometric operations.
     pub(crate) fn warped_area(&self) -> u64 {
         if self.is_warped() { self.output.area() } else { 0 }
     }
 
     /// Returns the source pixel that the output shows at (`x`, `y`), after all geometric
-    /// operations, using nearest-neighbor sampling. Returns `None` if the output is filled there.
+    /// operations, using nearest-neighbor sampling. Returns `None` if the output shows the fill
+    /// color or border at this position.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
         let mut warps = self.drawn.warps().rev();
         let (x, y) = warps.try_fold((x, y), |(x, y), warp| warp.nearest_source(x, y, self.output))?;
@@ -284,8 +285,8 @@ impl Plan {
     }
 
     /// Applies the geometric operations to a plane of the output with `channels` values per pixel,
-    /// using nearest-neighbor sampling. Pixels whose source is outside the plane get the values of
-    /// `fill`, which is repeated to the number of channels. `copy` is scratch memory.
+    /// using nearest-neighbor sampling. Pixels whose source is outside the plane are set to the
+    /// values of `fill`, which is repeated to the number of channels. `copy` is scratch memory.
     pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], channels: usize, fill: &[T], copy: &mut Vec<T>) {
         self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
@@ -357,7 +358,7 @@ impl Plan {
     }
 
     /// Returns the column of the image that column `x` of the output shows, using nearest-neighbor
-    /// sampling. Returns `None` if the output is filled there.
+    /// sampling. Returns `None` if the column shows the fill color or border.
     ///
     /// This method ignores geometric operations, unlike [`pixel`](Plan::pixel).
     ///

@@ -31,8 +31,8 @@ pub(super) const NAMES: [&str; 16] = [
 const MEAN: [u8; 3] = [123, 117, 104];
 
 impl Augment {
-    /// Creates a recipe from torchvision's reference training, for outputs of `side` by `side`
-    /// pixels. `name` is torchvision's name for the recipe, after the name of the task.
+    /// Creates the augmentation of one of torchvision's reference trainings, for outputs of `side`
+    /// by `side` pixels. `name` consists of the task and torchvision's name for the augmentation.
     ///
     /// | name | steps |
     /// |---|---|

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn declarations_have_the_same_fields() {
+    fn c_declarations_have_the_same_fields() {
         let expected = "// A record of each kind of field.\nstruct __align__(16) Sample {\n    // One word.\n    u32 word;\n    \
                         float floats[3];\n    double wide[2];\n    Rect rects[2];\n};\n\
                         static_assert(sizeof(Sample) == 64, \"Sample\");\n";

@@ -1,4 +1,5 @@
-//! Checks an augmentation and answers the questions that a loader asks about it when it is opened.
+//! Checks the options of an augmentation, and provides its properties that a loader needs when it
+//! is opened.
 
 use crate::decode::Size;
 #[cfg(doc)]
@@ -53,7 +54,7 @@ impl Augment {
         for (epoch, augment) in &self.later {
             if *epoch <= before {
                 return Err(Error::config(format!(
-                    "augment: from_epoch of {epoch} after epoch {before}: every call must pass a later epoch"
+                    "augment: from_epoch of {epoch} after epoch {before}: each call must pass a later epoch than the previous call"
                 )));
             }
             before = *epoch;

@@ -23,8 +23,8 @@ pub(super) struct Settings {
     pub(super) mix: Option<Mix>,
     pub(super) mosaic: Option<Mosaic>,
     pub(super) copy_paste: Option<CopyPaste>,
-    /// Name of a setter that the crop does not support, if one was called, and a description of the
-    /// crops that support it.
+    /// If a setter was called that the crop does not support: the name of the setter, and a
+    /// description of the crops that support it.
     pub(super) misuse: Option<(&'static str, &'static str)>,
     /// Name of the preset that was requested, if it does not exist.
     pub(super) unknown_preset: Option<String>,
@@ -81,8 +81,8 @@ impl Setting {
         })
     }
 
-    /// For a setter that not every crop supports, returns its name and a description of the crops
-    /// that support it.
+    /// For a setter that not every crop supports, returns the name of the setter and a description
+    /// of the crops that support it.
     fn supported_crops(&self) -> (&'static str, &'static str) {
         match self {
             Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
@@ -101,7 +101,7 @@ impl Setting {
 }
 
 impl Settings {
-    /// Applies a call.
+    /// Applies one recorded call of a constructor or setter.
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
             (Setting::ShrinkLarger {}, Crop::Own { shrink }) => *shrink = true,
@@ -135,14 +135,15 @@ impl Settings {
         (self.crop, self.output) = (crop, output);
         match setting {
             Setting::Train { .. } => self.flip = 0.5,
-            // `Augment::preset` converts known names to other steps.
+            // Only unknown names reach this arm: `Augment::preset` expands known names to other
+            // steps.
             Setting::Preset { name, .. } => self.unknown_preset = Some(name.clone()),
             _ => {}
         }
     }
 
-    /// Adds an operation. An operation on values replaces an earlier operation of the same kind,
-    /// because a sample has at most one erased rectangle.
+    /// Adds an operation. An operation on values replaces an earlier operation on values: the only
+    /// such operation is erasing, and a sample has at most one erased rectangle.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
         self.ops.retain(|other| !(op.on_values() && is_same(other)));

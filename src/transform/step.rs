@@ -1,4 +1,4 @@
-//! [`Step`]: represents a call that builds an augmentation as data.
+//! [`Step`]: one call of a constructor or setter of an augmentation, as data.
 
 use std::fmt;
 
@@ -78,7 +78,7 @@ pub(super) enum Setting {
     Mosaic(Mosaic),
     CopyPaste(CopyPaste),
 
-    // These calls are replaced by the steps that they add.
+    // The calls below are replaced by the steps that they add.
     Rotate { degrees: f64 },
     ThreeAugment {},
     Simclr {},
@@ -98,7 +98,7 @@ impl fmt::Debug for Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The JSON text is a map from the name to a map of the arguments, in order.
+        // The JSON text maps the name to a map of the arguments, in the order of the parameters.
         let json = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         let (name, arguments) = json[2..json.len() - 1].split_once("\":").ok_or(fmt::Error)?;
         let arguments = arguments.replace("{\"", "{").replace(",\"", ", ").replace("\":", "=");
@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for Step {
     }
 }
 
-/// Visitor that reads a name, and then the arguments of the operation or setting with that name.
+/// Visitor that reads the name of an operation or setting, and then its arguments.
 struct StepVisitor;
 
 impl<'de> Visitor<'de> for StepVisitor {

@@ -41,7 +41,7 @@ impl Augment {
     }
 
     /// With the given probability, moves each corner inward by random distances, up to `scale`
-    /// times half of the width and height. Uses bilinear interpolation. Equals torchvision's
+    /// times half the width and height. Uses bilinear interpolation. Equals torchvision's
     /// `RandomPerspective(scale, probability)`.
     #[must_use]
     pub fn perspective(self, scale: f64, probability: f64) -> Self {

@@ -17,12 +17,12 @@ impl Augment {
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
     /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
-    /// itself. A loader rejects two kinds of fields, because they cannot be combined: labels,
-    /// because a label is the class of a single image, and all other field types that are
-    /// transformed with the image.
+    /// itself. A loader rejects two kinds of fields, which cannot be combined. The first kind is
+    /// labels, because a label is the class of a single image. The second kind is all other field
+    /// types that are transformed with the image.
     ///
-    /// For each mosaic, four images are read, and decoded by the worker threads. If a partner
-    /// cannot be read or decoded, the sample fails, and the error names the partner.
+    /// For each mosaic, the worker threads read and decode four images. If a partner cannot be read
+    /// or decoded, the sample fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -39,8 +39,8 @@ impl Augment {
     }
 
     /// Returns the plan of image `tile` of a mosaic. `size` is the size of that image. The plans of
-    /// all four images draw the same flips and effects, because their generators are in the same
-    /// state.
+    /// all four images draw the same flips and effects, because the caller passes generators that
+    /// are in the same state.
     ///
     /// # Errors
     /// If the image is empty.
@@ -58,22 +58,23 @@ impl Augment {
     ///
     /// The loader needs a field of [`Boxes`](crate::field::Boxes) with
     /// [masks](crate::field::Boxes::masks). In that field, the pasted objects, with their boxes,
-    /// columns, masks and points, come after the sample's own objects. Pasted objects hide what is
-    /// behind them:
+    /// columns, masks and points, come after the sample's own objects. Pasted objects hide the
+    /// pixels behind them:
     ///
-    /// - The pixels that they cover are removed from the masks of the sample's own objects.
+    /// - Covered pixels are removed from the masks of the sample's own objects.
     /// - An object is dropped if none of its pixels remain, or if the remaining fraction is less
-    ///   than [`min_visible`](crate::field::Boxes::min_visible). This is the fraction of its box
-    ///   that the crop shows, multiplied by the fraction of its mask that is not covered.
-    /// - If an object loses pixels, its box shrinks to fit the remaining ones. All other boxes stay
-    ///   the same.
+    ///   than [`min_visible`](crate::field::Boxes::min_visible). The remaining fraction is the
+    ///   fraction of the object's box that the crop shows, multiplied by the fraction of its mask
+    ///   that is not covered.
+    /// - If an object loses pixels, its box shrinks to fit the remaining pixels. All other boxes
+    ///   stay the same.
     /// - Points stay the same.
     /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
     ///
     /// All other fields come from the sample itself. A loader rejects labels and other field types
-    /// that are transformed with the image. For each sample, two images are read, and decoded by
-    /// the worker threads. If the partner cannot be read or decoded, the sample fails, and the
-    /// error names the partner.
+    /// that are transformed with the image. For each sample, the worker threads read and decode two
+    /// images. If the partner cannot be read or decoded, the sample fails, and the error names the
+    /// partner.
     ///
     /// ```
     /// use warpfeed::Augment;

@@ -29,11 +29,11 @@ pub trait Transform: Send + Sync {
     /// pixels depend only on (seed, epoch, sample).
     ///
     /// `image` does not include the fill around the image
-    /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so it may be smaller than the images of the
-    /// batch, for example with [`Augment::own_size`](crate::Augment::own_size) or
-    /// [`letterbox`](crate::Augment::letterbox). In three cases, it is the whole output: after
-    /// geometric operations, if the output combines several images, and if it has the border of a
-    /// [`random_crop`](crate::Augment::random_crop).
+    /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so `image` may be smaller than the images
+    /// of the batch, for example with [`Augment::own_size`](crate::Augment::own_size) or
+    /// [`letterbox`](crate::Augment::letterbox). In three cases, `image` is the whole output: after
+    /// geometric operations, if the output combines several images, and if the output includes the
+    /// border of a [`random_crop`](crate::Augment::random_crop).
     ///
     /// # Errors
     /// An implementation may return any error.

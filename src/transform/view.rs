@@ -17,7 +17,7 @@ impl<'a> ImageMut<'a> {
     /// If `data` is not `width * height * 3` bytes long.
     pub fn new(data: &'a mut [u8], width: u32, height: u32) -> Self {
         let size = Size::new(width, height);
-        assert_eq!(data.len() as u64, size.area() * 3, "bytes of a {width}x{height} RGB image");
+        assert_eq!(data.len() as u64, size.area() * 3, "`data` must have the length of a {width}x{height} RGB image");
         ImageMut { data, size }
     }
 

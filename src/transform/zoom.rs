@@ -67,10 +67,10 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
     Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
-/// Computes, along one axis, which section of an image a crop of its canvas shows. Returns the
-/// start and length of the section in the image, and the start and length of the section in the
-/// output, rounded to whole pixels. The image is at `place` on the canvas, and the crop begins at
-/// `start` and has the length `shown`.
+/// Computes, along one axis, which section of an image is visible in a crop of the canvas. Returns
+/// the start and length of the section in the image, and the start and length of the section in the
+/// output, rounded to whole pixels. `place` is the start and length of the image on the canvas, and
+/// `start` and `shown` are the start and length of the crop.
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
     let last = (start + shown).saturating_sub(place).clamp(first + 1, length);

@@ -1,4 +1,4 @@
-//! Converts errors of `object_store` to errors that advise the user.
+//! Converts errors of `object_store` to errors that say what to do.
 
 use object_store::client::{HttpError, HttpErrorKind};
 use warpfeed_sources::{Error, ErrorKind};
@@ -30,7 +30,10 @@ const ADVICE: &[(&[&str], &str)] = &[
         ],
         "the bucket is in a different region: set AWS_REGION to the region of the bucket",
     ),
-    (&["NoSuchProfile"], "the profile in AWS_PROFILE is in neither ~/.aws/config nor ~/.aws/credentials"),
+    (
+        &["NoSuchProfile"],
+        "the profile in AWS_PROFILE is in neither ~/.aws/config nor ~/.aws/credentials: check its name",
+    ),
     (&["NoSuchBucket", "ContainerNotFound"], "the bucket does not exist: check its name and the endpoint"),
     (&["AccessDenied"], DENIED),
     (
@@ -97,7 +100,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
                     .to_owned()
             }
             _ if http.is_some_and(|http| http.kind() == HttpErrorKind::Connect) => {
-                "no connection to the server: check the endpoint and the network".to_owned()
+                "cannot connect to the server: check the endpoint and the network".to_owned()
             }
             _ => return None,
         })

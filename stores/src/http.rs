@@ -38,8 +38,8 @@ tokio::task_local! {
     static CREATING: ();
 }
 
-/// Runs `completing`, which completes an upload, so that it fails if an object of the same name
-/// exists. This works only for stores whose [`Connector`] supports the condition.
+/// Runs `completing`, which completes an upload, and makes it fail if an object of the same name
+/// exists. Only some stores support this condition; see [`Connector`].
 pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
     CREATING.scope((), completing).await
 }
@@ -57,7 +57,8 @@ pub(crate) enum Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // This fails if the program has already installed a provider, which works as well.
+        // This call fails if the program has already installed a provider. That provider works as
+        // well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let read_timeout = match self {
             Connector::Read => READ_TIMEOUT,

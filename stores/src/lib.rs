@@ -21,8 +21,8 @@
 //! threads of your tokio runtime. These threads start with the first request. A forked process
 //! starts its own threads.
 //!
-//! A store sends each request once. The loader retries failed requests, sends fewer requests if a
-//! server is overloaded, and requests the version of the object that it opened, so that bytes of
+//! A store sends each request once. The loader retries failed requests, and sends fewer requests if
+//! a server is overloaded. It requests the version of the object that it opened, so that bytes of
 //! two versions are never mixed. A request fails if no bytes arrive for 30 seconds. The total
 //! duration of a response is not limited.
 

@@ -128,10 +128,10 @@ impl<'a> Parts<'a> {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
             let (Some("datasets"), Some(_), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(error(&format!("expected the URL of a dataset on the hub: {example}")));
+                return Err(error(&format!("expected the URL of a dataset on the Hub: {example}")));
             };
             if name.is_empty() {
-                return Err(error(&format!("expected the URL of a dataset on the hub: {example}")));
+                return Err(error(&format!("expected the URL of a dataset on the Hub: {example}")));
             }
             let mut key = parts.next().unwrap_or_default();
             // The revisions of pull requests and of converted datasets contain slashes.
@@ -157,7 +157,8 @@ impl<'a> Parts<'a> {
         if let Some((user, host)) = bucket.split_once('@')
             && (scheme.starts_with("http") || user.contains(':'))
         {
-            let cause = "the URL has a name or password, which would appear in messages; use a server without them";
+            let cause =
+                "the URL contains a user name or password, which would appear in messages; use a URL without them";
             return Err(Error::config(cause).at_path(format!("{given}://{host}/{key}")));
         }
         Ok(Parts { scheme, root: format!("{given}://{bucket}"), bucket, key })

@@ -23,10 +23,10 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Timeout for a request that receives no bytes. It is longer than the client's own timeout, which
-/// has a more precise message.
+/// Timeout for a request that receives no bytes. This timeout is longer than the client's own,
+/// whose message is more precise.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
-/// Interval at which a request checks whether it was cancelled.
+/// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of folders that are listed concurrently. It is large enough to list the class
 /// folders of a small dataset in one round trip.
@@ -151,14 +151,14 @@ impl Drop for Abort {
 /// Waits for the next message. Returns `None` if the sender was dropped.
 ///
 /// # Errors
-/// If the reads of this thread are cancelled.
+/// If the reads of this thread are canceled.
 fn receive<T>(received: &Receiver<T>) -> Result<Option<T>> {
     loop {
         match received.recv_timeout(POLL_INTERVAL) {
             Ok(message) => return Ok(Some(message)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) if is_stopped() => {
-                return Err(Error::new(ErrorKind::Io, "a request to a store was cancelled"));
+                return Err(Error::new(ErrorKind::Io, "a request to a store was canceled"));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -259,7 +259,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
         let mut objects: Vec<_> = objects.filter(|object| object.url.starts_with(&prefix)).collect();
         objects.sort_by(|a, b| a.url.cmp(&b.url));
         if objects.is_empty() && location.web {
-            let cause = "no objects are listed here, and most web servers cannot list: name the objects, for example as \
+            let cause = "found no objects here, and most web servers cannot list objects: name the objects, for example as \
                          train-{000..099}.tar";
             return Err(Error::in_source(cause).at_path(&prefix));
         }
@@ -309,12 +309,12 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
     let object = object.clone();
     process.runtime.spawn(async move {
         let bytes = {
-            let (response, cancelled) = (pin!(bytes(&location, &object, range, &reply)), pin!(cancelled(&reply)));
-            match select(response, cancelled).await {
+            let (response, canceled) = (pin!(bytes(&location, &object, range, &reply)), pin!(canceled(&reply)));
+            match select(response, canceled).await {
                 Either::Left((bytes, _)) => bytes,
                 // The end of this block drops the request, which frees its connection even if the
                 // server does not respond.
-                Either::Right(_) => Err(Error::new(ErrorKind::Io, "cancelled").at_path(&object.url).transient()),
+                Either::Right(_) => Err(Error::new(ErrorKind::Io, "canceled").at_path(&object.url).transient()),
             }
         };
         reply.done(bytes);
@@ -322,7 +322,7 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
 }
 
 /// Completes when the result is no longer needed.
-async fn cancelled(reply: &ReadCompletion) {
+async fn canceled(reply: &ReadCompletion) {
     while !reply.is_cancelled() {
         sleep(POLL_INTERVAL).await;
     }

@@ -38,7 +38,7 @@ pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
-    /// Bytes that have not been sent yet. They are at most one part.
+    /// Bytes that have not been sent yet, at most one part.
     buffer: Vec<u8>,
     state: State,
 }

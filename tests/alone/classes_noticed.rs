@@ -1,5 +1,6 @@
-//! Opening a loader logs one warning if a class has a different index than in a sibling split, or
-//! in another open dataset of the same folder. Passing an explicit class list silences the warning.
+//! Opening a loader logs one warning if one of its classes has a different index in a sibling
+//! split, or in another open dataset in the same folder. Passing an explicit class list silences
+//! the warning.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,7 +90,7 @@ fn conflicting_class_indices_warn_in_packs_and_tables() {
     assert!(text.starts_with(&format!("class \"packed-b\" is 0 in {third} and 1 in {second}; ")), "{text}");
     let [text] = &*warnings_of(Loader::new(&table)) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 0 in ") && text.contains("rows.csv and 1 in "), "{text}");
-    // Sources that are still open are compared as well.
+    // The classes are also compared with those of sources that are still open.
     let [text] = &*warnings_of(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
     assert!(warnings_of(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());

@@ -1,5 +1,5 @@
-//! Promise: a program may abandon an epoch or drop the loader at any point. Threads are joined,
-//! slots are returned, and batches that the program holds stay valid.
+//! A program may abandon an epoch or drop the loader at any point. Threads are joined, slots are
+//! returned, and batches that the program holds stay valid.
 
 use crate::process::alone;
 use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
@@ -27,7 +27,7 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
                 let stop = rng.below(whole.len() as u64 + 1) as usize;
                 for (i, batch) in batches.epoch(0).take(stop).enumerate() {
                     let batch = batch.unwrap();
-                    assert!(Content::from(&batch) == whole[i], "batch {i} of an epoch after a break");
+                    assert!(Content::from(&batch) == whole[i], "batch {i} is the same after an epoch was abandoned");
                     kept = Some((i, batch));
                 }
             }
@@ -37,7 +37,7 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
             drop(batches);
             wait_for_threads(0);
             if let Some((i, batch)) = kept {
-                assert!(Content::from(&batch) == whole[i], "a batch outlives its loader");
+                assert!(Content::from(&batch) == whole[i], "batch {i} is unchanged after its loader was dropped");
             }
         }
     });

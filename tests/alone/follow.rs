@@ -1,7 +1,7 @@
-//! Promise: a source that prefetches receives the sample order in advance, across epoch boundaries.
-//! The number of reads in flight is limited by their bytes and not by the number of threads, and
-//! the memory plan includes these bytes. The memory of cancelled reads is released. Batches, errors
-//! and retries are the same as without prefetching.
+//! A source that prefetches receives the sample order in advance, across epoch boundaries. The
+//! number of reads in flight is limited by their bytes and not by the number of threads, and the
+//! memory plan includes these bytes. The memory of canceled reads is released. Batches, errors and
+//! retries are the same as without prefetching.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,12 +32,13 @@ struct Store {
 struct State {
     /// Batches to prefetch next.
     ahead: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// Batch that is being prefetched, and its remaining samples.
+    /// Batch that is being prefetched.
     place: BatchIndex,
+    /// Samples of this batch that have not been requested yet.
     samples: Vec<u64>,
     bound: usize,
-    /// Samples that were requested but not read yet: for each position that reads the sample, the
-    /// time at which its bytes arrive.
+    /// Samples that were requested but not read yet. For each batch that reads the sample: the time
+    /// at which its bytes arrive.
     fetched: HashMap<u64, VecDeque<(BatchIndex, Instant)>>,
     held: usize,
     /// Completion times of the requests in flight.
@@ -48,7 +49,7 @@ struct State {
     most: usize,
     most_in_flight: usize,
     direct: usize,
-    cancelled: usize,
+    canceled: usize,
     left_over: usize,
     tries: HashMap<usize, usize>,
 }
@@ -81,7 +82,8 @@ impl State {
         Some(arrives)
     }
 
-    /// Drops the samples for which `keep` is false and returns their number.
+    /// Drops the samples of all batches for which `keep` is false, and returns the number of
+    /// dropped samples.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.held;
         self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));
@@ -143,10 +145,10 @@ struct Following {
 impl Prefetcher for Following {
     fn start(&self, place: BatchIndex) {
         let mut state = self.store.state();
-        state.cancelled += state.drop_all_but(|other| other >= place);
+        state.canceled += state.drop_all_but(|other| other >= place);
         let next = state.fetched.values().flatten().map(|(place, _)| *place).min().unwrap_or(state.place);
         if state.ahead.is_none() || next != place {
-            state.cancelled += state.drop_all_but(|_| false);
+            state.canceled += state.drop_all_but(|_| false);
             state.samples.clear();
             state.ahead = Some(Box::new(self.order.from(place)));
         }
@@ -161,7 +163,7 @@ impl Prefetcher for Following {
 
     fn stop(&self) {
         let mut state = self.store.state();
-        state.cancelled += state.drop_all_but(|_| false);
+        state.canceled += state.drop_all_but(|_| false);
         state.samples.clear();
         state.ahead = None;
     }
@@ -195,7 +197,10 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
             let found = ids(&mut batches);
             let rate = samples as f64 / begun.elapsed().as_secs_f64();
             let state = store.state();
-            println!("{in_flight} in flight of 50 ms: {rate:.0} samples/s, {} at most in flight", state.most_in_flight);
+            println!(
+                "{in_flight} reads of 50 ms at a time: {rate:.0} samples/s, at most {} in flight",
+                state.most_in_flight
+            );
             assert_eq!((state.most, state.direct, state.left_over), (in_flight, 0, 0));
             assert!(state.most_in_flight > in_flight * 9 / 10);
             drop(state);
@@ -205,7 +210,7 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
 }
 
 #[test]
-fn the_next_epoch_is_fetched_while_one_ends() {
+fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(320, 200, 80);
@@ -213,8 +218,8 @@ fn the_next_epoch_is_fetched_while_one_ends() {
         let mut plain = loader(Numbers::new(320)).host().unwrap();
         for epoch in 0..3 {
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            // Each read freed space for a later sample, so by now all samples of the next epoch
-            // were requested.
+            // Each read freed space for a later sample, so all samples of the next epoch have been
+            // requested by now.
             let state = store.state();
             let next: Vec<u64> = state.fetched.values().flatten().map(|(place, _)| place.epoch).collect();
             assert_eq!(next, vec![epoch + 1; 80 - state.waiting]);
@@ -231,7 +236,7 @@ fn the_next_epoch_is_fetched_while_one_ends() {
 }
 
 #[test]
-fn a_jump_cancels_reads_and_prefetches_from_its_position() {
+fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(320, 20, 100);
@@ -241,13 +246,13 @@ fn a_jump_cancels_reads_and_prefetches_from_its_position() {
             let some: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| Content::from(&batch.unwrap())).collect();
             assert!(some[..] == contents(&mut plain, epoch)[..taken]);
             let state = store.state();
-            assert!(state.fetched.is_empty() && state.cancelled > 0);
+            assert!(state.fetched.is_empty() && state.canceled > 0);
         }
         let state = batches.checkpoint();
         drop(batches);
         let mut batches = loader(store.clone()).resume(state).host().unwrap();
-        // Do not count the samples that resuming reads directly to compare them with the
-        // checkpoint.
+        // Resuming reads some samples directly, to compare them with the checkpoint. Do not count
+        // these reads.
         store.state().direct = 0;
         let rest = contents(&mut batches, 5);
         assert!(rest[..] == contents(&mut plain, 5)[7..]);
@@ -283,8 +288,8 @@ fn errors_and_retries_equal_those_without_prefetching() {
 fn ranks_and_joined_datasets_prefetch_only_their_samples() {
     let _alone = alone();
     no_hang(|| {
-        // The loader reads four batches of 16 at a time. The budget of each store is larger than
-        // that.
+        // The budget of each store is larger than the 64 samples (four batches of 16) that the
+        // loader reads at a time.
         let stores = [Store::new(100, 10, 70), Store::new(60, 10, 80)];
         let joined =
             || Concat::new(stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Source>).collect()).unwrap();
@@ -310,7 +315,7 @@ fn ranks_and_joined_datasets_prefetch_only_their_samples() {
 }
 
 #[test]
-fn a_memory_limit_bounds_what_is_fetched_ahead() {
+fn a_memory_limit_bounds_the_prefetched_bytes() {
     let _alone = alone();
     no_hang(|| {
         let store = Store::new(2_000, 1, 1 << 20);
@@ -334,7 +339,7 @@ fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
         };
         let (none, all) = (plan(0), plan(usize::MAX));
         assert!(none.slots > 10 && all.slots == none.slots, "{none} | {all}");
-        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a quarter");
+        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a source gets at most a quarter of the limit");
         assert_eq!(all.shared_scratch_bytes, none.shared_scratch_bytes, "{all}");
     });
 }
@@ -358,7 +363,7 @@ fn a_panicking_prefetcher_fails_the_first_batch() {
     }
     impl Prefetcher for Panics {
         fn start(&self, place: BatchIndex) {
-            assert_eq!(place.epoch, 0, "too far");
+            assert_eq!(place.epoch, 0, "only epoch 0 can be prefetched");
         }
 
         fn done(&self, _: BatchIndex) {
@@ -367,7 +372,7 @@ fn a_panicking_prefetcher_fails_the_first_batch() {
     }
     no_hang(|| {
         let mut batches = loader(Panics).drop_field("image").unlabeled(true).host().unwrap();
-        assert!(batches.epoch(0).all(|batch| batch.is_ok()), "a panic after a batch does not lose the batch");
+        assert!(batches.epoch(0).all(|batch| batch.is_ok()), "a batch before a panic is not lost");
         let results: Vec<_> = batches.epoch(4).collect();
         let e = results[0].as_ref().unwrap_err();
         assert_eq!((results.len(), e.kind()), (1, ErrorKind::Panic));

@@ -1,5 +1,5 @@
-//! Promise: a loader with the maximum number of workers starts and stops within a few seconds of
-//! CPU time. Larger numbers of workers are rejected.
+//! A loader with the maximum number of workers starts and stops within a few seconds of CPU time.
+//! Larger numbers of workers are rejected.
 #![allow(unsafe_code)] // `getrusage`
 
 use crate::process::alone;
@@ -14,14 +14,14 @@ fn an_unrealistic_number_of_workers_is_refused() {
         let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config);
         let expected = format!(
-            "workers({workers}): the maximum is 768; this process has {cores} cores, and workers(0) is automatic"
+            "workers({workers}): the maximum is 768; this process has {cores} cores; workers(0) starts one worker per core"
         );
         assert_eq!(e.cause(), expected);
     }
 }
 
-/// Returns the CPU time of this process in microseconds. It depends much less on the load of the
-/// machine than elapsed time does.
+/// Returns the CPU time of this process in microseconds. CPU time depends much less on the load of
+/// the machine than elapsed time does.
 #[cfg(target_os = "linux")]
 fn core_time() -> i64 {
     // SAFETY: an all-zero `rusage` is a valid value.
@@ -31,8 +31,8 @@ fn core_time() -> i64 {
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
 }
 
-/// Pool threads synchronize with each other when they start and end. If the cost per thread grew
-/// with the number of threads, thousands of threads would take seconds.
+/// Pool threads synchronize with each other when they start and end. If this took longer per thread
+/// with more threads, thousands of threads would take seconds.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_maximum_number_of_workers_starts_and_stops_quickly() {

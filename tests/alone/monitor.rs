@@ -1,5 +1,5 @@
-//! Promise: the position, the statistics and the bottleneck of a run are available inside a plain
-//! `for` loop and from other threads. The documentation says what each count covers.
+//! The position, the statistics and the bottleneck of a run are available inside a plain `for` loop
+//! and from other threads.
 
 use crate::process::alone;
 use crate::support::{self, Numbers, loader, no_hang};
@@ -41,7 +41,7 @@ fn a_monitor_works_on_other_threads_and_outlives_the_loader() {
             let mut seen = 0;
             while seen < 50 {
                 let (stats, state) = (monitor.stats(), monitor.checkpoint());
-                assert!(stats.batches >= seen, "the count only grows");
+                assert!(stats.batches >= seen, "the count never decreases");
                 assert!(state.epoch() == 0 || state.batch() == 0);
                 seen = stats.batches;
                 std::thread::yield_now();

@@ -1,7 +1,7 @@
-//! Promise: if reads block, reader threads read ahead for the workers. More reads are then in
-//! flight than there are workers, and the bytes read ahead are bounded. Batches, errors, retries
-//! and shutdown are the same as without readers. A source with reads that do not block has no
-//! readers and no extra cost. The number of readers grows while latency is the bottleneck.
+//! If reads block, reader threads read ahead for the workers. More reads are then in flight than
+//! there are workers, and the bytes read ahead are bounded. Batches, errors, retries and shutdown
+//! are the same as without readers. A source whose reads do not block gets no readers, at no extra
+//! cost. The number of readers grows while latency is the bottleneck.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -149,8 +149,8 @@ fn readers_pause_while_reads_do_not_block() {
     });
 }
 
-/// A source with samples of `bytes` bytes and reads that block. `ahead` counts the samples that
-/// have been read but not decoded.
+/// A source of samples of `bytes` bytes, whose reads block. `ahead` counts the samples that have
+/// been read but not decoded.
 struct Large {
     len: usize,
     bytes: usize,
@@ -222,8 +222,11 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
             // worker.
             let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
             let most = most.load(Ordering::SeqCst);
-            println!("{most} samples of {bytes} bytes at most, {plan}");
-            assert!(most <= bound, "{most} samples of {bytes} bytes were read ahead, {bound} are allowed: {plan}");
+            println!("at most {most} samples of {bytes} bytes were read ahead: {plan}");
+            assert!(
+                most <= bound,
+                "{most} samples of {bytes} bytes were read ahead, but only {bound} are allowed: {plan}"
+            );
         }
     });
 }
@@ -259,7 +262,7 @@ fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
 }
 
 #[test]
-fn cancelling_and_dropping_end_readers_in_the_middle_of_a_read() {
+fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
     let _alone = alone();
     no_hang(|| {
         for round in 0..20 {
@@ -268,7 +271,7 @@ fn cancelling_and_dropping_end_readers_in_the_middle_of_a_read() {
                 let taken = batches.epoch(number).take(1 + (round + number as usize) % 12);
                 taken.for_each(|batch| drop(batch.unwrap()));
             }
-            // Run a complete epoch after several cancelled ones.
+            // Run a complete epoch after several canceled ones.
             if round % 5 == 0 {
                 let ids: usize = batches.epoch(9).map(|batch| batch.unwrap().len()).sum();
                 assert_eq!(ids, 800);
@@ -299,7 +302,7 @@ fn a_trace_has_a_row_for_each_reader() {
             .collect();
         assert!(of_readers.len() > 2, "{of_readers:?}");
         let read = events.iter().find(|e| e["name"] == "read" && of_readers.contains(&e["tid"].as_u64().unwrap()));
-        let read = read.expect("a span of a reader");
+        let read = read.expect("the trace has a span of a reader");
         assert!(read["dur"].as_f64().unwrap() >= 2000.0 && read["args"]["sample"].is_u64(), "{read}");
         assert!(read["args"]["key"].as_str().unwrap().starts_with("class"), "{read}");
     });

@@ -42,8 +42,8 @@ impl HeldResources {
     }
 }
 
-/// Writes images that vary like real datasets: wide and tall, small and large, color and gray,
-/// JPEGs with and without chroma subsampling, and other formats.
+/// Writes images that are as varied as those of real datasets: wide and tall, small and large,
+/// color and gray. They are JPEGs with and without chroma subsampling, and other formats.
 fn images(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
@@ -127,7 +127,7 @@ fn soak(length: Duration) {
         }
     });
     // Allow for growth in a short run: the buffers of a worker grow until each has held the largest
-    // image, which takes more than a few seconds on a busy machine.
+    // image. On a busy machine, this takes more than a few seconds.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
@@ -212,7 +212,7 @@ fn nothing_grows_in_nine_seconds() {
 /// `WARPFEED_SOAK_SECONDS=3600`. To run it in the background, add `nice -n 19 taskset -c 0`, and
 /// `WARPFEED_SOAK_REST=9` to sleep nine seconds per second of work.
 #[test]
-#[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS"]
+#[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS seconds"]
 fn nothing_grows_in_an_hour() {
     let _alone = alone();
     let seconds = std::env::var("WARPFEED_SOAK_SECONDS").ok().and_then(|v| v.parse().ok()).unwrap_or(3600);

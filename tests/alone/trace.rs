@@ -1,6 +1,6 @@
-//! Promise: `Loader::trace` writes valid Chrome trace events. There is one row per thread that does
-//! work, with properly nested spans. Spans that the program records are included. The file is
-//! complete once the loader has been dropped.
+//! `Loader::trace` writes valid Chrome trace events. There is one row per thread that does work,
+//! with properly nested spans. Spans that the program records are included. The file is complete
+//! once the loader has been dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -56,7 +56,7 @@ fn events(path: &Path) -> Vec<Value> {
     events
 }
 
-/// Returns the complete events, grouped by the name of their row.
+/// Returns the events with a duration, grouped by the name of their row.
 fn rows(events: &[Value]) -> BTreeMap<String, Vec<Value>> {
     let names: BTreeMap<_, _> = events
         .iter()
@@ -147,7 +147,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {
         train(&path, Schedule { wait: 2, warmup: 1, active: 9, repeat: 1 }, batches);
-        assert!(events(&path).is_empty(), "dropped before the window");
+        assert!(events(&path).is_empty(), "a loader that is dropped before the window records no events");
     }
 }
 
@@ -181,7 +181,7 @@ fn windows_repeat_as_often_as_requested() {
     };
     assert_eq!(seen(3, 1, 2, 2), [4, 5, 10, 11]);
     assert_eq!(seen(5, 0, 2, 0), [5, 6, 12, 13, 19]);
-    assert_eq!(seen(0, 0, 1, 0), (0..20).collect::<Vec<_>>(), "windows follow each other");
+    assert_eq!(seen(0, 0, 1, 0), (0..20).collect::<Vec<_>>(), "no batch between two windows is missing");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_trace_that_cannot_be_written_is_an_error_when_opening() {
 }
 
 #[test]
-fn a_traced_batch_is_the_same_batch() {
+fn tracing_does_not_change_batches() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let schedule = Schedule { wait: 1, warmup: 0, active: 3, repeat: 0 };
@@ -217,10 +217,13 @@ fn a_loader_that_fails_to_open_keeps_the_previous_trace() {
     fs::write(&path, "previous run").unwrap();
     let traced = |loader: Loader| loader.trace(&path, Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 }).host();
     let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().checkpoint();
-    assert!(traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(), "a different seed");
+    assert!(
+        traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(),
+        "the seed differs from the checkpoint's"
+    );
     assert!(traced(loader(Numbers::new(60)).memory_limit(1)).is_err(), "no memory");
     assert!(traced(loader(Numbers::new(0))).is_err(), "no samples");
     assert_eq!(fs::read_to_string(&path).unwrap(), "previous run");
     drop(traced(loader(Numbers::new(60))).unwrap());
-    assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "a loader that opens writes the file");
+    assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "a successful opening overwrites the file");
 }

@@ -1,6 +1,6 @@
-//! Promise: `prefetch(0)` tunes the prefetch depth while batches are delivered, within the memory
-//! limit and without changing the batches. Explicit settings are never changed. `workers(0)` means
-//! one worker per core.
+//! `prefetch(0)` tunes the prefetch depth while batches are delivered, within the memory limit and
+//! without changing the batches. Explicit settings are never changed. `workers(0)` means one worker
+//! per core.
 //!
 //! Related files: `benches/tune.rs` measures how close the depth gets to the optimum,
 //! `src/engine/settings/tune/tests.rs` simulates loaders to check that the depth converges, and
@@ -43,8 +43,8 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
         // memory that the workers can use.
         let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
         let limit = 7 * slot + slot / 2 + scratch;
-        // Two workers produce a batch in 4 ms, and every twelfth step of the consumer takes as long
-        // as ten batches.
+        // Two workers produce a batch in 4 ms. Every twelfth step of the consumer takes as long as
+        // producing ten batches.
         let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
         let mut batches = loader.host().unwrap();
         let plan = batches.memory_plan();
@@ -103,7 +103,8 @@ fn explicit_settings_do_not_change() {
     });
 }
 
-/// Reruns itself with a low limit on threads, as a user who has no other processes.
+/// Runs this test again in a child process, with a low limit on threads and as a user without other
+/// processes.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_loader_that_cannot_start_more_threads_continues() {
@@ -127,7 +128,7 @@ fn a_loader_that_cannot_start_more_threads_continues() {
         return;
     }
     if available_parallelism().unwrap().get() > 8 {
-        return crate::require::missing("few-cores", "the thread limit suits up to eight cores");
+        return crate::require::missing("few-cores", "the thread limit is too low for more than eight cores");
     }
     // That user cannot read root's temporary folders, so the program is copied to a world-readable
     // folder.
@@ -147,7 +148,7 @@ fn a_loader_that_cannot_start_more_threads_continues() {
             .env(INSIDE, "1")
             .current_dir("/")
             .output();
-        let Ok(output) = output else { return crate::require::missing("setpriv", "prlimit or setpriv does not start") };
+        let Ok(output) = output else { return crate::require::missing("setpriv", "cannot start prlimit or setpriv") };
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if ["setpriv: ", "prlimit: "].iter().any(|tool| err.contains(tool)) {
             return crate::require::missing("setpriv", err);

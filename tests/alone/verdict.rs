@@ -1,6 +1,6 @@
-//! Promise: `stats.verdict()` names the bottleneck of a loader. For each bottleneck, there is a
-//! test with a loader that sleeps in the corresponding stage. Copies and conversions require a
-//! device, so `src/trace/verdict.rs` tests their rules on fixed statistics.
+//! `stats.verdict()` names the bottleneck of a loader. For each bottleneck, there is a test with a
+//! loader that sleeps in the corresponding stage. Copies and conversions require a device, so
+//! `src/trace/verdict.rs` tests their rules on fixed statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -111,11 +111,11 @@ fn cores() -> usize {
     available_parallelism().unwrap().get()
 }
 
-/// Asserts that the verdict on a loader limited by `limit` names this limit and contains `words`.
+/// Asserts that the verdict on `run` is the bottleneck `limit`, and that its text contains `words`.
 ///
-/// A busy machine may stop all threads for longer than the loader sleeps. Something else then
-/// really limits the loader, so the test makes several attempts. If a rule is wrong, all of them
-/// fail. `src/trace/verdict.rs` tests each rule on fixed statistics.
+/// A busy machine may stop all threads for longer than the loader sleeps. In that case, something
+/// else really is the bottleneck, so the test makes several attempts. If a rule is wrong, every
+/// attempt fails. `src/trace/verdict.rs` tests each rule on fixed statistics.
 fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     for _ in 0..TRIES {
         let (stats, verdict) = run();
@@ -162,7 +162,7 @@ fn a_slow_transform_is_transform_bound() {
 }
 
 #[test]
-fn fewer_workers_than_cores_are_too_few() {
+fn a_lack_of_workers_is_named() {
     let _alone = alone();
     if cores() == 1 {
         return crate::require::missing("two-cores", "with one core, more workers do not help");
@@ -258,11 +258,10 @@ impl Codec for Counted {
     }
 }
 
-/// The lengths of the steps depend on the loader's progress and not on a clock, so the bound on
-/// each fraction of the time also holds on a busy machine. During short steps, the slots are
-/// drained, until the consumer has waited for as long as it took to fill the slots. During the long
-/// step that follows, the slots fill up, and then stay full for as long as the first two phases
-/// took together.
+/// The length of each step depends on the loader's progress and not on a clock. The expected
+/// fractions of the time therefore hold on a busy machine as well. The consumer drains the slots in
+/// short steps, until it has waited for as long as filling them took. Then it takes a long step.
+/// The slots fill up, and stay full for as long as draining and filling took together.
 #[test]
 fn uneven_steps_with_few_slots_are_named() {
     let _alone = alone();
@@ -320,7 +319,7 @@ fn one_slow_sample_is_named() {
 }
 
 #[test]
-fn the_start_of_short_epochs_is_named() {
+fn starts_of_short_epochs_are_named() {
     let _alone = alone();
     // Each epoch consists of one batch, which takes 12 ms; a step takes 30 ms.
     named(

@@ -153,7 +153,7 @@ impl Drop for Child {
 }
 
 static PANICS: Mutex<String> = Mutex::new(String::new());
-/// In the child: the stream to the parent.
+/// The stream to the parent. Set only in the child.
 static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
 /// Addresses of the functions on the stack of the failed call.
 static FAILED_STACK: OnceLock<Backtrace> = OnceLock::new();
@@ -245,7 +245,8 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
             },
             Ok(None) => Some(End::Killed(child.wait())),
             Err(_) => {
-                // SIGABRT makes the child send its report; it can then still resolve the stack.
+                // SIGABRT makes the hung child send its report. The child can still resolve the
+                // stack afterwards.
                 child.kill(libc::SIGABRT);
                 let _ = child.message();
                 Some(End::Hung)

@@ -34,11 +34,11 @@ pub(crate) enum Kind {
     Listing,
     /// `EIO`
     Read,
-    /// A read that returns half of the requested bytes. This is not an error.
+    /// A read that returns half the requested bytes. This is not an error.
     ShortRead,
     /// `ENOSPC`
     Write,
-    /// A write that writes half of the bytes. This is not an error.
+    /// A write that writes half the bytes. This is not an error.
     ShortWrite,
     /// `fsync` of a file: `EIO`. The library must report this error.
     Sync,

@@ -2,8 +2,8 @@
 
 use warpfeed::{HostBatch, Loader, Result};
 
-/// Lists the samples of a batch, one per line. Each line ends with `true` if the content is the
-/// sample's own, and with `false` otherwise.
+/// Lists the samples of a batch, one per line. Each line ends with `true` if the content belongs to
+/// the sample, and with `false` otherwise.
 fn describe(batch: &HostBatch) -> String {
     let labels = batch.labels().map(<[i64]>::to_vec).unwrap_or_default();
     let views: Vec<_> = batch.fields().filter_map(|field| batch.field(&field.name)).collect();

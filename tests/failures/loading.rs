@@ -1,6 +1,6 @@
-//! Checks that when any one system call fails while a loader is being opened or run, either the
-//! batches are unaffected or the error says where it happened. Nothing is leaked, and the next
-//! loader works.
+//! Makes any one system call fail while a loader is opened or run. Either the batches must not
+//! change, or an error must name the file, sample or option. Nothing may leak, and the next loader
+//! must work.
 
 use std::fs;
 use std::path::{Path, PathBuf};

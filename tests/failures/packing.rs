@@ -1,5 +1,5 @@
-//! Promise: if any single system call fails while a dataset is packed or merged, no incomplete file
-//! has its final name. A second run completes the dataset and leaves no temporary files behind.
+//! If any single system call fails while a dataset is packed or merged, no incomplete file has its
+//! final name. A second run completes the dataset and leaves no temporary files behind.
 
 use std::collections::BTreeMap;
 use std::fs;

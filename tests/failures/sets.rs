@@ -14,8 +14,8 @@ pub(crate) use drawn::Kind;
 use drawn::{One, Set};
 pub(crate) use formats::FORMATS;
 
-/// Number of samples in a large dataset. Even a list of four bytes per sample is then large enough
-/// for its allocation to be made to fail.
+/// Number of samples in a large dataset. Even a list with four bytes per sample is then so large
+/// that its allocation can be made to fail.
 const MANY: usize = 6000;
 
 pub(crate) fn many(kind: Kind) -> Set {

@@ -21,10 +21,10 @@ pub(crate) struct Case<'a> {
     pub(crate) name: String,
     /// Prepares the folder of a run before its process starts.
     pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
-    /// Performs the operation in a new process and a new folder. Returns a text that describes
+    /// Performs the operation in a new process and a new folder. Returns a description of
     /// everything that must be equal in all runs. The first run receives `None`, and all later runs
-    /// receive the text of the first. After an error, the function may check which files are
-    /// left. If it finds a problem, it returns a message that starts with `wrong`.
+    /// receive the description from the first. After an error, the function may check which files
+    /// remain. If it finds a problem, it returns a message that starts with `wrong`.
     pub(crate) run: Box<Run<'a>>,
     /// Kinds of calls that are made to fail.
     pub(crate) kinds: &'static [Kind],
@@ -110,7 +110,7 @@ impl Table {
                 row.aborts += 1;
                 let place = place();
                 if !ABORTING_CRATES.iter().any(|other| place.starts_with(other)) {
-                    wrong.push("a failed allocation aborted the process".into());
+                    wrong.push("a failed allocation aborted the process instead of causing an error".into());
                 }
                 *self.aborts.entry(place).or_default() += 1;
             }
@@ -132,7 +132,8 @@ impl Table {
                 }
                 if done.left != clean.left {
                     let error = done.result.as_ref().err();
-                    wrong.push(format!("left: {:?}, otherwise {:?}; {error:?}", done.left, clean.left));
+                    wrong
+                        .push(format!("leaked {:?}, but {:?} without a failed call; {error:?}", done.left, clean.left));
                 }
             }
         }
@@ -163,7 +164,7 @@ impl Table {
         for wrong in &self.wrong {
             println!("WRONG {wrong}");
         }
-        assert!(self.wrong.is_empty(), "{} runs ended in a way that is not allowed", self.wrong.len());
+        assert!(self.wrong.is_empty(), "{} runs ended in an unacceptable way", self.wrong.len());
     }
 }
 

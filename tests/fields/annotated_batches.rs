@@ -1,5 +1,5 @@
-//! Promise: packing an annotated dataset does not change a bit of its batches. A sample with an
-//! invalid annotation fails, or is skipped and listed. Packing rejects a resize if boxes are in
+//! The batches of an annotated dataset are bit-identical after packing. A sample with an invalid
+//! annotation fails, or is skipped and listed. Packing refuses to resize images whose boxes are in
 //! pixels.
 
 use std::path::Path;

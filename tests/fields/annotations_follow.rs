@@ -1,7 +1,6 @@
-//! Promise: annotations stay correct when EXIF rotates an image. Annotations of the stored image
-//! are rotated with the image; annotations of the upright image are not. A sample fails if the
-//! dataset does not tell which of the two was annotated, or if the annotated image had a different
-//! size.
+//! Annotations stay correct when EXIF rotates an image. Annotations of the stored image are rotated
+//! with the image; annotations of the upright image are not. A sample fails if the dataset does not
+//! state which of the two was annotated, or if the annotated image had a different size.
 //!
 //! `fixtures/orientation/make.py` generated the images and, using torchvision and pycocotools, the
 //! expected annotations.
@@ -57,7 +56,7 @@ impl Case {
         [2, 4, 5, 7].contains(&self.tag)
     }
 
-    /// Writes a COCO dataset with this image, which declares its size as `size`.
+    /// Writes a COCO dataset that contains this image and declares its size as `size`.
     fn coco(&self, size: [u32; 2]) -> (tempfile::TempDir, PathBuf) {
         let points: Vec<f32> = self.points.iter().flat_map(|&[x, y]| [x, y, 2.0]).collect();
         let annotation = |number: usize, segmentation: Value| {
@@ -104,7 +103,7 @@ impl Case {
     }
 }
 
-/// Returns the run lengths of a mask in column order, starting with zeros.
+/// Returns the run lengths of a mask in column order, starting with the first run of zeros.
 fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     let (mut runs, mut value) = (vec![0], 0);
     for place in 0..width * height {
@@ -193,8 +192,8 @@ fn a_crop_that_depends_on_boxes_uses_rotated_boxes() {
         let (_root, json) = case.coco(case.stored);
         let loader = Loader::new(&json).augment(Augment::iou_crop(32, 32)).drop_field("label").batch_size(1).repeat(40);
         let loader = loader.annotations_follow(AnnotationFrame::Stored).field("boxes", Boxes::new(3));
-        // The crop must contain the center of a box. If it used unrotated boxes, the batch would
-        // often have no box.
+        // The crop must contain the center of a box. If the crop used unrotated boxes, the batch
+        // would often have no box.
         assert!(loader.into_iter().all(|batch| batch.unwrap().counts("boxes").unwrap()[0] > 0), "{}", case.name);
     }
 }
@@ -280,7 +279,7 @@ fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
 }
 
 /// Compares masks, depth maps and flows, stored as arrays or interlaced PNGs, with a sample that
-/// was rotated in advance. They must stay equal after flips and resizes.
+/// was rotated in advance. The results must also be equal after flips and resizes.
 #[test]
 fn masks_maps_and_points_follow_every_rotation() {
     for case in cases() {

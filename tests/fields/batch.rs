@@ -1,5 +1,5 @@
-//! Promise: each array in a batch has the declared type and shape. Its values follow from the `u8`
-//! images by the documented formula, for any number of workers.
+//! Each array in a batch has the declared type and shape. Its values follow from the `u8` images by
+//! the documented formula, for any number of workers.
 
 use crate::reference::{self, Ops};
 use crate::support::{self, Draw, Numbers, loader, reference};
@@ -80,7 +80,7 @@ fn labels_ids_and_keys_belong_to_their_images() {
 }
 
 #[test]
-fn other_fields_travel_with_the_batch() {
+fn other_fields_are_delivered_with_the_batch() {
     let sample = |n: u8| {
         let embedding: Vec<u8> = [f32::from(n), 0.5].iter().flat_map(|v| v.to_le_bytes()).collect();
         OwnedSample::new(format!("{n}")).field("img", u64::from(n).to_le_bytes()).field("emb", embedding)
@@ -146,7 +146,7 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
     }
 }
 
-/// Chooses the rectangle to erase in sample `id` as the loader does.
+/// Draws the rectangle to erase in sample `id`, in the same way as the loader.
 fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
@@ -155,8 +155,8 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
-/// Compares with a reference that uses the arithmetic of the device kernel. `tests/gpu/kernels.rs`
-/// compares the same reference with the kernel.
+/// Compares mixed batches with a reference that has the arithmetic of the device kernel.
+/// `tests/gpu/kernels.rs` compares the kernel with the same reference.
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
@@ -271,8 +271,8 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
     assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
-/// Checks that options are rejected if no field uses them. Otherwise they would silently have no
-/// effect.
+/// Checks that options are rejected if no field uses them. Otherwise, such options would silently
+/// have no effect.
 #[test]
 fn options_that_no_field_uses_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);
@@ -282,19 +282,19 @@ fn options_that_no_field_uses_are_refused() {
     };
     let no_image = || loader(Numbers::new(8)).drop_field("image").field("emb", emb());
     let keep = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut Rng| Ok(());
-    refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, but the loader has none");
+    refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, but the loader has no image field");
     refused(no_image().dtype(Dtype::F16), "dtype changes images");
     refused(no_image().channels(1), "channels changes images");
     refused(no_image().transform(keep), "transform changes images");
     no_image().field("image", field::Image::new()).dtype(Dtype::F16).transform(keep).host().unwrap();
     let no_label = || loader(Numbers::new(8)).drop_field("label");
-    refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, but the loader has none");
-    refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, but the loader has none");
+    refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, but the loader has no label field");
+    refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, but the loader has no label field");
     refused(no_label().unlabeled(true), "unlabeled changes labels");
     no_label().field("class", field::Label::new()).soft_labels(10, 0.1).host().unwrap();
 }
 
-/// A class label describes only one of the two images that a mixed image shows.
+/// A mixed image shows two images, but a class label describes only one of them.
 #[test]
 fn mixing_without_soft_labels_is_refused_with_advice() {
     let open = |mix| loader(Numbers::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
@@ -314,8 +314,8 @@ fn mixing_without_soft_labels_is_refused_with_advice() {
     }
 }
 
-/// A batch of one sample contains no partner to mix with. Neither its image nor its label is mixed,
-/// and the batch reports this.
+/// A batch of one sample contains no partner to mix with. Its image and its label are not mixed,
+/// and the batch reports that nothing was mixed.
 #[test]
 fn a_batch_of_one_is_not_mixed() {
     let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
@@ -326,7 +326,7 @@ fn a_batch_of_one_is_not_mixed() {
     assert_eq!(mixed.soft_labels().unwrap().as_f32(), plain.soft_labels().unwrap().as_f32());
 }
 
-/// Pixels that wait to be mixed are stored in the slot, so they need no other memory.
+/// Pixels are stored in the slot until they are mixed, so mixing needs no other memory.
 #[test]
 fn mixing_takes_no_additional_memory() {
     for dtype in DTYPES {

@@ -1,8 +1,8 @@
-//! Promise: boxes, their masks and their keypoints are transformed together with the image. Boxes
-//! are clipped, and dropped if too little of them remains visible. Dropping a box also drops its
-//! class, columns, mask and keypoints. Batches are padded and contain the number of boxes of each
-//! sample. A sample with an invalid box, or with a box outside of the image, fails with an error
-//! that contains the coordinates.
+//! Boxes, their masks and their keypoints are transformed together with the image. Boxes are
+//! clipped, and dropped if too little of them remains visible. Dropping a box also drops its class,
+//! columns, mask and keypoints. Batches are padded and contain the number of boxes of each sample.
+//! A sample with an invalid box, or with a box outside the image, fails with an error that contains
+//! the coordinates.
 
 use crate::follow::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
@@ -261,7 +261,7 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
     });
 }
 
-/// Returns the boxes of a 40x20 image that is not transformed.
+/// Loads a sample with a 40x20 image without augmentation, and returns its boxes.
 fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
     let sample = sample.field("rgb.npy", image(Size::new(40, 20)));
     let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).drop_field("label");
@@ -294,7 +294,7 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                         parts(expected)
                     );
                     if relative {
-                        // Here the sample itself states the format of its boxes.
+                        // Here, the sample itself states the units of its boxes.
                         assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
                     }
                 }
@@ -307,7 +307,7 @@ fn every_box_format_works_in_pixels_and_relative_units() {
     });
 }
 
-/// Returns the error of a loader. Its second sample has a 40x20 image and `fields`.
+/// Returns the error of a loader whose second sample has a 40x20 image and `fields`.
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");
@@ -328,7 +328,7 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
 }
 
 #[test]
-fn a_bad_box_is_an_error_with_both_numbers() {
+fn a_bad_box_is_an_error_with_its_coordinates() {
     no_hang(|| {
         let cause = |text: &str| fails(&[("boxes.json", text)], Boxes::new(2)).cause().to_owned();
         let field = "field \"boxes.json\"";
@@ -360,12 +360,15 @@ fn a_bad_box_is_an_error_with_both_numbers() {
 }
 
 #[test]
-fn annotations_of_boxes_must_match_their_number() {
+fn box_annotations_must_match_the_number_of_boxes() {
     no_hang(|| {
         let two = ("boxes.json", "[[0,0,5,5],[0,0,5,5]]");
         let cause = |field, boxes| fails(&[two, field], boxes).cause().to_owned();
         let class = || Boxes::new(2).column("class", Dtype::U8);
-        assert_eq!(cause(("boxes.class.json", "[1]"), class()), "field \"boxes.class.json\" has 1 numbers for 2 boxes");
+        assert_eq!(
+            cause(("boxes.class.json", "[1]"), class()),
+            "field \"boxes.class.json\" has 1 numbers: expected 2, one for each box"
+        );
         assert_eq!(
             cause(("boxes.class.txt", "0 256"), class()),
             "field \"boxes.class.txt\": box 1 has class 256, which uint8 cannot hold"
@@ -375,12 +378,12 @@ fn annotations_of_boxes_must_match_their_number() {
             "no field \"boxes.class\" among [\"rgb.npy\", \"boxes.json\", \"other\"]"
         );
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]]]"), Boxes::new(2).masks());
-        assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks for 2 boxes");
+        assert_eq!(masks, "field \"boxes.masks.json\" has 1 masks: expected 2, one for each box");
         let masks = cause(("boxes.masks.json", "[[[0,0,5,0,5,5]], null]"), Boxes::new(2).masks());
-        assert!(masks.contains("segmentation 1: missing"), "{masks}");
+        assert!(masks.contains("segmentation 1 is missing"), "{masks}");
         let rle = "[[[0,0,5,0,5,5]], {\"size\": [20, 39], \"counts\": [780]}]";
         let masks = cause(("boxes.masks.json", rle), Boxes::new(2).masks());
-        assert!(masks.contains("run lengths of 39x20 pixels, but the image has 40x20"), "{masks}");
+        assert!(masks.contains("the run lengths are for 39x20 pixels, but the image has 40x20"), "{masks}");
         let points = cause(("boxes.points.json", "[[[1,2,2]]]"), Boxes::new(2).points(1));
         assert_eq!(points, "field \"boxes.points.json\" has the shape [1, 1, 3]: expected [2, 1, 3]");
         let points = cause(("boxes.points.txt", "1 2 2 3 NaN 1"), Boxes::new(2).points(1));
@@ -458,7 +461,10 @@ fn invalid_box_options_are_refused() {
     refused(Boxes::new(0), "Boxes::new(0): expected at least 1");
     refused(Boxes::new(1).min_visible(1.5), "min_visible=1.5");
     refused(Boxes::new(1).min_size(f64::NAN), "min_size=NaN");
-    refused(Boxes::new(1).column("class", Dtype::F32), "column \"class\" of float32: expected an integer type");
+    refused(
+        Boxes::new(1).column("class", Dtype::F32),
+        "column \"class\" has the type float32: expected an integer type",
+    );
     refused(Boxes::new(1).column("masks", Dtype::U8), "this name is reserved");
     refused(Boxes::new(1).column("a", Dtype::U8).column("a", Dtype::U8), "duplicate field");
     refused(Boxes::new(1).points(0), "0 points");

@@ -1,6 +1,5 @@
-//! Promise: a clip is an image field of T frames that share one plan. Each frame is bit-identical
-//! to the image that a loader makes of this frame alone, for any number of workers. Errors name the
-//! frame.
+//! A clip is an image field of T frames that share one plan. Each frame is bit-identical to the
+//! image that a loader makes of this frame alone, for any number of workers. Errors name the frame.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::Size;
@@ -54,7 +53,7 @@ fn clips(count: usize) -> Loader {
     options(loader).field("image", Image::of("top").frames(count))
 }
 
-/// Returns a loader of single images, which are frame `frame` of each clip.
+/// Returns a loader of single images: frame `frame` of each clip.
 fn singles(frame: usize) -> Loader {
     let sample = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", encoded(clip, frame)).label(clip as i64);
     options(Loader::source(Memory::new((0..CLIPS).map(sample).collect())))
@@ -72,7 +71,7 @@ fn rows(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
 }
 
 fn refused(loader: Loader) -> String {
-    loader.host().expect_err("opening is refused").to_string()
+    loader.host().expect_err("opening fails").to_string()
 }
 
 /// Returns the error of the first batch.
@@ -223,7 +222,7 @@ fn errors_name_the_field_and_the_frame() {
     }
     let cut = Frames::encode(&good);
     let text = failed(one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::of("top").frames(10)));
-    assert!(text.contains("field \"image\": frame 9: occupies the bytes"), "{text}");
+    assert!(text.contains("field \"image\": frame 9 claims bytes"), "{text}");
     let text = failed(one("top", encoded(0, 0)).field("image", Image::of("top").frames(1)));
     assert!(text.contains("field \"image\": not a list of frames: it starts with \"\\xff\\xd8"), "{text}");
     let text = failed(one("image", Frames::encode(&good)));

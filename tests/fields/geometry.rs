@@ -1,5 +1,5 @@
-//! Promise: masks, boxes, points and dense maps are transformed as torchvision v2 transforms
-//! `tv_tensors`. Masks are equal bit for bit; boxes, points and float maps agree to within 1e-4.
+//! Masks, boxes, points and dense maps are transformed in the same way as `tv_tensors` in
+//! torchvision v2. Masks are equal bit for bit; boxes, points and float maps agree to within 1e-4.
 //! `tests/fixtures/geometry/make.py` generated the expected files with torchvision.
 
 use crate::follow;
@@ -123,7 +123,7 @@ fn boxes_are_clipped_and_dropped_as_by_torchvision() {
             let [x1, y1, x2, y2] = *theirs;
             let area = (x2 - x1) * (y2 - y1);
             let Some(clipped) = clipped else {
-                assert!(area < 1e-3 && !kept, "{}: {ours:?} is {theirs:?} there", case.name);
+                assert!(area < 1e-3 && !kept, "{}: {ours:?} is dropped, but torchvision returns {theirs:?}", case.name);
                 continue;
             };
             assert!(near(&clipped.corners, theirs), "{}: {ours:?} is {clipped:?}, not {theirs:?}", case.name);
@@ -195,7 +195,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
         for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
         }
-        // The same values in planar layout.
+        // Compare the same values in planar layout.
         let loader = Loader::source(source.clone()).augment(case.augment()).drop_field("label");
         let batch = loader.field("flow", DenseMap::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
         let planes = batch.field("flow").unwrap();
@@ -270,7 +270,7 @@ fn every_plan_equals_its_steps_in_sequence() {
 }
 
 #[test]
-fn scale_jitter_spans_its_factors() {
+fn scale_jitter_draws_from_its_whole_range_of_factors() {
     let augment = Augment::scale_jitter(100, 0.5, 2.0);
     let factors: Vec<f64> = (0..4000)
         .map(|sample| {
@@ -285,9 +285,9 @@ fn scale_jitter_spans_its_factors() {
     assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
 }
 
-/// Statistics that `make.py` computed over 5,000 draws of torchvision: the fraction of uncropped
-/// images, then the mean and the standard deviation of width, height, left, top, and the number of
-/// remaining boxes.
+/// Statistics that `make.py` computed over 5,000 draws of torchvision. The first number is the
+/// fraction of uncropped images. Then follow the mean and the standard deviation of width, height,
+/// left, top, and the number of remaining boxes.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
 const MANY: Moments =
@@ -316,7 +316,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
         let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
         assert!(
             (found - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
-            "{found}, not {share}"
+            "fraction of uncropped images: {found}, not {share}"
         );
         for (column, (mean, deviation)) in columns.iter().zip(expected) {
             let n = column.len() as f64;
@@ -382,7 +382,7 @@ fn masks_and_maps_follow_geometric_operations() {
 }
 
 #[test]
-fn maps_are_resized_without_antialiasing_as_images_are() {
+fn maps_and_images_are_resized_alike_without_antialiasing() {
     let noise: Vec<u8> = (0..44 * 60).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let rgb: Vec<u8> = noise.iter().flat_map(|&v| [v; 3]).collect();
     let map: Vec<u8> = noise.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();

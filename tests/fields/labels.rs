@@ -1,4 +1,4 @@
-//! Promise: training without labels happens only on request.
+//! Reading missing labels is an error, unless an option reads them as -1.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -116,14 +116,14 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
     let mut batches =
         set(&[Some(0), None, Some(2), Some(3)]).on_error(OnError::Skip { max_skipped: 1 }).host().unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();
-    assert_eq!(batch.labels().unwrap(), [0, 2, 2, 3], "the next sample replaces it");
+    assert_eq!(batch.labels().unwrap(), [0, 2, 2, 3], "sample 2 replaces sample 1");
     assert_eq!(batch.valid().collect::<Vec<_>>(), [true, false, true, true]);
     drop(batch);
     let faults = batches.sample_errors();
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// Checks that an image that does not decode is not reported as a missing label.
+/// Checks that an image that cannot be decoded is not reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let bad = OwnedSample::new("bad").field("img", *b"no number");
@@ -140,7 +140,7 @@ fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
 }
 
 #[test]
-fn a_label_below_zero_is_an_error_of_its_sample() {
+fn a_negative_label_fails_its_sample() {
     let e = first(set(&[Some(3), Some(-49), Some(2), Some(1)])).unwrap_err();
     assert!(e.sample() == Some(1) && e.cause().contains("label -49 is negative"), "{e}");
     let e = first(set(&[Some(0), Some(-1), None, Some(1)]).soft_labels(4, 0.1)).unwrap_err();

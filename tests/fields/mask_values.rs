@@ -1,8 +1,8 @@
-//! Promise: mask values are the loader's class indices. With `classes` and in joined datasets, the
-//! values in Pascal VOC masks are changed to the same indices as the classes of boxes, before and
-//! after packing. A map assigns class indices to values or colors. A sample fails if its mask
-//! contains a value that is not in the map, and the error contains the value. A mask has the same
-//! values in every lossless format.
+//! Mask values are the loader's class indices. With `classes` and in joined datasets, the values of
+//! Pascal VOC masks become the same indices as the classes of boxes, before and after packing. A
+//! map assigns class indices to values or colors. A sample fails if its mask contains a value that
+//! is not in the map, and the error contains the value. A mask has the same values in every
+//! lossless format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,7 +62,7 @@ fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<
     (root, masks)
 }
 
-/// Returns the class of the box, and the mask, of each sample.
+/// Returns the box's class and the mask of each sample.
 fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     let loader = loader.drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
     let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
@@ -146,7 +146,7 @@ fn joined_datasets_number_mask_classes_by_name() {
 }
 
 #[test]
-fn an_unlisted_mask_class_fails_and_other_masks_stay_equal() {
+fn an_unlisted_mask_class_fails_and_masks_without_names_stay_unchanged() {
     no_hang(|| {
         let (root, masks) = voc(&SORTED, 3, 30);
         let loader = || Loader::new(root.path()).drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1));
@@ -189,7 +189,8 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     let at = mask.iter().position(|&value| value == 2).unwrap();
     let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", at % 20, at / 20);
     assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
-    // With a number of classes, 255 can be the ignored value, although it is not the fill value.
+    // If the number of classes is given, 255 can be the ignored value, although it is not the fill
+    // value.
     assert!(one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
     assert!(one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
     // Masks in arrays are checked in the same way.
@@ -198,7 +199,7 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     for (kind, words) in [
         (kind().map([(0, 9)]).classes(3), "the value 0 is mapped to 9, which the mask cannot hold"),
         (Mask::new(Dtype::U8).map([(0, 256)]), "is mapped to 256"),
-        (Mask::new(Dtype::U8).ignore(-1), "ignore=-1 for a mask of uint8"),
+        (Mask::new(Dtype::U8).ignore(-1), "ignore=-1 does not fit into uint8"),
         (kind().map([(0, 0), (0, 1)]), "the value 0 is mapped twice"),
         (kind().map([(0, 0)]).colors([([0; 3], 0)]), "a map cannot contain both values and colors"),
     ] {
@@ -229,9 +230,9 @@ fn colors_map_to_classes_in_every_color_format() {
         assert!(e.cause().contains(&words), "{e}");
         let sample = OwnedSample::new("x").field(name, encoded(format));
         let found = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
-        assert!(found.mask.is_none(), "{name}: verify accepts colors, which have no numbers yet");
+        assert!(found.mask.is_none(), "{name}: without a map, colors are not read as classes");
         let e = one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
-        assert!(e.cause().contains("Mask::colors gives each color its number"), "{name}: {e}");
+        assert!(e.cause().contains("to read other masks, use Mask::colors"), "{name}: {e}");
     }
     // For an image with a palette, the map applies to the palette's colors.
     let by_color = Mask::new(Dtype::I64)
@@ -240,7 +241,7 @@ fn colors_map_to_classes_in_every_color_format() {
     assert_eq!(one("mask.png", palette_png(&mask, SIDES), by_color).unwrap(), expected);
 }
 
-/// Encodes an 8-bit BMP with a palette that has no relation to the indices.
+/// Encodes an 8-bit BMP with palette colors that are unrelated to the indices.
 fn palette_bmp(values: &[u8]) -> Vec<u8> {
     let start = 54 + 1024_u32;
     let mut out = b"BM".to_vec();
@@ -301,7 +302,7 @@ fn every_lossless_format_gives_the_same_mask() {
         let deep =
             image::ImageBuffer::<image::Luma<u16>, _>::from_raw(20, 10, mask.iter().map(|&v| v.into()).collect());
         let mut gif = Vec::new();
-        // Colors that have no relation to the indices.
+        // The colors are unrelated to the indices.
         let palette: Vec<u8> = (0..768).map(|i| (i * 37) as u8).collect();
         let mut encoder = gif::Encoder::new(&mut gif, 20, 10, &palette).unwrap();
         let frame = gif::Frame { width: 20, height: 10, buffer: mask.clone().into(), ..gif::Frame::default() };

@@ -1,4 +1,4 @@
-//! Promise: a mask is cropped, resized, flipped and padded together with its image. Resizing uses
+//! A mask is cropped, resized, flipped and padded together with its image. Resizing uses
 //! nearest-neighbor sampling and never interpolates values. This holds for palettes, gray values of
 //! 1 to 16 bits, interlaced PNGs, and arrays of any integer type. A sample fails if its mask has
 //! the wrong size, contains an unknown value, or is damaged.
@@ -87,7 +87,7 @@ fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let sizes = [size.width.to_be_bytes(), size.height.to_be_bytes()].concat();
     chunk(b"IHDR", &[&sizes[..], &[depth, color, 0, 0, u8::from(interlaced)]].concat());
     if palette {
-        // Colors that have no relation to the indices.
+        // The colors are unrelated to the indices.
         chunk(b"PLTE", &(0..3 << depth.min(8)).map(|i| (i * 37) as u8).collect::<Vec<_>>());
     }
     chunk(b"tEXt", b"Comment\0of no matter");
@@ -199,7 +199,7 @@ fn a_mask_larger_than_a_decompression_step_is_complete() {
 }
 
 #[test]
-fn arrays_of_every_integer_type_are_masks() {
+fn arrays_of_every_integer_type_can_be_masks() {
     no_hang(|| {
         let size = Size::new(33, 27);
         let planes: Vec<Plane> = (0..8).map(|k| Plane::of(33, 27, |x, y| ((x * 5 + y * 3 + k) % 100) as i64)).collect();
@@ -310,7 +310,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
 }
 
 #[test]
-fn a_bad_mask_is_an_error_with_both_numbers() {
+fn a_bad_mask_is_an_error_with_found_and_expected_values() {
     no_hang(|| {
         let size = Size::new(16, 16);
         let kind = || Mask::new(Dtype::U8);
@@ -347,7 +347,9 @@ fn a_bad_mask_is_an_error_with_both_numbers() {
         assert_eq!(e.kind(), ErrorKind::Decode);
         let e = cause(("mask", b"GIFxxx".to_vec()), kind());
         assert!(
-            e.contains("a mask of 6 bytes that begins with \"GIFxxx\" is not in a supported format: PNG, npy, TIFF"),
+            e.contains(
+                "a mask of 6 bytes that begins with \"GIFxxx\" is not in a supported format: expected PNG, npy, TIFF"
+            ),
             "{e}"
         );
         let e = cause(("mask.npy", npy("<f4", "(16, 16)", &[0; 1024])), kind());
@@ -411,7 +413,7 @@ fn annotation_fields_refuse_a_step_that_may_move_pixels() {
         }
         assert!(with().transform_moves_pixels(false).host().is_ok());
     }
-    assert!(plain().transform(invert).host().is_ok(), "without such a field nothing is refused");
+    assert!(plain().transform(invert).host().is_ok(), "the transform is accepted if no field follows the image");
 }
 
 #[test]
@@ -424,9 +426,9 @@ fn augmentations_that_masks_cannot_follow_fail_on_opening() {
     let e = refused(loader().drop_field("image"));
     assert!(e.contains("\"mask\" follows the image, but the loader has no image"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::F32)));
-    assert!(e.contains("a mask of float32: expected an integer type"), "{e}");
+    assert!(e.contains("masks cannot have the type float32: use an integer type"), "{e}");
     let e = refused(Loader::source(source()).field("mask", Mask::new(Dtype::U8).fill(-1)));
-    assert!(e.contains("a fill of -1 for a mask of uint8, which holds 0 to 255"), "{e}");
+    assert!(e.contains("fill=-1 does not fit into uint8, which holds 0 to 255"), "{e}");
     let e = refused(loader().augment(Augment::iou_crop(8, 8)));
     assert!(e.contains("iou_crop needs a field with boxes"), "{e}");
 }

@@ -1,6 +1,6 @@
-//! Promise: a mosaic is a function of (seed, epoch, sample). Its partners are samples of the same
-//! epoch, and do not depend on the number of workers or ranks. If a partner cannot be read or
-//! decoded, the sample fails, and the error names the partner.
+//! A mosaic is a function of (seed, epoch, sample). Its partners are samples of the same epoch, and
+//! do not depend on the number of workers or ranks. If a partner cannot be read or decoded, the
+//! sample fails, and the error names the partner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -169,7 +169,7 @@ fn samples_outside_mosaics_keep_their_crop() {
 }
 
 #[test]
-fn effects_and_own_steps_see_the_whole_image() {
+fn effects_and_custom_transforms_run_on_the_finished_mosaic() {
     let plain = epoch(loader(), 0);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
@@ -184,7 +184,7 @@ fn effects_and_own_steps_see_the_whole_image() {
 }
 
 #[test]
-fn a_bad_partner_is_a_fault_that_names_it() {
+fn a_failing_partner_is_named_in_the_error() {
     let mut bad = samples();
     bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let shown = epoch(loader(), 0);
@@ -296,7 +296,8 @@ fn an_unlabeled_dataset_needs_no_option_and_rejects_labels() {
     let mut some = samples();
     some[5] = some[5].clone().label(1);
     let e = open(some).find_map(Result::err).unwrap();
-    let refused = e.cause().contains("(mosaic), but each label is the class of one: use .drop_field(\"label\")");
+    let refused =
+        e.cause().contains("(mosaic), but a label is the class of a single sample: use .drop_field(\"label\")");
     assert!(refused && e.sample() == Some(5), "{e}");
 }
 
@@ -305,12 +306,22 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
     let labeled = samples().into_iter().map(|sample| sample.label(3)).collect();
     let plain = Loader::source(Memory::new(labeled)).augment(augment());
-    assert!(refused(plain.clone()).contains("each label is the class of one: use .drop_field(\"label\")"));
+    assert!(refused(plain.clone()).contains("a label is the class of a single sample: use .drop_field(\"label\")"));
     let plain = plain.drop_field("label");
-    assert!(refused(plain.clone().field("where", Geometry::new())).contains("\"where\" follows one image"));
-    assert!(refused(plain.clone().field("depth", DenseMap::new())).contains("\"depth\" follows one image"));
-    assert!(refused(plain.clone().field("points", Keypoints::new(3))).contains("\"points\" follows one image"));
-    assert!(refused(plain.clone().views([Augment::train(16), augment()])).contains("\"views.1\" is a view of one"));
+    assert!(
+        refused(plain.clone().field("where", Geometry::new())).contains("\"where\" is transformed with a single image")
+    );
+    assert!(
+        refused(plain.clone().field("depth", DenseMap::new())).contains("\"depth\" is transformed with a single image")
+    );
+    assert!(
+        refused(plain.clone().field("points", Keypoints::new(3)))
+            .contains("\"points\" is transformed with a single image")
+    );
+    assert!(
+        refused(plain.clone().views([Augment::train(16), augment()]))
+            .contains("\"views.1\" is a view of a single sample")
+    );
     assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image field"));
     let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
     assert!(refused(many).contains("mosaic with 10 image fields needs 40 images per sample: expected at most 32"));

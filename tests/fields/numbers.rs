@@ -1,6 +1,6 @@
-//! Promise: a batch consists of named fields: any number of images, fixed-shape arrays,
-//! variable-length rows with counts, and custom field types. Each sample is written to its own row
-//! of the arrays, for any number of workers.
+//! A batch may contain any number of named fields: images, fixed-shape arrays, variable-length rows
+//! with counts, and custom types. Each sample is written to its row of each array, for any number
+//! of workers.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;
@@ -107,16 +107,13 @@ fn too_many_rows_are_an_error_unless_truncated() {
     let cut = all(loader().field("tokens", rows().truncated()));
     assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
     let e = loader().field("tokens", Ragged::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
-    assert_eq!(
-        (e.sample(), e.cause()),
-        (Some(1), "field \"tokens\" has 8 bytes, which is not a multiple of the 16 bytes of a row")
-    );
+    assert_eq!((e.sample(), e.cause()), (Some(1), "field \"tokens\" has 8 bytes: expected 16 bytes for each row"));
     let refused = |loader: Loader| loader.host().unwrap_err().to_string();
     assert!(
         refused(loader().field("tokens", Ragged::new(Dtype::I64, [], 0)))
-            .contains("a limit of 0 rows: expected at least 1")
+            .contains("the maximum number of rows is 0: expected at least 1")
     );
-    assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("a padding of float32"));
+    assert!(refused(loader().field("tokens", rows().padding(0.5_f32))).contains("the padding has the type float32"));
 }
 
 #[test]
@@ -237,7 +234,7 @@ fn a_field_name_suffix_determines_the_number_format() {
     let numbers = open(name, bytes).field("x", NdArray::new(Dtype::F32, [2, 3]));
     assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2]: expected [2, 3]");
     let rows = open(name, bytes).field("x", Ragged::new(Dtype::F32, [3], 4));
-    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of [3]");
+    assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of shape [3]");
     let whole = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
     assert_eq!(cause(whole), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
@@ -315,9 +312,12 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
         assert_eq!(all.len(), 50);
         assert_eq!(all.values().collect::<std::collections::HashSet<_>>().len(), 50);
         assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), all);
-        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), all, "with and without images");
+        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), all, "the numbers do not depend on the image");
         let rest = thrown(open(3).workers(3), 1, 4);
-        assert!(rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers), "after resuming");
+        assert!(
+            rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers),
+            "a run from batch 4 draws the same numbers"
+        );
         for (seed, epoch) in [(3, 0), (4, 1)] {
             assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| all[id] != *numbers));
         }
@@ -392,7 +392,8 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
     });
 }
 
-/// A field type that declares more memory than all workers share, and counts concurrent writes.
+/// A field type that counts concurrent writes. The field `large` declares more memory than all
+/// workers share, and other fields declare none.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -417,10 +418,10 @@ impl FieldType for Large {
 }
 
 #[test]
-fn memory_of_a_custom_field_is_in_the_memory_plan() {
+fn the_memory_plan_includes_the_memory_of_custom_fields() {
     no_hang(|| {
-        // Returns the maximum number of concurrent writes. Stops after the first epoch in which it
-        // reached `enough`.
+        // Returns the maximum number of concurrent writes. Stops after the first epoch in which
+        // this number reached `enough`.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);

@@ -1,4 +1,4 @@
-//! Promise: pasted objects are a function of (seed, epoch, sample). They are taken from samples of
+//! Pasted objects are a function of (seed, epoch, sample). The objects are taken from samples of
 //! the same epoch, and do not depend on the number of workers or ranks. If a partner cannot be read
 //! or decoded, the sample fails, and the error names the partner.
 
@@ -104,9 +104,9 @@ fn a_run_with_pasted_objects_resumes() {
 }
 
 /// Checks that geometric effects apply to the image after pasting. No other object covers the last
-/// one, so all pixels in its mask must have its color.
+/// object, so all pixels in its mask must have its color.
 #[test]
-fn pasted_objects_follow_the_effects_of_the_whole_image() {
+fn effects_apply_alike_to_pasted_objects_and_the_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
     let mut compared = 0;
     for (sample, of) in epoch(loader().augment(augment(1.0)), 0) {
@@ -154,7 +154,7 @@ fn samples_without_pastes_are_unchanged() {
 }
 
 #[test]
-fn a_bad_partner_is_a_fault_that_names_it() {
+fn a_failing_partner_is_named_in_the_error() {
     let mut bad = samples();
     bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let mut batches = with(bad).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
@@ -172,7 +172,7 @@ fn a_bad_partner_is_a_fault_that_names_it() {
     wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
     wrong[11] = wrong[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
     let e = with(wrong).host().unwrap().epoch(0).find_map(Result::err).unwrap();
-    assert!(e.to_string().contains("has 0 masks for 1 boxes"), "{e}");
+    assert!(e.to_string().contains("has 0 masks: expected 1, one for each box"), "{e}");
 }
 
 #[test]
@@ -181,14 +181,16 @@ fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
     let paste = || plain().copy_paste(CopyPaste::new());
     let bare = || Loader::source(Memory::new(samples())).drop_field("label").augment(paste());
     assert!(refused(bare()).contains("copy_paste needs one field with the masks of the objects, but the loader has 0"));
-    assert!(refused(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" follows one image"));
+    assert!(refused(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" is transformed with a single image"));
     assert!(refused(loader().field("more", Boxes::new(4).masks())).contains("the loader has 2"));
-    assert!(refused(loader().field("depth", DenseMap::new())).contains("\"depth\" follows one image"));
-    assert!(refused(loader().field("points", Keypoints::new(3))).contains("\"points\" follows one image"));
+    assert!(refused(loader().field("depth", DenseMap::new())).contains("\"depth\" is transformed with a single image"));
+    assert!(
+        refused(loader().field("points", Keypoints::new(3))).contains("\"points\" is transformed with a single image")
+    );
     assert!(refused(loader().views([paste()])).contains("remove Augment::copy_paste"));
     let labeled = samples().into_iter().map(|sample| sample.label(3)).collect();
     let labeled = Loader::source(Memory::new(labeled)).augment(paste()).field("boxes", Boxes::new(4).masks());
-    assert!(refused(labeled).contains("(copy_paste), but each label is the class of one"));
+    assert!(refused(labeled).contains("(copy_paste), but a label is the class of a single sample"));
     let both = refused(loader().augment(paste().mosaic(Mosaic::new())));
     assert!(both.contains("mosaic and copy_paste in the same epoch"), "{both}");
     for (step, words) in [

@@ -1,7 +1,7 @@
-//! Promise: the image size may change from one epoch to the next, for example for progressive
-//! resizing. A loader with the fixed size of an epoch has the same batches, for any number of
-//! workers, prefetch depth, rank and resume point. Slots are large enough for the largest size. On
-//! request, images keep their original sizes.
+//! The image size may change from one epoch to the next, for example for progressive resizing. The
+//! batches of an epoch equal those of a loader with the same fixed size, for any number of workers,
+//! prefetch depth, rank and resume point. Slots are large enough for the largest size. On request,
+//! images keep their original sizes.
 
 use std::sync::Arc;
 
@@ -74,14 +74,14 @@ fn content(batch: Result<HostBatch>) -> Content {
     (batch.ids().collect(), batch.fields().map(array).collect())
 }
 
-/// Reference: loads each epoch with a loader of the fixed size.
+/// Reference: loads each epoch with a loader whose fixed size is the size of that epoch.
 fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec<Content>> {
     let epoch = |(augment, epoch)| open(augment).host().unwrap().epoch(epoch).map(content).collect();
     augments.into_iter().zip(0..).map(epoch).collect()
 }
 
 #[test]
-fn batches_of_an_epoch_equal_a_loader_of_its_size() {
+fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
     no_hang(|| {
         let samples = samples();
         let plain = |augment| with_fields(&samples).augment(augment);
@@ -101,7 +101,7 @@ fn batches_of_an_epoch_equal_a_loader_of_its_size() {
             assert_eq!(shapes[3], if nchw { [8, 3, 9, 31] } else { [8, 9, 31, 3] });
             for (workers, prefetch) in [(1, 1), (3, 9)] {
                 let mut batches = open(growing(sized())).workers(workers).prefetch(prefetch).host().unwrap();
-                // First all epochs in sequence, then with repetitions and gaps.
+                // Load all epochs in sequence, then with repetitions and gaps.
                 for epoch in [0, 1, 2, 3, 4, 5, 5, 1, 4, 2, 3] {
                     let found: Vec<_> = batches.epoch(epoch).map(content).collect();
                     assert!(found == expected[epoch as usize], "epoch {epoch}, {workers} workers");
@@ -295,7 +295,7 @@ fn rotate(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
 }
 
 #[test]
-fn a_custom_step_gets_the_image_without_its_fill() {
+fn a_custom_transform_gets_the_image_without_its_padding() {
     let samples = samples();
     for augment in [
         Augment::own_size(64, 56).fill([1, 2, 3]).flip(0.5),
@@ -333,7 +333,7 @@ fn a_custom_step_gets_the_image_without_its_fill() {
 }
 
 #[test]
-fn a_custom_step_gets_the_whole_image_with_its_padding() {
+fn a_custom_transform_gets_padding_inside_the_image() {
     let samples = samples();
     let whole = Rect::new(0, 0, 48, 48);
     for augment in [

@@ -1,7 +1,7 @@
-//! Promise: a dense map delivers the values that are stored in a PNG or TIFF: 8-bit, 16-bit or
-//! float, with any number of channels. It is transformed like an array with the same values. An
-//! 8-bit image field never silently reduces a file with more bits. A one-channel image field
-//! delivers the luma of the RGB image.
+//! A dense map delivers the values that are stored in a PNG or TIFF: 8-bit, 16-bit or float, with
+//! any number of channels. It is transformed like an array with the same values. An 8-bit image
+//! field never silently reduces the bit depth of a file. A one-channel image field delivers the
+//! luma of the RGB image.
 
 use std::io::Cursor;
 
@@ -108,7 +108,7 @@ fn first(loader: Loader) -> Result<HostBatch> {
 }
 
 fn refused(loader: Loader) -> String {
-    loader.host().expect_err("opening is refused").to_string()
+    loader.host().expect_err("opening fails").to_string()
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
 }
 
 #[test]
-fn a_header_that_claims_terabytes_of_values_is_damage() {
+fn a_header_that_declares_terabytes_of_values_is_rejected() {
     let mut file = tiff(&[0; 64], 60_000, (16, 1), 1, 1);
     for (tag, side) in [(0, 16_000_u32), (1, 16_000), (22, 16_000)] {
         let entry = file.windows(8).position(|entry| entry == [tag, 1, 4, 0, 1, 0, 0, 0]).unwrap() + 8;
@@ -262,7 +262,7 @@ fn options_for_images_are_refused_for_stored_values() {
     let own = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
     let e = refused(loader(plain.clone()).transform(own).transform_moves_pixels(false));
     assert!(e.contains("transform changes images"), "{e}");
-    // A mask may accompany such a map.
+    // A dense map and a mask may be in the same sample.
     let mask = png(image::GrayImage::new(8, 8));
     let both = OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8))).field("mask.png", mask);
     let both = Loader::source(Memory::new(vec![both])).augment(plain).field("image", DenseMap::of_channels(3).image());

@@ -1,6 +1,6 @@
-//! Promise: a text field delivers the stored string of each sample, of any length, for any number
-//! of workers and in every epoch. This includes replacements for skipped samples, and packed
-//! datasets. Samples with invalid UTF-8 fail.
+//! A text field delivers the stored string of each sample, of any length, for any number of workers
+//! and in every epoch. This includes replacements for skipped samples, and packed datasets. Samples
+//! with invalid UTF-8 fail.
 
 use crate::follow::image;
 use crate::support::no_hang;
@@ -56,7 +56,7 @@ fn each_sample_has_its_text_for_any_workers_and_epoch() {
 }
 
 #[test]
-fn packing_keeps_texts_and_they_need_no_images_or_arrays() {
+fn packing_keeps_texts_even_without_images_and_arrays() {
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         for target in ["set.tar", "set.lmdb"] {
@@ -88,17 +88,21 @@ fn a_skipped_sample_has_the_text_of_its_replacement() {
         set[5] = OwnedSample::new("5").field("rgb.npy", image(Size::new(9, 7))).field("caption.txt", b"\xff".to_vec());
         let source = Memory::new(set);
         let e = loader(Loader::source(source.clone())).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), "field \"caption.txt\" has invalid UTF-8 at byte 0, so it is not a text");
+        assert_eq!(e.cause(), "field \"caption.txt\" has invalid UTF-8 at byte 0, so it is not text");
         assert_eq!(e.sample(), Some(5));
         let skips = loader(Loader::source(source)).on_error(OnError::Skip { max_skipped: 9 });
         let mut batches = skips.host().unwrap();
         for epoch in 0..3 {
             let batch = batches.epoch(epoch).next().unwrap().unwrap();
             let texts: Vec<&str> = batch.texts("caption").unwrap().collect();
-            assert_eq!(texts, [text(0), text(1), text(2), text(3), text(4), text(6), text(6)], "5 is replaced by 6");
+            assert_eq!(
+                texts,
+                [text(0), text(1), text(2), text(3), text(4), text(6), text(6)],
+                "sample 6 replaces sample 5"
+            );
         }
         let e = Loader::source(Memory::new(samples(1))).field("image", Text::new()).host();
-        assert!(e.is_ok(), "a text may replace the image");
+        assert!(e.is_ok(), "the field `image` may be a text");
         let twice = Loader::source(Memory::new(samples(1))).field("label.x", Text::new());
         let e = twice.field("label.x", NdArray::new(Dtype::I64, [])).host().unwrap_err();
         assert!(e.cause().contains("duplicate field \"label.x\""), "{e}");

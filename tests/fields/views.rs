@@ -1,5 +1,5 @@
-//! Promise: views are several images made from one source image, each with its own augmentation and
-//! size. Each view is a function of (seed, epoch, sample, view), for any number of workers.
+//! Views are several images made from one source image, each with its own augmentation and size.
+//! Each view is a function of (seed, epoch, sample, view), for any number of workers.
 
 use std::path::Path;
 
@@ -23,11 +23,11 @@ fn epoch(loader: Loader, epoch: u64, name: &str) -> Vec<u8> {
 }
 
 fn refused(loader: Loader) -> String {
-    loader.host().expect_err("opening is refused").to_string()
+    loader.host().expect_err("opening fails").to_string()
 }
 
 #[test]
-fn a_view_is_the_image_that_its_augmentation_makes_alone() {
+fn a_view_equals_the_image_that_its_augmentation_makes_alone() {
     let views = [
         Augment::resize(8, 12),
         Augment::eval(40, 32),

@@ -11,21 +11,21 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// The counters of the process as address ranges. They live as long as the process.
+/// The counters of the process as address ranges. The counters live as long as the process.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[allow(unsafe_code)]
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u8) {
     let range = (start.addr(), end.addr());
-    let mut counters = COUNTERS.lock().expect("no thread panics while it holds the lock");
+    let mut counters = COUNTERS.lock().expect("no code panics while holding this lock");
     if !counters.contains(&range) {
         counters.push(range);
     }
 }
 
-/// Counters are read in blocks. Most of them are 0, and a block of zeros is checked in a few
-/// instructions.
+/// A block of counters. Most counters are 0, and a few instructions suffice to check that a whole
+/// block is 0.
 type Block = [u64; 8];
 
 /// The edges that the cases have reached so far.
@@ -38,7 +38,7 @@ pub(super) struct Coverage {
 
 impl Coverage {
     pub(super) fn new() -> Self {
-        let counters = COUNTERS.lock().expect("no thread panics while it holds the lock").clone();
+        let counters = COUNTERS.lock().expect("no code panics while holding this lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
         let mut coverage = Coverage { counters, reached, edges: 0 };
         // Reset the counters, so that edges reached at startup are not attributed to a case.
@@ -53,7 +53,8 @@ impl Coverage {
         self.reached.len()
     }
 
-    /// Records the edges reached since the last call. Returns whether any of them is new.
+    /// Records the edges reached since the last call. Returns whether an edge was reached for the
+    /// first time.
     pub(super) fn see(&mut self) -> bool {
         let Coverage { counters, reached, edges } = self;
         let (before, mut first) = (*edges, 0);
@@ -62,7 +63,7 @@ impl Coverage {
                 let length = size_of::<Block>().min(end - address);
                 // SAFETY: The compiler passes the bounds of its counter array, which is never
                 // freed, and nothing else refers to it. Compiled code, including this function,
-                // increments the counters without synchronization; a count may be lost.
+                // increments the counters without synchronization, so a count may be lost.
                 #[allow(unsafe_code)]
                 let counts = unsafe { take(address as *mut u8, length) };
                 if counts != [0; 8] {
@@ -75,7 +76,8 @@ impl Coverage {
     }
 }
 
-/// Records the edges whose counters are not 0. Returns how many of them are new.
+/// Records the edges whose counters are not 0. Returns how many edges were reached for the first
+/// time.
 fn note(counts: &Block, reached: &mut [bool]) -> usize {
     let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
     let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
@@ -116,8 +118,8 @@ const MAX_INPUTS: usize = 4096;
 /// Inputs that reached new edges, keyed by the address of the list of files that they were derived
 /// from.
 ///
-/// If `WARPFEED_FUZZ_CORPUS` names a folder, the inputs are stored there, and later runs start with
-/// them.
+/// If `WARPFEED_FUZZ_CORPUS` names a folder, the inputs are stored in this folder, and later runs
+/// start with them.
 #[derive(Default)]
 pub(super) struct Corpus {
     kept: HashMap<usize, Vec<Vec<u8>>>,
@@ -147,8 +149,8 @@ impl Corpus {
         self.kept.values().map(Vec::len).sum()
     }
 
-    /// Returns the next input that an earlier run derived from the files `from`. Returns each of
-    /// them once, and then `None`.
+    /// Returns the next input that an earlier run derived from the files `from`. Returns each input
+    /// once, and then `None`.
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
@@ -168,7 +170,7 @@ impl Corpus {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
         let input = match path("WARPFEED_FUZZ_INPUT") {
-            Some(path) => fs::read(path).expect("an input that a run has written"),
+            Some(path) => fs::read(path).expect("WARPFEED_FUZZ_INPUT names the inputs of a case"),
             None => input,
         };
         if self.last.len() <= number {
@@ -190,7 +192,7 @@ impl Corpus {
             for (number, (_, input)) in self.current.iter().enumerate() {
                 fs::write(format!("{}.{number}", path.display()), input).expect("the file can be written");
             }
-            println!("WARPFEED_FUZZ_INPUT={} has the inputs of this case", path.display());
+            println!("set WARPFEED_FUZZ_INPUT={} to replay the inputs of this case", path.display());
         }
         for (address, input) in self.current.drain(..).filter(|_| new) {
             let kept = self.kept.entry(address).or_default();
@@ -198,7 +200,7 @@ impl Corpus {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&address) {
-                // Write under a temporary name and then rename, because another process may be
+                // Write under a temporary name and then rename, because a concurrent process may be
                 // reading the folder.
                 let name = format!("{:016x}", hash(&input));
                 let unfinished = folder.with_extension(std::process::id().to_string());

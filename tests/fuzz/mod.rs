@@ -1,4 +1,4 @@
-//! Fuzzes parsers without any tool besides cargo. Each case is generated from a seed and can be
+//! Fuzzes parsers. Needs no tool other than cargo. Each case is generated from a seed and can be
 //! replayed. A harness runs for a given time.
 //!
 //! | file | what it mutates |
@@ -8,18 +8,18 @@
 //! | `resume` | checkpoints |
 //! | `jpeg` in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |
 //! | `repack` in `jpeg/tests/fuzz` | JPEGs, rewritten and compared with libjpeg |
-//! | `tar` and all below, in `sources/tests/fuzz` | headers and sidecar index of a shard, and the manifest of a dataset |
-//! | `lmdb` | meta pages, values of MessagePack, Caffe and Python, and class names |
+//! | `tar` and the following, in `sources/tests/fuzz` | headers and sidecar index of a shard, and the manifest of a dataset |
+//! | `lmdb` | meta pages, MessagePack, Caffe and pickle values, and class names |
 //! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
 //! | `columns` | Arrow and Parquet files |
 //! | `lerobot` | all files of LeRobot datasets |
-//! | `chunks` | MDS shards, LitData's chunks, FFCV's and RecordIO files |
+//! | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
 //! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
 //! | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
 //! contains the shared code. A parser has two tests. The first runs for a second in every test run.
-//! The second, `..._for_long`, is ignored by default and runs for `WARPFEED_FUZZ_SECONDS`.
+//! The second, `..._for_long`, is ignored by default and runs for `WARPFEED_FUZZ_SECONDS` seconds.
 //! `tests/README.md` contains the commands.
 
 mod coverage;
@@ -137,33 +137,34 @@ impl Random {
 }
 
 /// Returns the folder `tests/fixtures/formats`. The environment variable is read at run time, so
-/// that a test binary that was copied to a different machine finds the files there.
+/// that a test binary that was copied to a different machine finds the fixtures of that machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")
 }
 
-/// Maximum duration of one case. Parsing a few kilobytes should take less than a thousandth of it.
+/// Maximum duration of one case. Parsing a few kilobytes should take less than a thousandth of this
+/// time.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// Runs `case` with seeds from 0 for one second, as part of every test run.
+/// Runs `case` for one second, with seeds that start at 0, as part of every test run.
 pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
 }
 
-/// Runs `case` for `WARPFEED_FUZZ_SECONDS` (default 60) with seeds from `WARPFEED_FUZZ_SEED`
-/// (default 2^32), at most `WARPFEED_FUZZ_CASES` of them.
+/// Runs `case` for `WARPFEED_FUZZ_SECONDS` seconds (default 60), with seeds that start at
+/// `WARPFEED_FUZZ_SEED` (default 2^32), but at most `WARPFEED_FUZZ_CASES` times.
 pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics are
-/// counted, and a single panic at the end lists the seeds.
+/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics of the
+/// cases are counted, and one panic at the end lists their seeds.
 ///
-/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored there, because a case may kill
-/// the process instead of panicking.
+/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored in this file, because a case
+/// may kill the process instead of panicking.
 ///
 /// In a build with edge counters, the summary line also contains the number of edges reached. In
 /// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed

@@ -6,8 +6,9 @@
     python3 tests/fuzz/run.py BINARY --table                               results so far
 
 BINARY is a test binary of `warpfeed-sources` with coverage counters; tests/README.md has the
-command that builds it. It needs no Rust toolchain and no source tree, only tests/fixtures/formats
-below ROOT (two folders above this script, or the folder of the script if the fixtures are there).
+command that builds it. This script needs no Rust toolchain and no source tree, only
+tests/fixtures/formats below ROOT (two folders above this script, or the folder of the script if
+the fixtures are there).
 
 SECONDS is the CPU time per harness, summed over all runs of the same binary. A harness runs in
 parts, so that even the last remaining harness can use all cores. Each part uses seeds of its own,
@@ -36,7 +37,7 @@ FORMATS = (
     "pickles_of_python npy_files npz_files safetensors_files torch_files hdf5_files tfrecord_files beton_files "
     "recordio_files"
 ).split()
-# Maximum memory of a case in bytes. The files have only a few kilobytes.
+# Maximum memory of a case in bytes. The inputs are only a few kilobytes.
 MEMORY = 4 << 30
 # A harness stops after more failures than this.
 FAILURES = 20
@@ -65,7 +66,7 @@ class Runs:
         return [harness for harness in wanted if self.sum(harness, "failures") < FAILURES]
 
     def next(self):
-        """Returns a harness, its time and its part number, or None if no part can start."""
+        """Returns a harness with the CPU time and number of its next part, or None if no part can start."""
         with self.lock:
             left = self.left()
             if not left:

@@ -1,6 +1,5 @@
-//! Promise: batches on a GPU equal batches on the host, including images, labels, mixing, and all
-//! fields. Batches are never torn, stale or out of order. Other frameworks can share the memory of
-//! a batch.
+//! Batches on a GPU equal batches on the host, including images, labels, mixing, and all fields.
+//! Batches are never torn, stale or out of order. Other frameworks can share the memory of a batch.
 //!
 //! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
@@ -170,7 +169,8 @@ fn device_fields_equal_host_fields_for_any_image_count() {
     }
 }
 
-/// Tests every element type of masks, boxes, box columns and points, which the host computes.
+/// Tests every element type of masks, boxes, box columns and points. The host computes all of
+/// these.
 #[test]
 fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -300,7 +300,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
             .view::<f32>()
             .unwrap_err()
             .to_string()
-            .contains("view of float32: this tensor has dtype float16")
+            .contains("cannot view this tensor as float32: its dtype is float16")
     );
 
     let (images, labels) = (batch.dlpack("image").unwrap(), batch.dlpack("label").unwrap());

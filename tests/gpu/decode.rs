@@ -1,5 +1,5 @@
-//! Promise: the device decodes images to the same bits as the host, with the same errors and
-//! replacements, regardless of which share of the images each of them decodes.
+//! The device decodes images to the same bits as the host, with the same errors and replacements.
+//! This holds no matter which images are decoded on the device and which on the host.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
@@ -64,8 +64,8 @@ fn loader(images: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(32).shuffle(3)
 }
 
-/// Compares two epochs with the host, and returns the number of images that the device decoded. This
-/// number includes images that were prefetched for later epochs.
+/// Compares two epochs with the host, and returns the number of images that the device decoded.
+/// Images that were prefetched for later epochs are included.
 fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
     compared(loader, stream, decode_on, what).stats().decoded_on_device
 }
@@ -95,8 +95,8 @@ fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what
     device
 }
 
-/// Returns the number of images that workers decode in each epoch of one batch. Waits until nothing
-/// more is prefetched, because only then are all batches complete.
+/// Returns how many images of each epoch are decoded by workers, for epochs that consist of one
+/// batch. First waits until prefetching has stopped, because only then are all batches complete.
 fn decoded_by_workers(device: &Batches<CudaBatch>, batch: u64) -> u64 {
     let mut stats = device.stats();
     loop {
@@ -163,7 +163,7 @@ fn large() -> Vec<u8> {
 fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let Some(stream) = stream() else { return };
     if sanitize() {
-        return crate::require::missing("quick", "it takes minutes there");
+        return crate::require::missing("quick", "the test takes minutes under a sanitizer");
     }
     let (large, mut packed) = (large(), Vec::new());
     repack_jpeg(&large, &mut packed).unwrap();
@@ -173,7 +173,7 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     images.extend([large, packed]);
     let all = decoded_by_workers(&compared(&of(&images), &stream, DecodeOn::Gpu, "large"), 202);
     // A batch with large images has space for more encoded bytes, so more small images may fit.
-    assert!(all <= small, "workers decode {all} images of an epoch, and {small} without the large ones");
+    assert!(all <= small, "workers decode {all} images of an epoch, but only {small} without the large images");
     compare(&of(&images), &stream, DecodeOn::Auto, "large");
 }
 
@@ -240,7 +240,7 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 }
 
 #[test]
-fn custom_transforms_keep_decoding_on_workers_and_log_it() {
+fn with_custom_transforms_workers_decode_and_log_the_reason() {
     let Some(stream) = stream() else { return };
     let images = drawn(32, false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {

@@ -1,6 +1,6 @@
-//! Promise: a decoder answers each request with the same pixels as a loader. Images that do not
-//! decode are reported individually. The decoder reuses its memory, however many threads use it and
-//! in whatever order they drop batches.
+//! A decoder answers each request with the same pixels as a loader. Images that cannot be decoded
+//! are reported individually. The decoder reuses its memory, however many threads use it and in
+//! whatever order they drop batches.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 
@@ -376,7 +376,7 @@ fn a_dropped_request_frees_its_place_in_a_full_queue() {
 }
 
 #[test]
-fn cancelled_requests_among_ten_thousand_are_not_decoded() {
+fn canceled_requests_among_ten_thousand_are_not_decoded() {
     const COUNT: usize = 10_000;
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, held) = all_held(&open, COUNT);
@@ -418,7 +418,7 @@ fn cancelled_requests_among_ten_thousand_are_not_decoded() {
             }
         });
         let read = reads.load(Relaxed) - COUNT;
-        // The images of a request that had begun before it was dropped may have been read.
+        // Images may have been read if their request had begun before it was dropped.
         assert!((COUNT / 2..COUNT / 2 + 16).contains(&read), "{read} of {COUNT} images were decoded");
         assert!(decoder.stats().batches < COUNT as u64 / 2 + 32);
     }
@@ -545,8 +545,8 @@ fn invalid_requests_are_refused() {
     let decoder = requests(pixels).host().unwrap();
     assert_eq!(decoder.max_batch(), 8);
     let refused = |count| decoder.decode(vec![Vec::<u8>::new(); count]).unwrap_err().to_string();
-    assert_eq!(refused(0), "config: a request of 0 images: the decoder accepts 1 to 8");
-    assert_eq!(refused(9), "config: a request of 9 images: the decoder accepts 1 to 8");
+    assert_eq!(refused(0), "config: a request has 0 images: the decoder accepts 1 to 8");
+    assert_eq!(refused(9), "config: a request has 9 images: the decoder accepts 1 to 8");
     let options = Decoder::builder;
     let mixing = Augment::train(64).mix(Mix::mixup(0.2));
     let error = options().augment(mixing).host().unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Promise: dynamic batching combines the requests of many clients into full batches. No request
-//! waits longer than the delay for its batch to start, and each request receives its own images.
+//! Dynamic batching combines the requests of many clients into full batches. No request waits
+//! longer than `max_delay` for its batch to start, and each request receives its own images.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 
@@ -22,7 +22,7 @@ fn joined<B: Answer, T: Send + 'static>(
     (decoder, joined)
 }
 
-/// Returns the values of the requests in a batch.
+/// Returns the values that were submitted with the requests in a batch.
 fn values<B, T: Copy>(batch: &DynamicBatch<B, T>) -> Vec<T> {
     batch.requests.iter().map(|(value, _)| *value).collect()
 }
@@ -88,7 +88,7 @@ fn a_batch_starts_after_the_delay_of_its_first_request() {
 }
 
 #[test]
-fn a_cancelled_request_is_in_no_batch_and_frees_its_place() {
+fn a_canceled_request_is_in_no_batch_and_frees_its_place() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).max_queued(2), NEVER);
         let one = joined.submit(drawn(1), "one").unwrap();
@@ -99,7 +99,7 @@ fn a_cancelled_request_is_in_no_batch_and_frees_its_place() {
         joined.submit(drawn(3), "three").unwrap();
         for (request, count) in [(Vec::new(), 0), (drawn(9), 9)] {
             let e = joined.submit(request, "wrong").unwrap_err();
-            assert!(e.to_string().contains(&format!("a request of {count} images: the decoder accepts 1 to 8")));
+            assert!(e.to_string().contains(&format!("a request has {count} images: the decoder accepts 1 to 8")));
         }
         joined.close();
         assert_eq!(joined.next().unwrap().requests, [("two", 0..1), ("three", 1..4)]);
@@ -158,10 +158,10 @@ fn a_full_decoder_queue_drops_no_batched_request() {
     everywhere!(check);
 }
 
-/// Checks that closing the decoder fails waiting requests immediately, without waiting for the
+/// Checks that closing the decoder makes waiting requests fail immediately, and not only after the
 /// delay.
 #[test]
-fn closing_the_decoder_answers_joined_requests_at_once() {
+fn closing_the_decoder_answers_batched_requests_at_once() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let begun = std::time::Instant::now();
         let (decoder, joined) = joined(&open, requests(pixels), Duration::from_secs(60));
@@ -177,7 +177,7 @@ fn closing_the_decoder_answers_joined_requests_at_once() {
 }
 
 #[test]
-fn joined_requests_end_with_their_decoder_or_their_owner() {
+fn batched_requests_end_with_their_decoder_or_batcher() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let alive = Arc::new(());
         for round in 0..6 {
@@ -194,7 +194,7 @@ fn joined_requests_end_with_their_decoder_or_their_owner() {
         decoder.close();
         let e = joined.submit(drawn(2), alive.clone()).err().unwrap();
         assert!(e.to_string().contains("the decoder was closed"), "{e}");
-        assert!(joined.next().is_none(), "nothing waits");
+        assert!(joined.next().is_none(), "no request is waiting");
         let e = decoder.decode(drawn(1)).err().unwrap();
         assert!(e.to_string().contains("the decoder was dropped"), "{e}");
     }

@@ -1,5 +1,5 @@
-//! Promise: the kernels on a GPU produce the same bits as the host, and streams, events and
-//! page-locked memory behave as the loader assumes.
+//! The kernels on a GPU produce the same bits as the host, and streams, events and page-locked
+//! memory behave as the loader assumes.
 //!
 //! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`.
@@ -86,7 +86,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 }
                 upload(&own, &memory, records, &bytes);
                 let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
-                // Fills the output with a pattern, and adds a guard after it.
+                // Fill the output with a pattern, and add a guard after it.
                 let mut output = vec![0xa5; expected.len() + 64];
                 upload(&own, &memory, to, &output);
                 let kernel =
@@ -98,13 +98,14 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 own.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
-                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "written after the end");
+                assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "the kernel wrote past the end");
             }
         }
     }
 }
 
-/// Runs the effects of `plans` on `images` on the device and on the host, and compares.
+/// Applies the effects of `plans` to `images` on the device and on the host, and compares the
+/// results.
 fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), images: &[u8], plans: &[Plan]) {
     let (each, count) = (size.0 * size.1 * 3, plans.len());
     let records = (images.len() + 64).next_multiple_of(256);
@@ -120,7 +121,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: copies, records: Some(records), count }) }.unwrap();
     let mut found = vec![0; images.len() + 64];
     stream.download(&mut found, &memory, 0).unwrap();
-    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "written after the end");
+    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "the kernel wrote past the end");
     let mut expected = images.to_vec();
     let check = |((expected, found), plan): ((&mut [u8], &[u8]), &Plan)| {
         plan.retouch(&mut ImageMut::new(expected, size.1 as u32, size.0 as u32));
@@ -289,9 +290,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// The driver allocates small blocks of page-locked memory. The library maps and registers large
-/// blocks, even if they end in the middle of a page. A forked child shares a block or has no access
-/// to it, but never gets a copy.
+/// The driver allocates small blocks of page-locked memory. The library itself maps and registers
+/// large blocks, even if a block ends in the middle of a page. A forked child shares a block or has
+/// no access to it, but never gets a copy.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
@@ -302,7 +303,7 @@ fn pinned_memory_streams_and_events_work() {
         [1 << 20, 4 << 20, (37 << 20) + 12_345].iter().flat_map(|len| kinds.map(|kind| (*len, kind)))
     {
         let mut pinned = Pinned::new(&context, len, after_fork).unwrap();
-        assert!(pinned.iter().all(|&byte| byte == 0), "{len} bytes are zeroed");
+        assert!(pinned.iter().all(|&byte| byte == 0), "all {len} bytes are zero");
         let found = after_forks(pinned.as_ptr() as usize);
         if after_fork == AfterFork::Shared {
             assert_ne!(found, Found::Absent, "{len} bytes");

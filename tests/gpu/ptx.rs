@@ -2,8 +2,8 @@
 //! `kernels/compiled.txt` reveals a source file that was changed but not compiled. Without this
 //! check, the device could lack a new effect.
 //!
-//! NVRTC needs no GPU, so the first test runs wherever the library exists. `WARPFEED_NVRTC` is the
-//! path of `libnvrtc.so.12`; by default, the dynamic linker looks for this name. PyPI's
+//! NVRTC needs no GPU, so the test runs wherever NVRTC is installed. `WARPFEED_NVRTC` is the path
+//! of `libnvrtc.so.12`; by default, the dynamic linker searches for this name. The PyPI package
 //! `nvidia-cuda-nvrtc-cu12==12.8.93` contains the library. `WARPFEED_BLESS=1` rewrites the files.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -39,8 +39,8 @@ fn nvrtc() -> Option<Library> {
 }
 
 fn text(library: &Library, program: *mut c_void, size: &[u8], get: &[u8]) -> String {
-    // SAFETY: both symbols have these signatures (nvrtc.h), and the buffer has the size that the
-    // library reported.
+    // SAFETY: both symbols have these signatures (nvrtc.h), and the buffer has the size that NVRTC
+    // reported.
     unsafe {
         let (size, get): (Symbol<Size>, Symbol<Text>) = (library.get(size).unwrap(), library.get(get).unwrap());
         let mut bytes = 0;
@@ -91,14 +91,15 @@ fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     text.lines().map(line).collect()
 }
 
-/// Opens the library, if its release matches.
+/// Opens NVRTC, if its release matches.
 fn compiler() -> Option<Library> {
     let library = nvrtc()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: nvrtcVersion writes two integers (nvrtc.h).
     unsafe { library.get::<Version>(b"nvrtcVersion").unwrap()(&mut major, &mut minor) };
     if (major, minor) != RELEASE {
-        let why = format!("NVRTC is {major}.{minor}, the committed PTX is from {}.{}", RELEASE.0, RELEASE.1);
+        let why =
+            format!("NVRTC is release {major}.{minor}, but the committed PTX is from {}.{}", RELEASE.0, RELEASE.1);
         crate::require::missing("nvrtc", why);
         return None;
     }

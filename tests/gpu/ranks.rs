@@ -1,5 +1,5 @@
-//! Promise: ranks and resumed runs on devices deliver the same batches as on the host. Each rank
-//! uses only the device of its local rank.
+//! Ranks and resumed runs on devices deliver the same batches as on the host. Each rank uses only
+//! the device of its local rank.
 //!
 //! If there is no driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
@@ -113,7 +113,11 @@ fn run_one_rank_on_its_device() {
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         sys::cuPointerGetAttribute((&raw mut device).cast(), attribute, batch.images().device_ptr())
     };
-    assert_eq!((asked, device), (sys::CUresult::CUDA_SUCCESS, ordinal as i32), "the device of the images");
+    assert_eq!(
+        (asked, device),
+        (sys::CUresult::CUDA_SUCCESS, ordinal as i32),
+        "the images are on the device of the rank"
+    );
     assert_eq!(batch.dlpack("image").unwrap().tensor().device_id, ordinal as i32);
     drop(batch);
     drop(batches);

@@ -1,5 +1,5 @@
-//! Promise: a loader on a device does not disturb the surrounding program's CUDA graph captures,
-//! errors, current device or queued work.
+//! A loader on a device does not disturb the surrounding program's CUDA graph captures, errors,
+//! current device or queued work.
 //!
 //! Needs a GPU. Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
@@ -47,11 +47,11 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
 }
 
 #[test]
-fn next_during_a_capture_is_an_error_and_both_continue() {
+fn next_fails_during_a_capture_and_does_not_disturb_it() {
     let _alone = alone();
     let Some(stream) = stream() else { return };
-    // Otherwise cudarc's own events would become part of the graph. SAFETY: every buffer of this
-    // test is used on one stream.
+    // cudarc's event tracking would add events to the graph. SAFETY: every buffer of this test is
+    // used on one stream.
     unsafe { stream.context().disable_event_tracking() };
     let expected = expected();
     for mode in MODES {
@@ -113,7 +113,7 @@ fn pinned_batches_may_be_dropped_and_received_during_a_capture() {
     }
 }
 
-/// Every slot waits for the end of the capture, which only this thread can end. Waiting for a batch
+/// Every slot waits until the capture ends, and only this thread can end it. Waiting for a batch
 /// would therefore hang.
 #[test]
 fn exhausting_the_slots_during_a_capture_fails() {
@@ -186,15 +186,15 @@ fn the_current_device_of_a_thread_does_not_change() {
                 let batch = epoch.next().unwrap().unwrap();
                 stays("next");
                 drop(batch);
-                stays("the drop of a batch");
+                stays("dropping a batch");
                 drop(epoch);
                 drop(open);
-                stays("the drop of the loader");
+                stays("dropping the loader");
                 let mut open = loader(BATCH * 4).batch_size(BATCH).pinned(true).host().unwrap();
                 stays("opening on the host");
                 for batch in open.epoch(0) {
                     drop(batch.unwrap());
-                    stays("the drop of a page-locked batch");
+                    stays("dropping a page-locked batch");
                 }
                 open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
                 drop(open);
@@ -207,11 +207,11 @@ fn the_current_device_of_a_thread_does_not_change() {
                 let last = open.epoch(0).next().unwrap().unwrap();
                 drop(open);
                 drop(last);
-                stays("the drop of the last handle of a stream");
+                stays("dropping the last handle of a stream");
                 drop(warpfeed::cuda::stream(0).unwrap());
                 there();
                 let made = warpfeed::cuda::stream(0).unwrap();
-                stays("making a stream");
+                stays("creating a stream");
                 drop(made);
             });
         });
@@ -299,8 +299,8 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
     }
 }
 
-/// Checks the time until the program exits, because each call in progress may delay it by up to a
-/// second.
+/// Checks that driver calls of a waiting loader end soon, because each call in progress may delay
+/// the exit of the program by up to a second.
 #[test]
 fn a_waiting_loader_does_not_delay_the_exit() {
     let _alone = alone();

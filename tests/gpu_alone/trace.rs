@@ -69,8 +69,8 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// Returns whether `first` is not later than `then`, within the precision of the driver's times:
-/// they have a resolution of half a microsecond, and are returned as 32-bit floats.
+/// Returns whether `first` is not later than `then`, within the precision of the driver's times.
+/// These have a resolution of half a microsecond, and are returned as 32-bit floats.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
@@ -94,8 +94,8 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
 /// Time limit of each wait in the test, far above what any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Compares no duration with a constant. Instead, each step lasts until the copy into the slot that
-/// the step released has finished, so the trace must show this copy during the step.
+/// Compares no duration with a constant. Instead, each step releases a slot and lasts until the
+/// copy into this slot has finished, so the trace must show the copy during the step.
 #[test]
 fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let _alone = alone();
@@ -106,7 +106,8 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     const BATCH: usize = 64;
     const BATCHES: u64 = 60;
     const PREFETCH: u64 = 3;
-    /// Number of slots: each batch waits for the slot of the batch this many positions before it.
+    /// Number of slots. Each batch reuses the slot of the batch that is this many positions
+    /// earlier.
     const SLOTS: u64 = PREFETCH + 1;
     let (context, own) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -136,7 +137,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
         let _step = span("step on the device");
         let gate = step(&stream);
         marks.push((asked, got));
-        // Return the slot. The host may use it now, and the device only after the step.
+        // Return the slot. The host may use it immediately, but the device only after the step.
         drop(batch);
         // The times of the last copy are read when the loader is dropped.
         let (due, since) = ((marks.len() as u64 + SLOTS).min(BATCHES - 1), Instant::now());
@@ -155,12 +156,13 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     // Each wait is between the two events that the program recorded around its request.
     let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
-    // The wait for a batch is read when its slot is used again.
+    // The duration of a wait is read only when the slot is reused, so the latest waits may be
+    // missing.
     assert!((BATCHES - SLOTS - 1..=BATCHES).contains(&stall.count), "{} waits", stall.count);
     let rounding = 1e-3 * stall.count as f64;
     assert!(
         1e3 * stall.seconds <= waited * (1.0 + 1e-6) + rounding,
-        "the stall is {} s, while the program waited {waited} ms by its events",
+        "the stall is {} s, but the program's events measured {waited} ms",
         stall.seconds
     );
     let (copy, bytes) = (stats.copy.unwrap(), (BATCH * 224 * 224 * 3) as u64);
@@ -179,7 +181,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
         // Work that begins before the window or ends after it is truncated.
         assert!((30..=40 + SLOTS as usize).contains(&row.len()), "{} spans", row.len());
         for pair in row.windows(2) {
-            assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch once, in order");
+            assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch occurs once, in order");
             assert!(ordered(pair[0].end, pair[1].begin), "batch {} begins before its predecessor ends", pair[1].batch);
         }
     }

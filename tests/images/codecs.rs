@@ -1,5 +1,5 @@
-//! Promise: a custom codec adds a format or replaces the codec of a format. Folders then include
-//! files with the extensions of the codec. An image is opened only once, by a single codec.
+//! A custom codec adds a format, or replaces the codec of a built-in format. Files with its
+//! extensions are then found in folders. An image is opened only once, by a single codec.
 
 use std::fs;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn folder() -> tempfile::TempDir {
 fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
     no_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
-        // Without the codec, half of the files are not recognized as images.
+        // Without the codec, half of the files are not images.
         assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
         let source = Options::new().formats([PPM]).open(root.path()).unwrap();
         assert_eq!(source.len(), 12);
@@ -133,7 +133,7 @@ fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
             assert!(found == expected, "{key}");
             seen |= 1 << (label * 6 + i64::from(seed));
         }
-        assert_eq!(seen, (1 << 12) - 1, "every file once");
+        assert_eq!(seen, (1 << 12) - 1, "every file is loaded once");
         assert_eq!((codec.opened.load(SeqCst), codec.decoded.load(SeqCst)), (6, 6), "each image is opened once");
     });
 }
@@ -185,7 +185,7 @@ impl Codec for Takeover {
 }
 
 #[test]
-fn the_codec_added_last_replaces_its_format() {
+fn the_last_codec_added_for_a_format_is_used() {
     let codecs = Codecs::new().with(Takeover(1)).with(Takeover(2));
     assert_eq!(whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
     let png = encoded(5, 9, 7, image::ImageFormat::Png);

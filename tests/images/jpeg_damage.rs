@@ -1,5 +1,5 @@
-//! Promise: a truncated JPEG fails with the same error for every crop and in every source. Other
-//! damage to the data is counted and reported, and is an error in a strict loader.
+//! A truncated JPEG fails with the same error for every crop and in every source. Other damage to
+//! the data is counted and reported, and is an error in a strict loader.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ const WHOLE: Rect = Rect { x: 0, y: 0, width: SIDE as u32, height: SIDE as u32 }
 const TOP: Rect = Rect { x: 3, y: 0, width: 20, height: 1 };
 
 #[test]
-fn a_file_that_ends_early_is_the_same_error_for_every_region() {
+fn a_truncated_file_causes_the_same_error_for_every_region() {
     for (name, whole) in files() {
         let from = data(&whole);
         for keep in (from..whole.len() - 3).step_by(97) {
@@ -107,8 +107,8 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
         let root = tempfile::tempdir().unwrap();
         let mut causes = Vec::new();
         for source in sets(root.path(), &whole) {
-            // Evaluation at 256 reads the center. Resized to 16, the loader needs only one or two
-            // lines.
+            // An evaluation reads only the center of the image. For a crop of 16 pixels, the loader
+            // needs only one or two lines.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
                 let loader = Loader::source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
                 let mut batches = loader.host().unwrap();
@@ -150,7 +150,7 @@ fn zeroed_data_is_tolerated_and_found_by_check() {
 }
 
 #[test]
-fn data_after_the_last_mcu_is_found() {
+fn data_after_the_last_mcu_is_reported() {
     for (name, whole) in [("plain", encoded(false, 0)), ("restarts", encoded(false, 7))] {
         let mut longer = whole.clone();
         longer.splice(whole.len() - 2..whole.len() - 2, [0x12; 30]);
@@ -207,7 +207,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         assert_eq!(batches.stats().damaged, u64::from(met), "{kind}");
     }
-    // Bytes between the markers of a header, and a different version of JFIF.
+    // Test bytes between the markers of a header, and a different version of JFIF.
     let version = find(&plain, 0, *b"JF") + 5;
     for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
         assert!(matches!(check(&sound), Condition::Sound), "{:?}", check(&sound));
@@ -267,7 +267,7 @@ fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
         let images: Vec<_> = (0..24).map(|seed| with_noise(&whole, seed)).chain([whole.clone()]).collect();
         let bad = |bytes: &&Vec<u8>| !matches!(check(bytes), Condition::Sound);
         let expected = images.iter().filter(bad).count();
-        assert!(expected >= 23, "{name}: {expected} of 24");
+        assert!(expected >= 23, "{name}: the damage is found in only {expected} of 24 images");
         for augment in [Augment::train(16), Augment::eval(16, 16), Augment::eval(256, 224)] {
             let skip = OnError::Skip { max_skipped: 25 };
             let options = loader(&images).augment(augment).strict(true).on_error(skip).batch_size(25);

@@ -1,5 +1,5 @@
-//! Promise: a JPEG of an unusual type decodes to Pillow's pixels, or is rejected with an error that
-//! names the type.
+//! A JPEG of an unusual type decodes to Pillow's pixels, or is rejected with an error that names
+//! the type.
 //!
 //! `tests/fixtures/jpeg_kinds/make.py` generated the files and the expected pixels.
 
@@ -38,7 +38,7 @@ fn has_pillows_pixels(name: &str) {
         for (row, line) in part.data().chunks_exact(part.size().width as usize * 3).enumerate() {
             for (column, pixel) in line.chunks_exact(3).enumerate() {
                 let expected = expected.get_pixel(x + column as u32, y + row as u32);
-                assert_eq!(pixel, expected.0, "{name}: column {column} and row {row} of the part");
+                assert_eq!(pixel, expected.0, "{name}: column {column}, row {row} of the crop");
             }
         }
     }

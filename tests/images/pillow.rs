@@ -1,5 +1,5 @@
-//! Promise: images other than JPEG decode to the pixels of Pillow's `convert("RGB")`. The `image`
-//! crate decodes to the same pixels where it agrees with Pillow. A TIFF with several pages fails.
+//! Images other than JPEG decode to the pixels of Pillow's `convert("RGB")`, and files that the
+//! `image` crate writes decode to the crate's pixels. A TIFF with several pages fails.
 
 use std::fs;
 use std::io::Cursor;
@@ -63,7 +63,7 @@ fn a_tiff_of_several_pages_is_an_error_for_images_and_maps() {
     assert!(e.to_string().contains(said), "{e}");
 }
 
-/// Returns pixels that contain every value. The size is not divisible by 8.
+/// Returns pixels with every byte value. Width and height are not divisible by 8.
 fn drawn(channels: usize) -> Vec<u8> {
     (0..61 * 45 * channels).map(|i| (i * i / 7 + i / 61) as u8).collect()
 }

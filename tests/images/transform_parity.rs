@@ -1,4 +1,4 @@
-//! Promise: cropping, resizing and random crops agree with torchvision and Pillow.
+//! Cropping, resizing and random crops agree with torchvision and Pillow.
 //! `tests/fixtures/parity/make.py` generated the expected images with both libraries.
 
 use warpfeed::decode::{Pixels, Rect, Size};
@@ -85,8 +85,8 @@ fn evaluation_matches_torchvision_and_pillow() {
 }
 
 /// Asserts that two resized images agree. This library and PyTorch round filter weights to 16 bits,
-/// and Pillow rounds them to 22 bits. Therefore the values equal torchvision's. A few differ from
-/// Pillow's: by one, or by two where Lanczos overshoots more.
+/// and Pillow rounds them to 22 bits. The values therefore equal torchvision's. A few values differ
+/// from Pillow's by one, or, with Lanczos, by up to two.
 fn assert_filtered(name: &str, ours: &[u8], theirs: &[u8]) {
     let (mean, largest) = difference(ours, theirs);
     println!("{name}: mean difference {mean:.4} levels, largest {largest}");
@@ -191,7 +191,7 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
 }
 
 /// Compares the public operations of [`Augment`] with resizing the whole image and cropping the
-/// result, for images whose sides are equal to, larger than, and smaller than the target.
+/// result. The sides of the images are equal to, larger than, and smaller than the target.
 #[test]
 fn evaluation_is_the_center_of_the_resize_for_any_size() {
     let (mut rng, mut resizer, mut drawn) = (Rng::new(2, 7, 1), Resizer::new(), [0; 3]);

@@ -1,5 +1,5 @@
-//! Promise: views of one image are decoded together where this is faster. Pixels, errors and damage
-//! counts are the same as if each view were decoded separately.
+//! Views of one image are decoded together where this is faster. Pixels, errors and damage counts
+//! are the same as if each view were decoded separately.
 
 use warpfeed::field::Image;
 use warpfeed::sampler::Rng;
@@ -115,7 +115,7 @@ fn views_decoded_together_equal_views_decoded_alone() {
         partly += usize::from(views > 0 && views < 5);
     }
     assert!(sound > 20 && damaged > 8 && failed > 1 && partly > 0, "{sound}, {damaged}, {failed}, {partly}");
-    // In batches of several samples.
+    // Repeat with batches of several samples.
     let skip = OnError::Skip { max_skipped: 1000 };
     for workers in [1, 3] {
         let mut batches = together.clone().on_error(skip).batch_size(64).workers(workers).host().unwrap();

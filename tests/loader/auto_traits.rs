@@ -1,5 +1,5 @@
-//! Promise: the public types implement `Send`, `Sync` and `Debug` as stated here. This is checked
-//! at compile time.
+//! The public types implement `Send`, `Sync` and `Debug` as listed below. This is checked at
+//! compile time.
 
 use std::fmt::Debug;
 
@@ -28,7 +28,7 @@ macro_rules! is_sync {
 }
 
 #[test]
-fn types_that_users_hold_may_go_to_other_threads() {
+fn types_that_users_hold_can_move_to_other_threads() {
     both::<warpfeed::Loader>();
     both::<warpfeed::HostBatch>();
     both::<warpfeed::BatchInfo>();
@@ -40,7 +40,7 @@ fn types_that_users_hold_may_go_to_other_threads() {
     both::<warpfeed::Checkpoint>();
     both::<warpfeed::Replay<warpfeed::HostBatch>>();
     both::<warpfeed::Result<()>>();
-    // Batches are requested by one thread at a time, but not necessarily always by the same one.
+    // Only one thread at a time requests batches, but not always the same thread.
     send::<warpfeed::Batches<warpfeed::HostBatch>>();
     send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
     send::<warpfeed::IntoIter>();
@@ -53,7 +53,7 @@ fn types_that_users_hold_may_go_to_other_threads() {
 }
 
 #[test]
-fn the_parts_of_a_loader_may_go_to_other_threads() {
+fn the_parts_of_a_loader_can_move_to_other_threads() {
     both::<batch::Dtype>();
     both::<batch::Field>();
     both::<batch::Layout>();
@@ -122,7 +122,7 @@ fn the_parts_of_a_loader_may_go_to_other_threads() {
 }
 
 #[test]
-fn statistics_and_writers_may_go_to_other_threads() {
+fn statistics_and_writers_can_move_to_other_threads() {
     both::<trace::Interval>();
     both::<trace::Bottleneck>();
     both::<trace::ProcessStats>();
@@ -165,7 +165,7 @@ fn traits_that_users_implement_are_send_and_sync() {
 
 #[cfg(feature = "cuda")]
 #[test]
-fn device_types_may_go_to_other_threads() {
+fn device_types_can_move_to_other_threads() {
     use warpfeed::device::{CudaBatch, DlManagedTensorVersioned, DlTensor, DlpackTensor, Tensor};
     both::<CudaBatch>();
     both::<warpfeed::cuda::internal::SampleOps>();

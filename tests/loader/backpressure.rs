@@ -1,5 +1,5 @@
-//! Promise: memory is bounded, because slots are allocated only once. While the program holds all
-//! slots, workers wait, and a request for the next batch fails with an error that gives the reason.
+//! Memory is bounded, because slots are allocated only once. While the program holds all slots,
+//! workers wait, and a request for the next batch fails with an error that gives the reason.
 
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ fn slots_are_reused_and_not_reallocated() {
     }
     assert!(
         addresses.len() <= batches.memory_plan().slots,
-        "{} buffers for {:?}",
+        "the images had {} addresses, but the plan is {:?}",
         addresses.len(),
         batches.memory_plan()
     );

@@ -1,4 +1,4 @@
-//! Promise: an error that `main` returns prints as a sentence, and has its cause as its source.
+//! An error that `main` returns is printed as a sentence. Its `source` is the underlying error.
 
 use std::error::Error as _;
 use std::io;
@@ -88,7 +88,8 @@ fn an_error_of_user_code_is_returned_unchanged() {
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
 }
 
-/// Checks that options are rejected if no dataset uses them. Otherwise mistakes would go unnoticed.
+/// Checks that options are rejected if no dataset uses them. Otherwise, mistakes would go
+/// unnoticed.
 #[test]
 fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
     let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Promise: a sample that cannot be loaded either fails with an error that names it, or is skipped
-//! and listed. A panic in user code becomes an error. The loader stays usable.
+//! A sample that cannot be loaded either fails with an error that names it, or is skipped and
+//! listed. A panic in user code becomes an error. The loader stays usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -198,12 +198,12 @@ fn an_invalid_order_is_an_error_and_does_not_hang() {
     });
 }
 
-/// Checks that errors of a sampler arrive in sequence, although the loader calls the sampler ahead
-/// of time.
+/// Checks that an error of a sampler is reported instead of the batch that it concerns, although
+/// the loader calls the sampler ahead of time.
 #[test]
-fn an_order_error_arrives_in_sequence() {
+fn an_error_of_the_order_is_reported_in_sequence() {
     quiet();
-    /// A source that fails in batch 10.
+    /// A sampler that fails in batch 10.
     struct Wild(bool);
     impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
@@ -243,7 +243,7 @@ fn an_order_that_panics_in_len_is_an_error() {
     struct Short;
     impl Sampler for Short {
         fn len(&self, epoch: u64) -> u64 {
-            assert!(epoch != 1, "no epoch 1");
+            assert!(epoch != 1, "epoch 1 has no length");
             20
         }
         fn index(&self, _: u64, position: u64) -> u64 {
@@ -257,7 +257,10 @@ fn an_order_that_panics_in_len_is_an_error() {
         for first in [0, 2] {
             let mut epoch = batches.epoch_from(1, first);
             let e = epoch.next().unwrap().unwrap_err();
-            assert_eq!(e.to_string(), "panic: the sampler panicked when asked for the length of epoch 1: no epoch 1");
+            assert_eq!(
+                e.to_string(),
+                "panic: the sampler panicked while computing the length of epoch 1: epoch 1 has no length"
+            );
             assert!(epoch.next().is_none(), "an error ends the epoch");
             assert_eq!((epoch.checkpoint().epoch(), epoch.checkpoint().batch()), (1, first));
         }
@@ -278,7 +281,11 @@ fn a_bad_sample_counts_once_however_often_it_occurs() {
             assert_eq!((invalid, batches.sample_errors().len()), (2, 1), "epoch {epoch}");
         }
         let faults = batches.sample_errors();
-        assert_eq!((faults[0].epoch, faults[0].error.sample()), (0, Some(13)), "it is listed at its first occurrence");
+        assert_eq!(
+            (faults[0].epoch, faults[0].error.sample()),
+            (0, Some(13)),
+            "the sample is listed at its first occurrence"
+        );
     });
 }
 
@@ -293,7 +300,7 @@ fn the_list_of_skipped_samples_is_bounded() {
                 let _ = batches.epoch_from(epoch, first).count();
             }
             let listed: Vec<_> = batches.sample_errors().iter().map(|f| f.error.sample().unwrap()).collect();
-            assert_eq!(listed, [0, 3, 6, 9, 12], "the permitted number of samples, and one more");
+            assert_eq!(listed, [0, 3, 6, 9, 12], "the list has the permitted number of samples, and one more");
         }
         let e = batches.epoch(5).next().unwrap().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::TooManySkipped, "the error remains: {e}");
@@ -341,7 +348,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
         }
     }
     let e = make().sampler(Lost).host().map(|_| "opened").unwrap_err();
-    assert_eq!(e.to_string(), "panic: the sampler panicked when asked for the length of epoch 0: no list");
+    assert_eq!(e.to_string(), "panic: the sampler panicked while computing the length of epoch 0: no list");
 }
 
 /// A source may return an error of kind `Timeout`. The loader must not mistake it for a timeout of
@@ -391,7 +398,7 @@ fn impossible_options_are_refused_when_opening() {
     refused(make().drop_field("emb"), "drop_field(\"emb\")");
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
-    refused(Loader::mixture(nothing), "mixture is empty");
+    refused(Loader::mixture(nothing), "mixture: expected at least one dataset");
     assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
 }
 

@@ -1,6 +1,6 @@
-//! Promise: loaders of host batches do not require CUDA and do not look for a driver. Without a
-//! usable driver, only loaders of device batches fail. Each test runs a child process, to observe
-//! the dynamic linker and to provide a fake driver.
+//! Loaders of host batches do not require CUDA and do not look for a driver. Without a usable
+//! driver, only loaders of device batches fail. Each test runs a child process, to observe the
+//! dynamic linker and to provide a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Promise: with the feature `nvtx`, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight
-//! Systems, receives the ranges of a trace. The tool in this test is a small C library that records
-//! each call with its thread. The test is skipped if there is no C compiler.
+//! With the feature `nvtx`, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight Systems,
+//! receives the ranges of a trace. The tool in this test is a small C library that records each
+//! call with its thread. The test is skipped if there is no C compiler.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,7 +92,7 @@ fn a_tool_receives_the_ranges_of_every_thread() {
     assert!(stages.iter().all(|stage| seen[stage] == 70), "one range per sample in each stage: {seen:?}");
     assert!(seen["decode"] >= 10, "at least one range per group of samples: {seen:?}");
     assert_eq!([seen["forward"], seen["wait for a batch"], seen["wait for a slot"]], [10; 3], "{seen:?}");
-    assert_eq!(threads["forward"], threads["wait for a batch"], "the spans of the consumer");
+    assert_eq!(threads["forward"], threads["wait for a batch"], "the spans of the consumer are on the same threads");
     assert!(
         threads["wait for a slot"].is_disjoint(&threads["decode"]),
         "the coordinator does not do the work of workers"

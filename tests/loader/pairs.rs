@@ -1,7 +1,7 @@
-//! Promise: any two options either work together, or opening fails with an error that names both.
+//! Any two options either work together, or opening fails with an error that names both.
 //!
 //! Opens a loader with each pair of [`Loader`]'s setters, and checks that both take effect. Each
-//! setter has a condition on the batches that holds with the setter and does not hold without it.
+//! setter has a condition on the batches that holds only if the setter was called.
 //! `python/tests/test_options_together.py` does the same for Python.
 
 mod data;
@@ -188,14 +188,14 @@ static SETTERS: &[Setter] = &[
 
 const SCHEDULE: Schedule = Schedule { wait: 0, warmup: 0, active: 2, repeat: 1 };
 
-/// Pairs in which the second setter cancels the effect of the first, although the loader opens.
-/// The third text is the reason.
+/// Pairs in which the second setter cancels the effect of the first, although the loader opens. The
+/// third string is the reason.
 const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
     ("batch_size", "global_batch_size", LATER),
     ("rank", "distributed", LATER),
-    ("buckets", "budget", "this call of budget needs buckets, too"),
-    ("keep_labels", "mixture_options", "this call of mixture_options needs it, too"),
+    ("buckets", "budget", "this call of budget also needs buckets"),
+    ("keep_labels", "mixture_options", "this call of mixture_options also needs keep_labels"),
     ("subset", "sampler", "documented: the order must stay within the subset"),
     ("table", "drop_field label", "the column of labels is not read"),
     ("augment", "views", "documented: each view has its own augmentation"),
@@ -269,12 +269,12 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
         if let Stops(text) = this.does {
             let Err(e) = &both else {
                 let silent = is_silent(this, rest).then_some("pairs have one that changes nothing");
-                return silent.ok_or_else(|| format!("{} has no effect next to {}", this.name, rest.name));
+                return silent.ok_or_else(|| format!("{} has no effect together with {}", this.name, rest.name));
             };
             return if e.contains(text) || matches!(rest.does, Stops(text) if e.contains(text)) {
                 Ok("limits hold")
             } else {
-                Err(format!("{} next to {}: {e}", this.name, rest.name))
+                Err(format!("{} with {}: {e}", this.name, rest.name))
             };
         }
     }
@@ -299,10 +299,12 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
         let without = without.as_ref().as_ref().cloned().unwrap_or_default();
         let silent = is_silent(this, rest);
         let problem = match this.does {
-            Nothing if both != without => "changes something next to",
-            Shows(_) if both == without => "changes nothing next to",
-            Shows(shows) if !shows(&both, &without) => "does not show next to",
-            _ if silent => return Err(format!("SILENT has {} next to {}, which shows", this.name, rest.name)),
+            Nothing if both != without => "has an unexpected effect together with",
+            Shows(_) if both == without => "has no effect together with",
+            Shows(shows) if !shows(&both, &without) => "does not have the expected effect together with",
+            _ if silent => {
+                return Err(format!("SILENT lists {} with {}, but the former has an effect", this.name, rest.name));
+            }
             _ => continue,
         };
         if !silent {
@@ -317,7 +319,7 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
 
 #[test]
 fn each_pair_of_setters_acts_or_is_refused_with_both_names() {
-    // A child process that a launcher started as its second rank.
+    // The child process has the environment of the second of two ranks.
     if std::env::var_os(OWN).is_none() {
         let mut own = child!(each_pair_of_setters_acts_or_is_refused_with_both_names);
         let status = own.env(OWN, "1").env("RANK", "1").env("WORLD_SIZE", "2").status().unwrap();
@@ -338,13 +340,15 @@ fn check_pairs() {
         let (with, without) = (alone.run(setter.name, &data), alone.run("", &data));
         let without = without.as_ref().as_ref().cloned().unwrap_or_default();
         match (&setter.does, with.as_ref()) {
-            (Shows(_), Ok(run)) if *run == without => problems.push(format!("{} changes nothing", setter.name)),
-            (Shows(shows), Ok(run)) if !shows(run, &without) => problems.push(format!("{} does not show", setter.name)),
+            (Shows(_), Ok(run)) if *run == without => problems.push(format!("{} has no effect", setter.name)),
+            (Shows(shows), Ok(run)) if !shows(run, &without) => {
+                problems.push(format!("{} does not have the expected effect", setter.name));
+            }
             // A condition that also holds without the setter would make the check of pairs useless.
             (Shows(shows), Ok(_)) if without.opened && shows(&without, &without) => {
-                problems.push(format!("{} shows without it", setter.name));
+                problems.push(format!("the condition of {} also holds without it", setter.name));
             }
-            (Nothing, Ok(run)) if *run != without => problems.push(format!("{} changes something", setter.name)),
+            (Nothing, Ok(run)) if *run != without => problems.push(format!("{} has an unexpected effect", setter.name)),
             (Stops(_), Ok(_)) => problems.push(format!("{} has no effect", setter.name)),
             (Stops(text), Err(e)) if e.contains(text) => {}
             (_, Err(e)) => problems.push(format!("{}: {e}", setter.name)),
@@ -366,7 +370,7 @@ fn check_pairs() {
 
 /// Returns the methods of `Loader` that return one or several loaders.
 fn public_setters() -> BTreeSet<String> {
-    // The setters in rows are generated by a macro.
+    // A macro generates the setters in `OPTIONS`.
     let mut found: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
-//! Promise: a panic in any thread of the loader becomes an error of the run. The loader does not
-//! touch the program's panic hook.
+//! A panic in any thread of the loader becomes an error of the run. The loader does not touch the
+//! program's panic hook.
 //!
 //! Each test reruns itself in a child process, because the panic hook and the `tracing` subscriber
 //! are global.
@@ -220,7 +220,7 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
                 }
             }
         }
-        assert_eq!(batches.sample_errors().len(), 8, "all samples of the part");
+        assert_eq!(batches.sample_errors().len(), 8, "all samples of the part are listed");
     });
 }
 

@@ -1,5 +1,5 @@
-//! Promise: rayon calls inside a user's transform run in parallel on the loader's own pool and
-//! cannot hang.
+//! Calls to rayon inside a user's transform run in parallel on the loader's own pool and cannot
+//! hang.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

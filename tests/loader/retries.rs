@@ -1,5 +1,5 @@
-//! Promise: a read that fails with a transient error is retried a limited number of times, and
-//! retries are counted. Permanent errors are not retried.
+//! A read that fails with a transient error is retried a limited number of times, and retries are
+//! counted. Permanent errors are not retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,8 +122,8 @@ fn reads_during_opening_are_retried() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // Select only sample 5, so that the checkpoint compares no other sample. Its key
-        // distinguishes the datasets.
+        // Select only sample 5, so that the checkpoint compares no other sample. The key of this
+        // sample distinguishes the datasets.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();
@@ -147,7 +147,7 @@ fn permanent_errors_are_not_retried() {
 fn excessive_retries_are_refused_when_opening() {
     for times in [1001, usize::MAX] {
         let e = shaky(0, EIO).0.retries(times).host().unwrap_err();
-        let cause = format!("retries({times}): expected at most 1000, which take a quarter of an hour per sample");
+        let cause = format!("retries({times}): expected at most 1000, which take about 15 minutes per sample");
         assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, &*cause));
     }
     let mut batches = shaky(1, EIO).0.retries(1000).host().unwrap();

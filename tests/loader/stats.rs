@@ -1,5 +1,5 @@
-//! Promise: `batches.stats()` returns a plain struct with totals for every stage of loading. The
-//! totals include every sample.
+//! `batches.stats()` returns a plain struct with totals for every stage of loading. The totals
+//! include every sample.
 
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ fn statistics_survive_json_and_print_as_a_table() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn statistics_include_figures_of_the_operating_system() {
+fn statistics_include_measurements_of_the_operating_system() {
     let (_, stats) = run(70, 2);
     let process = stats.process;
     assert!(process.minor_faults > 0 && process.cpu_seconds > 0.0, "{process:?}");

@@ -1,6 +1,6 @@
-//! Promise: after a warm-up, no thread allocates memory per sample or per batch. This is tested
-//! with two sources: an LMDB of real JPEGs with `.npy` masks, boxes and points, and a table of
-//! JPEGs with numbers. All images are in formats that the crate decodes itself.
+//! After a warm-up, no thread allocates memory per sample or per batch. This is tested with two
+//! sources: an LMDB of real JPEGs with `.npy` masks, boxes and points, and a table of JPEGs with
+//! numbers. All images are in formats that the crate decodes itself.
 
 use std::path::Path;
 use std::sync::Arc;

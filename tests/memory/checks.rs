@@ -1,11 +1,12 @@
-//! Promise: for any header, checking an image takes no more memory than estimated.
+//! For any header, checking an image takes no more memory than estimated.
 
 use crate::process::alone;
 use crate::scratch::{MIB, peak};
 use crate::tiff::tiff;
 use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
 
-/// Size of an image with twelve channels of 16 bits. It takes 24 bytes per pixel, and RGB takes 3.
+/// Size of an image with twelve channels of 16 bits. A pixel takes 24 bytes, compared with 3 bytes
+/// in 8-bit RGB.
 const SIZE: Size = Size { width: 1024, height: 1024 };
 const VALUES: usize = 1024 * 1024 * 24;
 
@@ -13,7 +14,7 @@ const VALUES: usize = 1024 * 1024 * 24;
 fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
     let _alone = alone();
     let (data, codecs) = (vec![7; VALUES], Codecs::new());
-    // Interleaved channels, and planar channels.
+    // Test interleaved channels, then planar channels.
     for (planes, rows) in [(1, 1024), (1, 64), (12, 1024), (12, 64)] {
         let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let (opening, image) = peak(|| codecs.open(&file).unwrap());
@@ -27,7 +28,7 @@ fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
 }
 
 #[test]
-fn damage_in_any_strip_is_found() {
+fn damage_in_any_strip_is_detected() {
     let _alone = alone();
     let data = vec![7; VALUES];
     for (planes, rows) in [(1, 64), (12, 64)] {
@@ -45,7 +46,7 @@ fn damage_in_any_strip_is_found() {
 }
 
 #[test]
-fn a_strip_above_the_memory_of_the_largest_image_is_damage() {
+fn a_strip_larger_than_the_largest_allowed_image_is_rejected() {
     let _alone = alone();
     let data = vec![7; VALUES];
     let codecs = Codecs::new().max_pixels(SIZE.area());

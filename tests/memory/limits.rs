@@ -1,5 +1,5 @@
-//! Promise: sizes that a file declares are compared with limits before memory is allocated, and
-//! names stored in a file are never opened.
+//! Sizes that a file declares are compared with limits before memory is allocated, and paths stored
+//! in a file are never opened.
 
 use std::fs;
 use std::path::Path;
@@ -178,7 +178,8 @@ fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
     member(name, kind, b"", |header| header[157..157 + target.len()].copy_from_slice(target.as_bytes()))
 }
 
-/// Checks that names in a tar serve only as keys. They are never opened, followed or created.
+/// Checks that names in a tar serve only as keys: no path with such a name is opened, followed or
+/// created.
 #[test]
 fn no_path_in_a_tar_is_opened() {
     let _alone = alone();
@@ -209,9 +210,9 @@ fn no_path_in_a_tar_is_opened() {
     let (mut scratch, mut links) = (Vec::new(), 0);
     for i in 0..source.len() {
         let sample = source.read(i, &mut scratch).unwrap();
-        assert_eq!(sample.field("png").unwrap(), image, "the bytes in the tar");
+        assert_eq!(sample.field("png").unwrap(), image, "the field has the bytes in the tar");
         for link in ["soft.png", "hard.png"].into_iter().filter_map(|name| sample.field(name)) {
-            assert_eq!(link, image, "the bytes in the tar");
+            assert_eq!(link, image, "the field has the bytes in the tar");
             links += 1;
         }
     }
@@ -226,7 +227,7 @@ fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-/// Checks that keys of a database and `__key__` fields are never opened.
+/// Checks that keys of a database and `__key__` fields are never opened as paths.
 #[test]
 fn no_path_in_a_database_is_opened() {
     let _alone = alone();

@@ -1,6 +1,6 @@
-//! Promise: the memory plan includes the scratch memory of workers, which does not exceed the plan
-//! for any images. Memory for an unusually large image is freed afterwards. Batches do not depend
-//! on the scratch memory.
+//! The memory plan includes the workers' scratch memory, and no image makes the workers exceed the
+//! plan. Memory for an unusually large image is freed afterwards. Batches do not depend on the
+//! scratch memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -46,8 +46,9 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 /// A codec that pretends to decode images of 24 megapixels.
 #[derive(Clone, Default)]
 struct Huge {
-    /// Number of images that are being decoded, and its maximum.
+    /// Number of images that are being decoded.
     now: Arc<AtomicUsize>,
+    /// Maximum of `now`.
     most: Arc<AtomicUsize>,
 }
 
@@ -69,7 +70,8 @@ impl Codec for Huge {
     }
 }
 
-/// Returns a loader with eight small samples per worker, which `Huge` decodes to large images.
+/// Returns a loader with eight small samples per worker. `Huge` decodes each of them to a large
+/// image.
 fn huge(decoder: &Huge, workers: usize) -> Loader {
     let samples = (0..8 * workers).map(|_| vec![7; 16]);
     Loader::source(memory(samples))
@@ -113,8 +115,8 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     no_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // With batches of 16 on 64 workers, each sample is a separate part, so without admission
-        // eight large images would be decoded at once.
+        // With batches of 16 on 64 workers, each sample is a separate part. Without a limit on
+        // shared memory, eight large images would therefore be decoded at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
@@ -132,7 +134,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
             batches.memory_plan()
         );
         let kept = LIVE.load(SeqCst) - before;
-        assert!(kept < 24 * MIB, "{} MiB are kept after the large images", kept / MIB);
+        assert!(kept < 24 * MIB, "{} MiB are still allocated after the large images", kept / MIB);
     });
 }
 
@@ -208,8 +210,8 @@ impl Source for Copies {
     }
 }
 
-/// Tests the memory for the float copy of a dense map of bytes, which is converted before it is
-/// cropped.
+/// A dense map of bytes is converted to floats before it is cropped. Tests the memory for the
+/// converted map.
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
     let _alone = alone();
@@ -231,8 +233,8 @@ fn maps_that_are_converted_stay_within_the_plan() {
     });
 }
 
-/// Masks of boxes are drawn in the size of the image. Here, a later mask of the sample is invalid,
-/// after valid ones have been drawn.
+/// Box masks are drawn at the size of the image. The second mask of this sample is invalid, so the
+/// sample fails after its first mask has been drawn.
 #[test]
 fn an_invalid_outline_leaks_no_memory() {
     let _alone = alone();
@@ -248,7 +250,7 @@ fn an_invalid_outline_leaks_no_memory() {
         let mut batches = loader.batch_size(16).workers(8).prefetch(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let e = batches.epoch(0).next().unwrap().unwrap_err();
-        assert!(e.to_string().contains("run lengths of 7x7 pixels"), "{e}");
+        assert!(e.to_string().contains("the run lengths are for 7x7 pixels"), "{e}");
         // Other workers may still be drawing.
         let kept = || LIVE.load(SeqCst).saturating_sub(before);
         while kept() >= 24 * MIB {
@@ -266,7 +268,7 @@ fn an_image_larger_than_the_shared_scratch_decodes_alone() {
         assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
         assert_eq!(decoder.most.load(SeqCst), 1);
-        // Cancelling an epoch does not wait for workers that are queued for shared memory.
+        // Canceling an epoch does not wait for workers that are queued for shared memory.
         drop(batches.epoch(1).next());
         drop(batches);
         support::wait_for_threads(0);
@@ -279,7 +281,8 @@ fn batches_are_the_same_for_any_scratch_limit() {
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
-        // Test memory for no scratch, for the scratch of a few images, and for more than enough.
+        // Test limits that leave no shared scratch memory, enough for a few images, and more than
+        // enough.
         for spare in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
@@ -346,14 +349,14 @@ fn estimates_cover_the_memory_that_decoders_use() {
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,
-                "{kind}, {region:?}: {peak} taken, {estimate} estimated"
+                "{kind}, {region:?}: {peak} bytes were allocated, but {estimate} were estimated"
             );
         }
     }
 }
 
-/// Damage is found only while an image is decoded. From then on, the decoder keeps all coefficients
-/// of the image until it has decoded the last one.
+/// Damage is detected only during decoding. From then on, the decoder keeps all coefficients until
+/// the whole image is decoded.
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _alone = alone();
@@ -361,18 +364,23 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
         let mut damaged = jpeg((2400, 1800), false);
         let middle = damaged.len() / 2;
         damaged.splice(middle..middle, [0xff, 0xd0]);
-        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the plain decoder reads it");
+        assert!(matches!(check(&damaged), Condition::Tolerated(_)), "the decoder tolerates the damage");
         let loader = Loader::source(memory((0..4).map(|_| damaged.clone()))).augment(Augment::resize(16, 16));
         let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
         let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
         let kept = LIVE.load(SeqCst) - before;
-        assert!(kept <= 2 * share, "{} MiB are kept, two shares are {} MiB", kept / MIB, 2 * share / MIB);
+        assert!(
+            kept <= 2 * share,
+            "{} MiB are still allocated, but two shares are {} MiB",
+            kept / MIB,
+            2 * share / MIB
+        );
     });
 }
 
 /// The memory plan includes encoded bytes that workers copy for the device. A test in
-/// `loader::device::tests::memory` checks without a device that they are freed.
+/// `loader::device::tests::memory` checks on a simulated device that these bytes are freed.
 #[cfg(feature = "cuda")]
 #[test]
 fn encoded_bytes_for_a_device_are_bounded_and_freed() {
@@ -405,7 +413,7 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
-    /// Time that decoding takes. The minimum is 2 ms.
+    /// Time that decoding takes, if it is more than 2 ms.
     wait: Duration,
     huge: Huge,
     asked: Arc<AtomicUsize>,
@@ -462,6 +470,6 @@ fn small_images_are_estimated_when_memory_is_scarce() {
         let (asked, most, plan) = run(4 * MIB);
         assert!((asked, most) == (64, 1), "{asked} of 64 were estimated, {most} at once with {plan}");
         let (asked, _, plan) = run(1 << 30);
-        assert_eq!(asked, 0, "eight small ones are within a share: {plan}");
+        assert_eq!(asked, 0, "eight small images fit in a worker's share: {plan}");
     });
 }

@@ -1,7 +1,7 @@
-//! Promise: the consumer does not wait between epochs, because the first batches of the next epoch
-//! are prepared in free slots while the current epoch ends. If the caller requests a different
-//! epoch, the prepared batches are discarded. Batches, checkpoints, errors and statistics are the
-//! same as without preparation.
+//! The consumer does not wait between epochs, because the first batches of the next epoch are
+//! prepared in free slots while the current epoch ends. If the caller requests a different epoch,
+//! the prepared batches are discarded. Batches, checkpoints, errors and statistics are the same as
+//! without preparation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,7 +147,7 @@ fn nothing_is_prepared_after_the_last_epoch() {
 
         let source = Recorded::new();
         let once = loader(&source, |_| 20).into_iter().map(|batch| batch.unwrap().len()).sum::<usize>();
-        assert_eq!((once, source.from(0)), (20, 20), "one pass in `for` is one epoch");
+        assert_eq!((once, source.from(0)), (20, 20), "one `for` loop reads one epoch");
     });
 }
 
@@ -157,7 +157,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let first = contents(&mut batches, 0);
-        // The loader expected a request for epoch 1.
+        // The loader has prepared epoch 1, but the program requests epoch 0 again.
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);
@@ -175,7 +175,7 @@ fn uneven(epoch: u64) -> u64 {
 }
 
 #[test]
-fn any_requested_epoch_equals_that_of_a_new_loader() {
+fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     no_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
@@ -231,7 +231,7 @@ fn resuming_after_the_last_batch_starts_the_next_epoch() {
 }
 
 #[test]
-fn errors_of_the_next_epoch_wait_for_it() {
+fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
     no_hang(|| {
         // The first sample of epoch 1 fails.
         let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
@@ -258,10 +258,10 @@ fn errors_of_the_next_epoch_wait_for_it() {
 }
 
 #[test]
-fn a_panic_in_the_order_of_the_next_epoch_waits_for_it() {
+fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
     no_hang(|| {
         fn fails_late(epoch: u64) -> u64 {
-            assert_ne!(epoch, 2, "no such epoch");
+            assert_ne!(epoch, 2, "epoch 2 has no length");
             20
         }
         let source = Recorded::new();
@@ -288,7 +288,7 @@ fn a_sampler_that_changes_its_length_is_an_error() {
         let mut epoch = batches.epoch(1);
         (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
         let e = epoch.next().unwrap().unwrap_err();
-        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when it was prepared, but"), "{e}");
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when the epoch was prepared, but"), "{e}");
         assert!(epoch.next().is_none());
         drop(epoch);
         assert_eq!(contents(&mut batches, 1).len(), 10);
@@ -310,14 +310,14 @@ fn statistics_of_an_epoch_count_its_batches() {
             assert_eq!((stats.batches, stats.samples, stats.epochs, stats.wait.count), (5, 20, 1, 5));
             std::thread::sleep(Duration::from_millis(20));
             let later = monitor.stats();
-            assert_eq!(later.seconds, now.seconds, "time between epochs belongs to the program");
+            assert_eq!(later.seconds, now.seconds, "time between epochs is not counted");
             assert_eq!(later.slot.seconds, now.slot.seconds);
             before = later;
         }
     });
 }
 
-/// A gate that blocks the threads that wait at it while it is closed.
+/// A gate. While it is closed, it blocks the threads that wait at it.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -438,9 +438,9 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// A source in which two reads wait for calls of `check`: the last read of epoch 0 waits for
-    /// the call before epoch 1, and the first read of epoch 1 waits for the call that the
-    /// consumer's request causes.
+    /// A source in which two reads wait for calls of `check`. The last read of epoch 0 waits for
+    /// the call before epoch 1. The first read of epoch 1 waits for the call that the consumer's
+    /// request causes.
     #[derive(Clone, Default)]
     struct Both {
         /// Number of checks so far, and number of reads that wait for a check.

@@ -1,5 +1,5 @@
-//! Promise: batches contain samples of similar lengths, for any number of ranks and workers, and
-//! after resuming at any point.
+//! Batches contain samples of similar lengths, for any number of ranks and workers, and after
+//! resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;
@@ -112,7 +112,7 @@ fn options_incompatible_with_buckets_are_refused() {
         (plain().repeat(2), "buckets and repeat"),
         (plain().shuffle_window(4), "shuffle_window and buckets"),
         (plain().weights([1.0; 20]), "weights and buckets"),
-        (plain().buckets([1; 19], [4]), "19 lengths for the 20 samples of the source"),
+        (plain().buckets([1; 19], [4]), "19 lengths, but the source has 20 samples"),
         (plain().buckets([1; 20], [4, 3]), "bound 3 follows bound 4"),
     ] {
         let e = loader.host().err().unwrap();

@@ -1,5 +1,5 @@
-//! Promise: with a budget, every batch contains as many samples of one bucket as fit into the
-//! budget, on any number of ranks and after resuming at any point.
+//! With a budget, every batch contains as many samples of one bucket as fit into the budget, on any
+//! number of ranks and after resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;
@@ -185,7 +185,7 @@ fn epochs_with_a_budget_differ_and_repeat() {
 }
 
 #[test]
-fn the_memory_plan_of_a_budget_takes_the_largest_batch() {
+fn the_memory_plan_of_a_budget_covers_the_largest_batch() {
     let case = Case { bounds: vec![10, 60], budget: 120, batch: 100, subset: None, ..Case::random(3) };
     let slot = |loader: Loader| {
         let plan = loader.prefetch(2).host().unwrap().memory_plan();
@@ -196,14 +196,14 @@ fn the_memory_plan_of_a_budget_takes_the_largest_batch() {
         let loader = Case { shuffled: false, ..Case::random(3) }.loader().buckets(lengths, [10, 60]);
         slot(loader.budget(1 << 20).global_batch_size(samples))
     };
-    assert_eq!(slot(case.loader()), plain(12), "12 samples of up to 10");
+    assert_eq!(slot(case.loader()), plain(12), "12 samples with lengths of up to 10");
 }
 
 #[test]
 fn options_incompatible_with_a_budget_are_refused() {
     let case = Case { bounds: vec![10, 60], budget: 60, subset: None, last: LastBatch::Keep, ..Case::random(3) };
     for (loader, text) in [
-        (case.loader().budget(59), "budget(59): a sample of the longest bucket counts as 60: expected at least 60"),
+        (case.loader().budget(59), "budget(59): one sample of the longest bucket is charged 60: expected at least 60"),
         (case.loader().last_batch(LastBatch::Pad), "budget(60) and last_batch(Pad)"),
         (
             Loader::source(Memory::new(vec![OwnedSample::new("a").field("text", vec![1; 3])])).budget(8),

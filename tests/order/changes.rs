@@ -1,6 +1,6 @@
-//! Promise: a training program can change weights and proportions. A change takes effect at the
-//! batch that the call returns, on all ranks and regardless of which batches have been prepared. A
-//! resumed run applies the same changes.
+//! A training program can change weights and proportions. A change takes effect at the batch that
+//! the call returns, on all ranks and regardless of which batches have been prepared. A resumed run
+//! applies the same changes.
 
 use std::sync::{Arc, Mutex};
 
@@ -92,7 +92,7 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
     });
 }
 
-/// A run that repeats an epoch prepares its first batches again, which come after the change.
+/// When an epoch is repeated, its first batches are prepared again, before the change is requested.
 #[test]
 fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     no_hang(|| {
@@ -217,8 +217,8 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
     });
 }
 
-/// 80 samples are six batches of 12, and eight samples that are dropped. The round from sample 75 on
-/// begins among these.
+/// An epoch of 80 samples consists of six batches of 12, and eight samples that are dropped. The
+/// round that begins at sample 75 starts among the dropped samples.
 #[test]
 fn a_change_among_dropped_samples_names_the_next_epoch() {
     let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().round(25));
@@ -294,7 +294,7 @@ fn a_checkpoint_without_its_history_is_refused() {
     refused(&saved, loader(Numbers::new(80)).seed(6).global_batch_size(10), "has neither a mixture nor weights");
     let mut other = saved;
     other["history"][0]["values"] = serde_json::json!([1.0]);
-    refused(&other, mixture(options()), "the history does not fit this loader: mixture: 1 proportions for 2 sources");
+    refused(&other, mixture(options()), "the history does not fit this loader: mixture: 1 proportions, but 2 sources");
 }
 
 #[test]
@@ -309,14 +309,14 @@ fn changes_that_cannot_work_are_refused() {
     let batches = mixture(MixtureOptions::new()).host().unwrap();
     let before = batches.checkpoint();
     refused(batches.set_weights(&[1.0; 80], 0), "set_weights: this loader was opened without weights");
-    refused(batches.set_mixture(&[1.0], 0), "1 proportions for 2 sources");
+    refused(batches.set_mixture(&[1.0], 0), "1 proportions, but 2 sources");
     refused(batches.set_mixture(&[1.0, f64::NAN], 0), "proportion 1 is NaN");
     refused(batches.set_mixture(&[0.0, 0.0], 0), "all 2 proportions are 0");
     refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1 is 0.01, which is less than one draw in 20");
     refused(batches.set_mixture(&[1.0, 1.0], u64::MAX), "the maximum is 16777216");
     assert_eq!(batches.checkpoint(), before);
     let batches = weighted(&OLD).subset(0..30).host().unwrap();
-    refused(batches.set_weights(&[1.0; 30], 0), "30 weights for the 60 samples of the source; pass one for every");
+    refused(batches.set_weights(&[1.0; 30], 0), "30 weights, but the source has 60 samples; pass one for every");
     refused(batches.set_weights(&[0.0; 60], 0), "all 30 are 0");
     let tiled = weighted(&OLD).augment(Augment::train(16).mosaic(Mosaic::new())).drop_field("label").host().unwrap();
     refused(tiled.set_weights(&OLD, 0), "remove mosaic and copy_paste");
@@ -343,7 +343,7 @@ fn each_batch_has_samples_of_one_dataset() {
 }
 
 #[test]
-fn a_dataset_that_is_drawn_once_ends_and_the_others_go_on() {
+fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     let ids = |steps: &[Step]| {
         let mut ids: Vec<u64> = steps.iter().flat_map(|step| step.2.clone()).collect();
         ids.sort_unstable();
@@ -372,19 +372,22 @@ fn invalid_options_of_a_mixture_are_refused() {
     };
     let new = MixtureOptions::new;
     refused(mixture(new().once([2])), "once: source 2 of 2 sources");
-    refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportions for 2 sources");
-    refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportions for 2 sources");
+    refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportions, but 2 sources");
+    refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportions, but 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0, -1.0])), "proportion 1 is -1");
     refused(mixture(new().linear(At::Epoch(2), At::Step(3), [0.5, 0.5])), "ends at sample 30, but begins at 160");
     let twice = new().proportions(At::Epoch(2), [0.5, 0.5]).proportions(At::Step(3), [0.5, 0.5]);
     refused(mixture(twice), "change 1 of the schedule begins at sample 30, but the change before it is at sample 160");
     refused(mixture(new()).mixture_options(new().round(0)), "round(0): expected 1 to");
     refused(loader(Numbers::new(60)).mixture_options(new()), "mixture_options: this loader has one dataset");
-    refused(mixture(new().per_set_batches(true)).global_batch_size(100), "80 samples are less than one global batch");
+    refused(
+        mixture(new().per_set_batches(true)).global_batch_size(100),
+        "an epoch of 80 samples is smaller than one global batch",
+    );
 }
 
-/// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of the two
-/// batches from there on.
+/// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of this
+/// batch and the next one.
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
 /// A source that records when its prefetcher is started.

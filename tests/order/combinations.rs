@@ -1,6 +1,6 @@
-//! Promise: every combination of options that choose samples gives the same batches as a
-//! single-threaded reference that works on plain lists. This holds for any number of ranks and
-//! workers, for every setting of the last batch, and after resuming at any point.
+//! Every combination of options that choose samples gives the same batches as a single-threaded
+//! reference that works on plain lists. This holds for any number of ranks and workers, for every
+//! setting of the last batch, and after resuming at any point.
 
 use std::sync::Arc;
 
@@ -116,8 +116,8 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Each rank gets as many samples as if they were dealt out one by one, but consecutive
-        // ones.
+        // Each rank gets as many samples as if they were dealt out one by one. However, the samples
+        // of a rank are consecutive.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();
@@ -154,7 +154,7 @@ fn original(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant:
     image
 }
 
-/// Batches in comparable form: samples with their masks, and pixels.
+/// Batches in comparable form: for each batch, the samples with their validity, and the pixels.
 type Seen = Vec<(Vec<(u64, bool)>, Vec<u8>)>;
 
 fn rest_of(loader: Loader, epochs: u64) -> Seen {
@@ -257,7 +257,7 @@ fn repeated_samples_in_an_epoch_are_augmented_independently() {
             }
         }
         assert!(pairs >= 10, "{pairs} pairs");
-        assert_eq!(same, 0, "of {pairs} pairs");
+        assert_eq!(same, 0, "{same} of {pairs} pairs of repeated samples are equal");
     };
     twice(originals(loader(Numbers::new(20)).repeat(2)));
     twice(originals(loader(Numbers::new(20)).shuffle(1).subset([3; 6])));
@@ -315,8 +315,8 @@ fn invalid_choices_are_refused() {
     let make = || loader(Numbers::new(10));
     refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
     refused(make().subset([]), "subset: no samples");
-    refused(make().weights([1.0; 9]), "9 weights for the 10 samples of the source");
-    refused(make().subset([1, 2]).weights([1.0; 2]), "2 weights for the 10 samples of the source; even with a subset");
+    refused(make().weights([1.0; 9]), "9 weights, but the source has 10 samples");
+    refused(make().subset([1, 2]).weights([1.0; 2]), "2 weights, but the source has 10 samples; even with a subset");
     refused(make().weights([0.0; 10]), "all 10 are 0");
     refused(make().repeat(0), "repeat(0)");
     refused(make().decode_share(1.5), "decode_share(1.5)");
@@ -345,7 +345,7 @@ fn every_choice_uses_source_indices_even_with_a_subset() {
         let mut all = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
-            // Image and label belong to the sample number.
+            // The image and the label belong to the sample with this id.
             let drawn = original(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
             assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
             assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));
@@ -384,10 +384,10 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Checks the proportions, labels and origins of samples in a mixture, and that its global batches
-/// are the same for any number of ranks and after resuming at any point.
+/// Checks the proportions, labels and origins of samples in a mixture. The global batches must be
+/// the same for any number of ranks and after resuming at any point.
 #[test]
-fn a_mixture_keeps_proportions_on_any_ranks_and_resume() {
+fn a_mixture_keeps_its_proportions_on_any_ranks_and_after_resuming() {
     let make = || {
         let parts = [(colors("a", 300, 1), 3.0), (colors("b", 40, 2), 1.0)];
         Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
@@ -482,7 +482,7 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
             0..300 => 75..=75,
             _ => 2500 / 14..=2500 / 14 + 1,
         };
-        assert!(expected.contains(&times), "sample {sample} came {times} times");
+        assert!(expected.contains(&times), "sample {sample} was drawn {times} times");
     }
     let windowed = times(&draws(make().shuffle_window(64)));
     assert!(windowed[..300].iter().all(|&n| n == 25) && windowed[300..].iter().all(|&n| (62..=63).contains(&n)));
@@ -504,6 +504,6 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     };
     refused(make().subset([1, 2]), "mixture and subset: the subset has no sample of source 1, whose proportion is");
     refused(make().subset([1, 340]), "entry 1 is sample 340, but the source has 340 samples");
-    refused(make().weights([1.0; 339]), "339 weights for the 340");
-    refused(make().weights((0..340).map(|i| f64::from(u8::from(i < 300)))), "source 1: weights: all 40 are 0");
+    refused(make().weights([1.0; 339]), "339 weights, but the source has 340");
+    refused(make().weights((0..340).map(|i| f64::from(u8::from(i < 300)))), "source 1: weights: all 40 weights are 0");
 }

@@ -1,5 +1,5 @@
-//! Promise: batches are a function of the data, the seed and the epoch. The number of workers and
-//! the prefetch depth affect only the speed. The batch size does not change the samples.
+//! Batches are a function of the data, the seed and the epoch. The number of workers and the
+//! prefetch depth affect only the speed. The batch size does not change the samples.
 
 use crate::support::{Content, Draw, Numbers, loader, no_hang, reference};
 use warpfeed::sampler::{Sampler, Shuffled};
@@ -54,8 +54,8 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
     });
 }
 
-/// Tests runs across an epoch boundary, where batches are prepared ahead, and runs that begin at
-/// one.
+/// Tests runs that cross an epoch boundary, where batches are prepared ahead, and runs that begin
+/// at a boundary.
 #[test]
 fn a_later_augmentation_begins_with_its_epoch() {
     no_hang(|| {

@@ -1,5 +1,5 @@
-//! Promise: `Batches::next` delivers the same epochs as `Batches::epoch`. A wait that times out
-//! loses no batch. A checkpoint loaded between epochs resumes at its position.
+//! `Batches::next` delivers the same epochs as `Batches::epoch`. A wait that times out loses no
+//! batch. A checkpoint loaded between epochs resumes at its position.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn a_timed_out_wait_loses_no_batch() {
             }
         }
         assert_eq!(came, whole);
-        assert!(given_up > 0, "no wait was given up");
+        assert!(given_up > 0, "no wait timed out");
     });
 }
 
@@ -123,7 +123,11 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
             #[allow(unsafe_code)]
             unsafe { std::slice::from_raw_parts(tensor.data.cast::<u8>(), len) }.to_vec()
         };
-        assert_eq!(bytes(images.tensor(), expected.len()), expected, "28 more batches were delivered");
+        assert_eq!(
+            bytes(images.tensor(), expected.len()),
+            expected,
+            "the exported image is unchanged after 28 more batches"
+        );
         let held: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
         assert_eq!(bytes(labels.tensor(), held.len()), held);
         drop(images);

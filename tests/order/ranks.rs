@@ -1,5 +1,5 @@
-//! Promise: all ranks get the same number of batches, and each sample goes to exactly one rank,
-//! apart from padding, which is marked. The global batches are the same for any number of ranks.
+//! All ranks get the same number of batches, and each sample goes to exactly one rank, apart from
+//! padding, which is marked. The global batches are the same for any number of ranks.
 
 use std::process::{Command, Stdio};
 
@@ -42,7 +42,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
-/// Checks the promise for one configuration and all world sizes.
+/// Checks one configuration for all world sizes.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
         let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
@@ -90,7 +90,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn global_batches_are_the_same_for_any_world(
+    fn global_batches_are_the_same_for_any_number_of_ranks(
         samples in 1usize..90,
         global in 1usize..40,
         last in prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)],
@@ -120,23 +120,23 @@ fn invalid_ranks_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let make = || loader(Numbers::new(100));
-    refused(make().rank(3, 3), "rank 3 of a world of 3");
-    refused(make().rank(0, 0), "rank 0 of a world of 0");
+    refused(make().rank(3, 3), "rank 3 is not less than the world size 3");
+    refused(make().rank(0, 0), "rank 0 is not less than the world size 0");
     refused(make().global_batch_size(2).rank(0, 3), "global_batch_size(2) on 3 ranks");
     refused(make().global_batch_size(0), "global_batch_size(0)");
     refused(make().batch_size(usize::MAX).rank(0, 3), "the product overflows");
 }
 
-/// Prints the error of a process without a launcher, for
-/// [`real_processes_find_their_rank_under_each_launcher`].
+/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: runs without a launcher
+/// and prints the error.
 #[test]
 #[ignore = "started by another test"]
 fn print_the_error_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: prints
-/// the samples of an epoch.
+/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: prints the samples of
+/// an epoch.
 #[test]
 #[ignore = "started by another test"]
 fn print_an_epoch_of_one_rank() {
@@ -206,7 +206,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
 }
 
 /// Checks that a process that a batch script starts without `srun` does not become a rank.
-/// Otherwise it would deliver only a share of the samples, and wait forever for the other ranks.
+/// Otherwise, the process would load only a share of the samples, and wait forever for the other
+/// ranks.
 #[test]
 fn a_batch_script_that_srun_did_not_start_is_not_a_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

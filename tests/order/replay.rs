@@ -1,4 +1,4 @@
-//! Promise: `batches.replay(n)` repeats n ready batches without doing any work.
+//! `batches.replay(n)` repeats n ready batches without doing any work.
 
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -1,6 +1,6 @@
-//! Promise: a run resumes after the last delivered batch, from any point, with a different number
-//! of workers or ranks, and after `kill -9`. A different dataset, seed, batch size, order or
-//! augmentation is refused.
+//! A run resumes after the last delivered batch, from any point, with a different number of workers
+//! or ranks, and after `kill -9`. A different dataset, seed, batch size, order or augmentation is
+//! refused.
 
 use std::collections::HashSet;
 use std::fs;
@@ -102,7 +102,7 @@ fn a_checkpoint_is_small_and_states_its_position() {
     assert_eq!(
         (batches.checkpoint().epoch(), batches.checkpoint().batch()),
         (5, 0),
-        "after its last batch an epoch is over"
+        "an epoch ends after its last batch"
     );
     assert!(batches.epoch_from(7, 6).next().is_some());
     assert_eq!((batches.checkpoint().epoch(), batches.checkpoint().batch()), (7, 7));
@@ -324,7 +324,7 @@ fn a_damaged_checkpoint_causes_no_panic_or_hang() {
             }
         }
     });
-    assert!(unread > 100 && refused > 20, "{unread} not read, {refused} refused");
+    assert!(unread > 100 && refused > 20, "{unread} checkpoints failed to parse, and {refused} were refused");
 }
 
 /// The state that the training program saves: its model and its position.

@@ -1,5 +1,5 @@
-//! Promise: one call splits a dataset into fractions that share the open source. A seed determines
-//! the split, which may be made separately for each class.
+//! One call splits a dataset into fractions that share the open source. A seed determines the
+//! split. Each class can be split separately.
 
 use std::collections::HashSet;
 

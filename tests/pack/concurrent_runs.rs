@@ -1,6 +1,6 @@
-//! Promise: if two runs pack to the same name at the same time, the second run is rejected or does
-//! no harm. Files that a killed run leaves behind are removed. The files of different runs are
-//! never combined into one dataset.
+//! If two runs pack to the same name at the same time, the second run is rejected or does no harm.
+//! Files that a killed run leaves behind are removed. The files of different runs are never
+//! combined into one dataset.
 
 use std::fs;
 use std::path::Path;
@@ -97,7 +97,7 @@ fn pack_without_end() {
 }
 
 #[test]
-fn a_run_cleans_up_once_the_other_process_was_killed() {
+fn a_run_removes_the_files_of_a_killed_process() {
     let root = tempfile::tempdir().unwrap();
     for name in ["x.lmdb", "x.tar"] {
         let folder = root.path().join(name.replace('.', "-"));

@@ -1,5 +1,5 @@
-//! Promise: packing never silently changes the pixels of an image. It reduces images of more than
-//! 8 bits to 8 bits, and blends transparent pixels with a background, only on request. The manifest
+//! Packing never silently changes the pixels of an image. Only on request, images of more than 8
+//! bits are reduced to 8 bits, and transparent pixels are blended with a background. The manifest
 //! records both conversions.
 
 use std::io::Cursor;
@@ -73,7 +73,7 @@ fn images_of_16_bits_are_kept_and_listed_by_default() {
     let report = pack(false);
     assert_eq!((report.encoded, report.kept, report.refused_count), (1, 1, 1));
     assert!(report.refused[0].reason.contains("convert_to_u8(true) keeps the upper 8"), "{:?}", report.refused);
-    assert_eq!(images(&shard)[0].1, deep(120, 80), "unchanged");
+    assert_eq!(images(&shard)[0].1, deep(120, 80), "the image is packed unchanged");
     assert_eq!(treatment(root.path()), json!({"how": "max_side", "max_side": 60}));
 
     let report = pack(true);
@@ -81,7 +81,7 @@ fn images_of_16_bits_are_kept_and_listed_by_default() {
     let packed = images(&shard);
     let (size, pixels) = decoded(&Codecs::new(), &packed[0].1).unwrap();
     assert_eq!((&*packed[0].0, size), ("jpg", Size::new(60, 40)));
-    // The pixel must equal the mean of the upper bytes, up to the loss of JPEG.
+    // The pixel must equal the mean of the upper bytes, except for JPEG's loss.
     let middle = pixels[(20 * 60 + 30) * 3];
     assert!(middle.abs_diff(100) < 6, "{middle}");
     assert_eq!(packed[1].1, deep(50, 40), "an image that is not shrunk keeps its bits");

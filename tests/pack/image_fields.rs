@@ -1,5 +1,5 @@
-//! Promise: packing recodes the image fields of a sample like its main image, and reports how much
-//! they have changed. Masks and other fields are not changed.
+//! Packing recodes the image fields of a sample like its main image, and reports how much they have
+//! changed. Masks and other fields are not changed.
 
 use std::io::Cursor;
 

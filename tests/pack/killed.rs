@@ -1,7 +1,7 @@
-//! Promise: if processes that pack or merge are killed at any time, no sample is lost or packed
-//! twice. The finished dataset has the same bytes as without kills, and it cannot be opened before
-//! it is finished. If a process is suspended while other processes pack its part and merge the
-//! dataset, the suspended process changes nothing when it continues.
+//! If processes that pack or merge are killed at any time, no sample is lost or packed twice. The
+//! finished dataset has the same bytes as without kills, and it cannot be opened before it is
+//! finished. If a process is suspended while other processes pack its part and merge the dataset,
+//! the suspended process changes nothing when it continues.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -159,7 +159,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
                 (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
             }
             let merged = Merge::new(folder.join("x.tar")).run().unwrap();
-            // The file that a suspended process is writing.
+            // Each suspended process may have left the file that it was writing.
             assert!(merged.orphans.len() <= suspended.len(), "{merged:?}");
             late += suspended.len();
             for mut worker in suspended.drain(..) {

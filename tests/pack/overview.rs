@@ -1,5 +1,5 @@
-//! Promise: the progress of all parts of a dataset can be read at any time and from any machine,
-//! whether the dataset is packed to a folder or to an object store.
+//! The progress of all parts of a dataset can be read at any time and from any machine. This holds
+//! for folders and for object stores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

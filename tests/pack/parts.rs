@@ -1,6 +1,6 @@
-//! Promise: a dataset has the same bytes for any number of parts, even if processes that pack the
-//! parts are killed or repeated. Merging detects missing parts, changes and damage. A dataset can
-//! be opened only once it is complete.
+//! A dataset has the same bytes for any number of parts, even if processes that pack the parts are
+//! killed or repeated. Merging detects missing parts, changes and damage. A dataset can be opened
+//! only once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,7 +93,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     for parts in [2, 5, 16] {
         let root = tempfile::tempdir().unwrap();
         let mut samples = 0;
-        // The parts are packed in a different order.
+        // Pack the parts in reverse order.
         for number in (0..parts).rev() {
             samples += part(&set, root.path(), (number, parts)).unwrap().samples;
             assert!(
@@ -108,11 +108,11 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
         // Merging again, or packing a part again, changes nothing.
         assert_eq!(merge(root.path()).run().unwrap(), merged);
         assert!(part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
-        assert!(files(root.path()) == expected, "{parts} parts, again");
+        assert!(files(root.path()) == expected, "{parts} parts, after a second merge");
     }
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_samples(4).to(root.path().join("x.tar")).unwrap();
-    assert!(files(root.path()) == expected, "without parts");
+    assert!(files(root.path()) == expected, "packing without parts gives the same files");
     let opened = open(root.path()).unwrap();
     assert_eq!((read_all(&*opened), opened.classes()), (read_all(&set), set.classes()));
 }
@@ -133,7 +133,7 @@ fn shard_boundaries_by_size_do_not_depend_on_the_parts() {
     let sizes: Vec<usize> = two.iter().filter(|(name, _)| name.ends_with(".tar")).map(|(_, b)| b.len()).collect();
     let mean = sizes.iter().sum::<usize>() / sizes.len();
     assert!((30_000..50_000).contains(&mean), "{sizes:?}");
-    // Shards of a dataset packed without parts are not larger.
+    // Without parts, no shard exceeds the size either.
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_size(40_000).to(root.path().join("x.tar")).unwrap();
     let sizes = files(root.path());
@@ -158,7 +158,8 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // Planning reads all samples, because there are few. It succeeds, and a later read fails.
+        // Planning reads all samples, because there are few. Planning succeeds, and a later read
+        // fails.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);
@@ -298,9 +299,9 @@ impl Source for Unlisted {
 }
 
 #[test]
-fn a_sample_that_moved_between_parts_needs_no_list() {
-    // Remove one sample from the first half and add one to the second. This moves the boundary of
-    // the parts by one sample, which the plan does not probe.
+fn a_sample_that_moves_between_parts_is_detected_without_a_list() {
+    // Remove one sample from the first half and add one to the second. This moves the boundary
+    // between the parts by one sample. The plan need not probe any of the samples that changed.
     let before: Vec<usize> = (0..6400).collect();
     let mut after = before.clone();
     after.remove(3198);
@@ -520,7 +521,7 @@ fn chosen_samples_keep_their_order_and_unknown_keys_fail() {
     let e = Pack::new(&set).keys(["00021", "typo", "x"]).to(root.path().join("y.tar")).unwrap_err();
     assert_eq!((e.kind(), e.cause()), (ErrorKind::Config, "no sample has the key \"typo\", \"x\""));
     let e = Pack::new(&set).samples([3, 40]).to(root.path().join("y.tar")).unwrap_err();
-    assert!(e.cause().contains("sample 40 of 40"), "{e}");
+    assert!(e.cause().contains("index 40 is out of range"), "{e}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Promise: a dataset packed to an object store has the same bytes as one packed to a folder, for
-//! any number of parts and attempts. Readers see the whole dataset or none of it, and objects are
-//! never changed.
+//! A dataset packed to an object store has the same bytes as one packed to a folder, for any number
+//! of parts and attempts. Readers see the whole dataset or none of it, and objects are never
+//! changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 pub(crate) struct Objects {
     all: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     requests: Arc<AtomicUsize>,
-    /// Called before each request, and after an upload was stored.
+    /// Called before each request, and after each upload has been stored.
     hook: Option<Hook>,
     /// Uploads to URLs with this suffix are rejected, as S3 does while a concurrent upload
     /// completes.
@@ -189,7 +189,7 @@ fn packing_to_a_store_or_a_folder_gives_the_same_bytes() {
 }
 
 #[test]
-fn an_interrupted_part_in_a_store_resumes_after_its_last_shard() {
+fn an_interrupted_part_in_a_store_continues_after_its_last_shard() {
     let (reads, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(50 + 33));
     let set = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == fail_at.load(Ordering::Relaxed) {
         true => Err(Error::in_source("gone")),
@@ -295,7 +295,7 @@ fn objects_in_a_store_are_never_replaced() {
     let e = store.part(&other, (1, 2)).unwrap_err();
     assert!(e.cause().contains("pack to a different URL; the plans differ in samples"), "{e}");
     assert!(!e.cause().contains("force"), "{e}");
-    // A shard of the dataset was deleted.
+    // Delete a shard of the dataset.
     store.all.lock().unwrap().remove(&format!("{FOLDER}x-000007.tar"));
     for e in [store.merge().run().unwrap_err(), store.part(&set, (1, 2)).unwrap_err()] {
         assert!(
@@ -408,7 +408,7 @@ fn an_object_known_to_be_absent_needs_no_listing() {
         lists.load(Ordering::Relaxed)
     };
     let (sure, unsure) = (listings(false), listings(true));
-    assert!(sure <= 15 && sure < unsure, "{sure} and {unsure} listings");
+    assert!(sure <= 15 && sure < unsure, "{sure} listings with \"not found\" errors, and {unsure} with other errors");
 }
 
 #[test]

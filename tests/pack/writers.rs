@@ -1,5 +1,5 @@
-//! Promise: samples can be packed from any source to any target. Packing either copies all samples
-//! or leaves the target unchanged.
+//! Samples can be packed from any source to any target. Packing either copies all samples or leaves
+//! the target unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -39,8 +39,8 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a file with the
-/// extension of a JPEG that is not a JPEG.
+/// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a text file with
+/// the extension `.jpg`.
 fn folder(at: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = at.join(["ant", "bee", "cat"][i % 3]);
@@ -193,7 +193,8 @@ fn undecodable_images_are_named_and_nothing_is_packed() {
             let e = pack.to(root.path().join(name)).unwrap_err();
             assert_eq!((e.kind(), seen), (ErrorKind::Decode, 4), "all samples are checked: {e}");
             assert!(
-                e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
+                e.cause()
+                    .starts_with("2 of 4 images cannot be decoded, so the pack was not finished: sample 1 (text): "),
                 "{e}"
             );
             assert!(
@@ -484,7 +485,7 @@ fn a_custom_writer_is_not_finished_after_a_bad_image() {
     let put = AtomicUsize::new(0);
     let e = Pack::new(&four_samples_two_bad()).to_writer(Box::new(Counts(&put))).unwrap_err();
     assert!(
-        e.cause().starts_with("2 of 4 images do not decode, so the pack was not finished: sample 1 (text): "),
+        e.cause().starts_with("2 of 4 images cannot be decoded, so the pack was not finished: sample 1 (text): "),
         "{e}"
     );
     assert_eq!(put.load(Ordering::Relaxed), 1);
@@ -583,7 +584,7 @@ fn a_transient_read_error_does_not_end_packing() {
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
-/// A source in which a read of sample 31 sets a flag and blocks until the loader cancels it.
+/// A source in which a read of sample 31 sets a flag and blocks until the read is canceled.
 struct Stuck(Memory, Arc<AtomicBool>);
 
 impl Source for Stuck {

@@ -1,5 +1,5 @@
-//! Promise: the lists in the documentation are complete. docs/your-data.md lists the formats, which
-//! a test of `source::open` checks. The help of the program, the docstring of the Python class and
+//! The lists in the documentation are complete. docs/your-data.md lists the formats, and a test of
+//! `source::open` checks this list. The help of the program, the docstring of the Python class and
 //! the page about stores repeat the names of the formats. Two tables repeat the features in
 //! Cargo.toml. The documentation of `Loader` lists its options.
 
@@ -66,7 +66,7 @@ fn every_list_of_formats_names_every_format() {
 
 /// Formats that are not read with range requests are downloaded as whole files.
 #[test]
-fn the_page_of_stores_lists_every_format_readable_there() {
+fn the_page_on_stores_lists_every_format_that_a_store_supports() {
     let page = read("docs/object-stores.md");
     let (_, layouts) = page.split_once("## Layouts").expect("a section of layouts");
     let downloaded: BTreeSet<_> = ["arrow", "hdf5", "lmdb", "voc", "yolo"].into();
@@ -145,7 +145,7 @@ fn called(page: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_pages_call_commands_that_exist() {
+fn the_pages_use_only_commands_that_exist() {
     let commands = commands(&read("cli/src/program.rs"));
     let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
     let pages =

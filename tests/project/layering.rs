@@ -1,6 +1,6 @@
-//! Promise: modules are ordered along the data flow. A module imports only from modules upstream of
-//! it, under their original names. There are no circular dependencies between the files of a folder
-//! or between the groups of a module. A `mod.rs` contains only a table of contents. The crate
+//! Modules are ordered along the data flow. A module imports only from modules upstream of it,
+//! under their original names. There are no circular dependencies between the files of a folder or
+//! between the groups of a module. A `mod.rs` contains only a table of contents. The crate
 //! `warpfeed-sources` follows the same rules with its own order. In the crate `warpfeed-jpeg`,
 //! there are no circular dependencies between files.
 
@@ -257,7 +257,7 @@ fn add(modules: &mut BTreeMap<Name, Module>, tests: &mut Vec<Name>, name: Name, 
         if let Item::Mod(child) = item {
             let inline = below(&name, &child.ident.to_string());
             match &child.content {
-                // Includes everything below it.
+                // The entry covers all modules inside this one.
                 _ if is_test(&child.attrs) => tests.push(inline),
                 Some((_, items)) => add(modules, tests, inline, file, items),
                 None => {}
@@ -312,9 +312,9 @@ fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     wrong
 }
 
-/// Returns all violations of the rules on groups: imports against the order of the groups or
-/// through the table of contents of their own module, files that belong to no group, and folders
-/// with too many files.
+/// Returns all violations of the rules on groups. These are imports against the order of the
+/// groups, imports through the table of contents of their module, files that belong to no group,
+/// and folders with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut wrong = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));
@@ -403,7 +403,7 @@ fn modules_and_folders_import_only_from_upstream() {
         let imports = all.imports().len();
         assert!(imports > 500, "only {imports} imports found: is this looking at the right files?");
         let found: Vec<_> = found(&all, rules).into_iter().collect();
-        assert!(found.is_empty(), "{folder}, against the rules:\n    {}", found.join("\n    "));
+        assert!(found.is_empty(), "{folder} violates the rules:\n    {}", found.join("\n    "));
     }
 }
 
@@ -421,7 +421,7 @@ fn files_of_the_jpeg_crate_depend_in_one_direction() {
     let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("jpeg/src"));
     assert!(all.imports().len() > 100, "is this looking at the right files?");
     let found: Vec<_> = circles(&all, true).into_iter().chain(full_tables(&all)).collect();
-    assert!(found.is_empty(), "against the rules:\n    {}", found.join("\n    "));
+    assert!(found.is_empty(), "the JPEG crate violates the rules:\n    {}", found.join("\n    "));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Promise: every package contains both licenses, even if it is packaged separately.
+//! Every package contains both licenses, even if it is packaged separately.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Promise: SECURITY.md lists the parser of every format, with its limits, its fuzz harness, and
-//! the public files on which it is compared with other libraries.
+//! SECURITY.md lists the parser of every format, with its limits, its fuzz harness, and the public
+//! files on which it is compared with other libraries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -66,7 +66,7 @@ fn the_listed_public_files_are_the_compared_ones() {
         for corpus in row[5].split(',').map(str::trim).filter(|corpus| !corpus.is_empty() && *corpus != "with bmpsuite")
         {
             let folder = if corpus == "PngSuite" { "pngsuite" } else { corpus };
-            assert!(compared.contains(&format!("Outcomes(\"{folder}\")")), "nothing is compared on {corpus}");
+            assert!(compared.contains(&format!("Outcomes(\"{folder}\")")), "no test compares the files of {corpus}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Promise: tests/PROMISES.md has a section for every section of docs/guarantees.md and every
-//! promise of the README. Each claim in it names tests, which must exist and must not be ignored.
+//! tests/PROMISES.md has a section for every section of docs/guarantees.md and every promise of the
+//! README. Each claim names tests, which must exist and must not be ignored.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Promise: a test that cannot run on a machine always calls `missing`, which is defined in
+//! A test that cannot run on a machine always calls `missing`, which is defined in
 //! tests/support/require.rs and in python/tests/conftest.py. `missing` reports that the test is
 //! skipped, or fails if `WARPFEED_REQUIRE` lists the requirement.
 
@@ -119,8 +119,7 @@ impl<'a> Visit<'a> for Returns<'_> {
         }
     }
 
-    /// Allows the return of a test that reruns itself in a child process, and returns there after
-    /// its work.
+    /// Allows an early return in the child process of a test that reruns itself.
     fn visit_expr_if(&mut self, expr: &'a ExprIf) {
         let read = match &*expr.cond {
             Expr::MethodCall(call) if call.method == "is_some" => called(&call.receiver),
@@ -163,12 +162,16 @@ fn no_rust_test_returns_early_without_a_report() {
         if name != HOME && !name.starts_with("tests/project/") {
             let printed =
                 text.lines().find(|line| line.contains("println!(\"skipped") || line.contains("println!(\"not tested"));
-            assert_eq!(printed, None, "{name}: call `missing`");
+            assert_eq!(printed, None, "{name}: call `missing` instead of printing");
         }
         all.push((name, text));
     }
     let silent = silent(&all);
-    assert!(silent.is_empty(), "return `missing(word, why)`, see {HOME}:\n{}", silent.join("\n"));
+    assert!(
+        silent.is_empty(),
+        "these tests return early; return `missing(word, why)` instead (see {HOME}):\n{}",
+        silent.join("\n")
+    );
 }
 
 #[test]

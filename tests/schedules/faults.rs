@@ -1,5 +1,5 @@
-//! Promise: no combination of faults causes a hang, a lost slot or a lost thread, and every sample
-//! is accounted for.
+//! No combination of faults causes a hang, a lost slot or a lost thread, and every sample is
+//! accounted for.
 //!
 //! A seed determines a schedule: the options of the loader; which samples fail, panic or are slow
 //! in the source, the decoder and the transform; how many batches of each epoch the consumer takes;
@@ -22,7 +22,8 @@ use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
-/// Side in pixels and encoded bytes of large samples, which some schedules with little memory use.
+/// Side in pixels, and encoded size in bytes, of a large sample. Some schedules with little memory
+/// have large samples.
 const LARGE: (u32, usize) = (32, 5_000);
 const SCARCE: usize = 25_000;
 
@@ -264,7 +265,7 @@ impl Prefetcher for Heard {
         if !is_new {
             self.misled.lock().unwrap().push(format!("{place:?} is done again, or after the run"));
         }
-        // The run may be cancelled while the source handles a notification.
+        // The run may be canceled while the source handles a notification.
         std::thread::yield_now();
     }
 
@@ -348,7 +349,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let first = match begin {
             Begin::Batch(batch) => *batch,
             Begin::Resumed => {
-                // Saving and opening read some samples, so switch faults off meanwhile.
+                // Saving and opening read some samples, so switch off faults while they run.
                 schedule.calm.store(true, Ordering::Relaxed);
                 let saved = batches.checkpoint();
                 drop(batches);
@@ -373,7 +374,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 std::thread::sleep(Duration::from_micros(pause));
             }
             let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
-                assert!(arriving.next().is_none(), "one batch too many");
+                assert!(arriving.next().is_none(), "the epoch has a batch too many");
                 break;
             };
             let found = found.expect("a batch is missing");
@@ -425,8 +426,11 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         // Batches that the consumer holds do not change.
         kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
-    let listed: Vec<_> =
-        batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().expect("it is named"))).collect();
+    let listed: Vec<_> = batches
+        .sample_errors()
+        .iter()
+        .map(|f| (f.epoch, f.batch, f.error.sample().expect("a failed sample is named")))
+        .collect();
     assert_eq!(listed, faults);
 
     // No slot is lost: the consumer can hold all of them.
@@ -455,7 +459,7 @@ fn run_all(seeds: std::ops::Range<u64>) {
     let watched = Arc::downgrade(&current);
     std::thread::spawn(move || {
         while let Some(current) = watched.upgrade() {
-            let (seed, since) = *current.lock().expect("nothing panics while holding it");
+            let (seed, since) = *current.lock().expect("no code panics while holding this lock");
             if since.elapsed() > Duration::from_secs(100) {
                 eprintln!("hang: schedule {seed} is not done after 100 s: {:?}", Schedule::draw(seed));
                 std::process::exit(101);
@@ -466,7 +470,7 @@ fn run_all(seeds: std::ops::Range<u64>) {
     });
     let mut sum = Account::default();
     for seed in seeds.clone() {
-        *current.lock().expect("nothing panics while holding it") = (seed, std::time::Instant::now());
+        *current.lock().expect("no code panics while holding this lock") = (seed, std::time::Instant::now());
         let schedule = Schedule::draw(seed);
         let account = std::panic::catch_unwind(|| run(&schedule));
         let Ok(account) = account else { panic!("schedule {seed} failed: {schedule:?}") };

@@ -1,5 +1,5 @@
-//! Promise: under any interleaving of the threads, there is no deadlock, all threads end, and
-//! batches and faults are the same.
+//! Under any interleaving of the threads, there is no deadlock, all threads end, and batches and
+//! faults are the same.
 
 use std::sync::atomic::Ordering::Relaxed;
 

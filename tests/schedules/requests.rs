@@ -1,5 +1,5 @@
-//! Promise: every request to a decoder is answered with its own images, rejected or cancelled. This
-//! holds for any interleaving of the threads that submit, decode, receive and close.
+//! Every request to a decoder is answered with its own images, rejected or canceled. This holds
+//! for any interleaving of the threads that submit, decode, receive and close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -85,7 +85,7 @@ impl Drawn {
         }
     }
 
-    /// Runs the clients. Returns the number of requests that were answered, refused and cancelled.
+    /// Runs the clients. Returns the number of requests that were answered, refused and canceled.
     fn run(&self) -> [u64; 3] {
         let decoder = Decoder::builder().codec(Byte).augment(Augment::pass_through(SIDE, SIDE)).batch_size(self.batch);
         let decoder = Arc::new(decoder.workers(self.workers).max_queued(self.queued).prefetch(1).host().unwrap());

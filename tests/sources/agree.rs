@@ -12,7 +12,7 @@ fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
     let read = |i| {
         let label = source.label(i, &mut scratch).unwrap();
         let sample = source.read(i, &mut scratch).unwrap();
-        assert_eq!(sample.label().unwrap(), label, "without mixing, the label is the sample's");
+        assert_eq!(sample.label().unwrap(), label, "the batch has the sample's label");
         OwnedSample::try_from(&sample).unwrap()
     };
     (0..source.len()).map(read).collect()
@@ -181,9 +181,9 @@ fn nothing_is_overwritten_unless_forced() {
         dropped.put(&OwnedSample::new("k").field("jpg", [1; 20_000]).as_sample().unwrap()).unwrap();
         assert!(names().len() > left.len(), "the temporary file is next to the target");
         drop(dropped);
-        assert_eq!(names(), left, "dropped without finish");
+        assert_eq!(names(), left, "a writer that is dropped without `finish` leaves no file");
         assert_eq!(create(options).unwrap().finish().unwrap_err().kind(), ErrorKind::Source, "no samples");
-        assert_eq!(names(), left, "failed to finish");
+        assert_eq!(names(), left, "a failed `finish` leaves no file");
 
         write(create(options).unwrap(), &set(8)).unwrap();
         left.extend(made.iter().map(|name| (*name).to_owned()));
@@ -303,7 +303,7 @@ fn open_detects_the_format_by_content() {
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
 }
 
-/// Tests that a loader accepts what `open` returns, with all of the dataset's metadata.
+/// Tests that a loader accepts the source that `open` returns, and keeps the dataset's metadata.
 #[test]
 fn a_loader_accepts_a_shared_source() {
     let root = tempfile::tempdir().unwrap();

@@ -303,8 +303,8 @@ struct Trips {
     requests: Arc<AtomicUsize>,
 }
 
-/// A round trip ends when no request has arrived for this long. It is generous, because requests of
-/// the same round trip may be delayed on a busy machine.
+/// A round trip ends when no request has arrived for this long. The time is generous, because
+/// requests of the same round trip may be delayed on a busy machine.
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {
@@ -428,7 +428,7 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
     no_hang(|| {
         let (len, size, block) = (768u64, 30_000, 8);
         let root = shards(len as usize, size);
-        // A window consists of 8 blocks.
+        // A shuffle window consists of 8 blocks.
         let window = 8 * block * size as u64;
         // The epoch has 96 blocks. Some are split at the end of a shard or of the epoch, and some
         // adjacent ones are merged.
@@ -467,7 +467,7 @@ fn a_remote_shard_opens_from_the_index_written_locally() {
     let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
     assert_eq!(source.len(), 30);
     let (trips, bytes) = (store.trips.load(Ordering::SeqCst), store.direct.load(Ordering::SeqCst));
-    assert_eq!(trips, 3, "the listing, the manifest, and all indexes together");
+    assert_eq!(trips, 3, "one trip each for the listing, the manifest, and all indexes");
     assert!(bytes < 30 * 110_000 / 100, "{bytes} bytes");
 }
 
@@ -492,7 +492,11 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
         (store.clone(), Options::new().store("mem", Arc::new(store)).open("mem://set/x.tar").unwrap())
     };
     let (store, source) = with(bytes.clone());
-    assert_eq!((source.len(), store.trips.load(Ordering::SeqCst)), (len, 2), "the index, not the headers");
+    assert_eq!(
+        (source.len(), store.trips.load(Ordering::SeqCst)),
+        (len, 2),
+        "opening reads the index and not the headers"
+    );
     for index in 0..len {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }

@@ -64,7 +64,7 @@ fn coco_returns_the_content_of_its_json() {
     );
     let all = samples(&*source);
     let keys: Vec<_> = all.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
-    assert_eq!(keys, ["deep/a.c", "b", "empty"], "sorted by id");
+    assert_eq!(keys, ["deep/a.c", "b", "empty"], "images are sorted by id");
     for sample in &all {
         assert_eq!(
             names(sample),
@@ -206,7 +206,7 @@ fn a_misspelled_box_column_fails_on_opening() {
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*path)));
     let batch = Loader::new(&path).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap();
     let e = batch.labels().unwrap_err();
-    assert!(e.cause().starts_with("no label: these images have classes per box"), "{e}");
+    assert!(e.cause().starts_with("no label: these images have one class per box"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
     // Without annotations there are no boxes, so no box column can be missing.
     let mut json = coco();
@@ -243,7 +243,7 @@ fn invalid_coco_json_fails_with_its_position() {
         (
             "/annotations/0/keypoints",
             json!([1, 2, 2]),
-            "annotation 100 has 3 keypoint values: expected 6, the x, y and visibility of 2 points",
+            "annotation 100 has 3 keypoint values: expected 6 (x, y and visibility of 2 points)",
         ),
         ("/images", json!([]), "lists no images"),
         (
@@ -287,8 +287,8 @@ fn invalid_coco_json_fails_with_its_position() {
             json!([10, -5, 3, 4]),
             "annotation 100: y ranges from -5 to -1, but the image is 10 high",
         ),
-        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" leads out of the image folder"),
-        ("/images/0/file_name", json!("/etc/passwd"), "leads out of the image folder"),
+        ("/images/0/file_name", json!("../b.png"), "\"../b.png\" points outside the image folder"),
+        ("/images/0/file_name", json!("/etc/passwd"), "points outside the image folder"),
     ] {
         let root = change(pointer, value);
         let source = Coco::open(root.path().join(path)).unwrap();
@@ -337,8 +337,8 @@ fn yolo_returns_the_content_of_its_label_files() {
     // A list of images defines one split, and folders define the others.
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
-    assert_eq!(keys, ["val/z", "val/y"], "in the order of the list");
-    assert_eq!(Yolo::open(root.path()).unwrap().len(), 6, "all below images");
+    assert_eq!(keys, ["val/z", "val/y"], "images are in the order of the list");
+    assert_eq!(Yolo::open(root.path()).unwrap().len(), 6, "all images below the folder `images`");
     let folder = open(root.path().join("images/val")).unwrap();
     assert_eq!((folder.kind(), folder.len(), folder.classes()), ("yolo", 2, train.classes()));
     assert_eq!(samples(&*folder)[1], samples(&val)[0]);
@@ -388,7 +388,7 @@ fn invalid_yolo_files_fail_with_file_and_line() {
         (vec![("data.yaml", yaml)], "train: \"images\" does not exist; looked for "),
         (
             vec![("data.yaml", yaml), ("images/x.png", "")],
-            "none of the 1 images has a label file: expected the first at ",
+            "none of the 1 images has a label file: the first file was expected at ",
         ),
         (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no images"),
         (vec![("data.yaml", "names: [a")], "not YAML: "),
@@ -440,7 +440,11 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     // 1 was subtracted from the left and the top edge.
     assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));
-    assert_eq!(array(&a, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![11.0, 7.0]), "of the 20 classes");
+    assert_eq!(
+        array(&a, "boxes.class.npy"),
+        ("<i8 [2]".to_owned(), vec![11.0, 7.0]),
+        "indices into the 20 standard classes"
+    );
     assert_eq!(array(&a, "boxes.difficult.npy"), ("|u1 [2]".to_owned(), vec![0.0, 1.0]));
     assert_eq!((train.classes()[11].as_str(), train.classes()[7].as_str()), ("dog", "cat"));
     assert_eq!(samples(&*open(at("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
@@ -482,7 +486,10 @@ fn invalid_voc_files_fail_with_file_and_line() {
     fs::remove_file(at("Annotations/b.xml")).unwrap();
     let train = open(at("ImageSets/Main/train.txt")).unwrap();
     let e = refused(train.read(1, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("\"x\" has no image in JPEGImages", Some(&*at("ImageSets/Main/train.txt"))));
+    assert_eq!(
+        (e.cause(), e.path()),
+        ("there is no image \"x\" in JPEGImages", Some(&*at("ImageSets/Main/train.txt")))
+    );
     let e = refused(train.read(2, &mut Vec::new()));
     assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*at("Annotations/b.xml"))));
     let e = refused(Voc::open(root.path()));

@@ -55,7 +55,7 @@ fn damaged_beton_files_are_errors_with_the_file() {
         (at(2, 7, 2), "field 6"),
         (at(8, u64::MAX, 8), "do not fit before byte"),
         (at(16, 0, 8), "the writer did not finish the file"),
-        (at(16, 1 << 40, 8), "the allocation table is at byte 1099511627776"),
+        (at(16, 1 << 40, 8), "the allocation table at byte 1099511627776 is outside"),
         (at(24, 255, 1), "field \"score\" has a custom type"),
         // The pointer to the image, which follows its mode, width and height.
         (at(record + 8 + 5, 1, 8), "sample 0: field \"image\" points to byte 1, which is not an allocation"),

@@ -1,6 +1,6 @@
 //! Tests that a class list determines the class indices in every format and wherever labels are
-//! used, and that a class that is not in the list makes its sample fail with an error that names
-//! it.
+//! used. A class that is not in the list must make its sample fail with an error that names the
+//! class.
 
 use std::collections::HashMap;
 use std::fs;
@@ -104,7 +104,8 @@ fn an_unlisted_class_is_named_or_skipped() {
     let e = refused(Loader::new(&set).classes(LIST));
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*set)));
     assert!(
-        e.cause().contains("has \"owl\", \"wolf\", not in the list of 4") && e.cause().contains("OnError::Skip"),
+        e.cause().contains("not in the list of 4 names: \"owl\", \"wolf\"; add them")
+            && e.cause().contains("OnError::Skip"),
         "{e}"
     );
     let loader = small(Loader::new(&set).classes(LIST)).on_error(OnError::Skip { max_skipped: 3 }).batch_size(9);
@@ -145,7 +146,7 @@ fn an_invalid_list_is_refused_with_the_position() {
     let set = folder(root.path(), "set", &[("cat", 1)]);
     let cause = |names: &[&str]| refused(Loader::new(&set).classes(names.iter().copied())).cause().to_owned();
     assert_eq!(cause(&[]), "classes: the list is empty");
-    assert_eq!(cause(&["cat", "dog", "cat"]), "classes: \"cat\" occurs twice, as number 0 and 2");
+    assert_eq!(cause(&["cat", "dog", "cat"]), "classes: \"cat\" occurs twice, at indices 0 and 2");
     assert_eq!(cause(&["cat", ""]), "classes: name 1 is empty");
     let file = root.path().join("classes.txt");
     for (text, expected) in [
@@ -170,7 +171,8 @@ fn an_invalid_list_is_refused_with_the_position() {
     assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
-/// A field with a second class per sample, which is mapped like the classes of boxes.
+/// A field that contains a second class of each sample. The loader maps these classes like the
+/// classes of boxes.
 #[derive(Debug)]
 struct Other;
 

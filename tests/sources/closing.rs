@@ -1,5 +1,5 @@
 //! Tests that closing a loader, abandoning an epoch, and aborting the opening of a dataset are fast
-//! and leave nothing behind, even if the store does not respond or always fails.
+//! and leave nothing behind. This must hold even if the store does not respond or always fails.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// Closing must take less time than this. It is shorter than the half minute after which requests
-/// time out, and much longer than closing takes on a busy machine.
+/// Closing must take less time than this. The limit is shorter than the half minute after which
+/// requests time out, and much longer than closing takes on a busy machine.
 const MAX_CLOSING_TIME: Duration = Duration::from_secs(20);
 
 /// The store responds to every request.
 const ANSWERS: u8 = 0;
-/// The store never responds, and blocked calls end only when they are canceled.
+/// The store never responds. Blocked calls end only when they are canceled.
 const SILENT: u8 = 1;
 /// The store rejects every request.
 const FAILS: u8 = 2;
@@ -205,7 +205,7 @@ fn the_next_epoch_starts_once_the_store_answers_again() {
         while let Some(batch) = batches.next(&mut || Some(Duration::from_millis(50))) {
             came.push(batch.unwrap().labels().unwrap().to_vec());
         }
-        assert_eq!(came, expected, "the cancelled reads of the other epoch are not faults");
+        assert_eq!(came, expected, "the canceled reads of the other epoch are not faults");
     });
 }
 

@@ -1,5 +1,5 @@
-//! Tests that a folder's index is rebuilt if it differs from a fresh listing, and that a file name
-//! that is not UTF-8 makes only its own sample fail.
+//! Tests that a folder's index is rebuilt if it differs from a fresh listing. A file name that is
+//! not UTF-8 must make only its own sample fail.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn the_index_equals_a_listing_and_follows_changed_names() {
 fn only_the_index_is_read_while_no_folder_has_changed() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
     same(root.path());
-    // Remove a file and restore the folder's modification time, which users must never do. The
+    // Remove a file, but restore the folder's modification time, which users must never do. The
     // stale result proves that the index was used.
     let set = root.path().join("set");
     let time = fs::metadata(set.join("a")).unwrap().modified().unwrap();
@@ -106,9 +106,9 @@ fn a_damaged_or_unwritable_index_is_ignored() {
     for damaged in [&bytes[..bytes.len() / 2], &[], b"wffoldr\x01", &[7; 300]] {
         fs::write(index(root.path()), damaged).unwrap();
         assert_eq!(same(root.path()), 2);
-        assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "and is rewritten");
+        assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "the damaged index is rewritten");
     }
-    // The index cannot be written, because a folder has its name.
+    // Create a folder with the name of the index, so that the index cannot be written.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();

@@ -77,7 +77,7 @@ fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content
 /// A way to load a dataset: its name, and a function that returns the batches.
 type Way = (&'static str, fn(Loader) -> Vec<Content>);
 
-/// The ways to load a dataset that are tested with every format.
+/// The ways to load a dataset. Each of them is tested with every format.
 const WAYS: [Way; 6] = [
     ("in order", |loader| batches(loader, 0..1)),
     ("two epochs, shuffled", |loader| batches(loader.shuffle(7), 0..2)),

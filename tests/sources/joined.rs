@@ -1,5 +1,5 @@
-//! Tests that a loader over joined datasets fails with advice unless they agree on the meaning of
-//! each label, and that matching by name gives every sample the label of its class name.
+//! Tests that a loader of joined datasets fails with advice unless the datasets agree on the
+//! meaning of each label. Matching by name must give every sample the label of its class name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,9 @@ fn conflicting_label_names_are_refused_with_both_names() {
     let open = Loader::mixture(parts().into_iter().map(|part| (part, 1.0))).host().unwrap_err();
     for e in [concat, mixture, open] {
         assert_eq!(e.kind(), ErrorKind::Config, "{e}");
-        for words in ["label 0 is \"cat\" in set 0 and \"axolotl\" in set 1", "match_labels_by_name", "keep_labels"] {
+        for words in
+            ["label 0 is \"cat\" in dataset 0 and \"axolotl\" in dataset 1", "match_labels_by_name", "keep_labels"]
+        {
             assert!(e.cause().contains(words), "{e}");
         }
     }

@@ -1,7 +1,6 @@
-//! Promise: the samples of a LeRobot dataset equal the samples that the class `LeRobotDataset` of
-//! the library `lerobot` returns, including padding, tasks and pixels. Requesting a video, or an
-//! episode, feature or delta that does not exist, fails with an error that says what is wrong, and
-//! so does reading a damaged file.
+//! The samples of a LeRobot dataset equal those that the class `LeRobotDataset` of the `lerobot`
+//! library returns, including padding, tasks and pixels. Episodes, features and deltas that do not
+//! exist, cameras without a video file, and damaged files cause errors that say what is wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +26,7 @@ pub(crate) fn answers(version: &str) -> Vec<Json> {
     serde_json::from_slice(&file).unwrap()
 }
 
-/// Returns the options of an entry of the answers.
+/// Returns the dataset options that an entry of the expected values was generated with.
 pub(crate) fn options(answer: &Json) -> LeRobotOptions {
     let mut options = LeRobotOptions::new();
     for (feature, deltas) in answer["delta_timestamps"].as_object().into_iter().flatten() {
@@ -58,7 +57,7 @@ fn pixels(image: &[u8]) -> u32 {
     crc32(pixels.data())
 }
 
-/// Converts a field to JSON, in the form that the answers use.
+/// Converts a field to JSON, in the form of the expected values.
 fn described(name: &str, value: Value<'_>, expected: &Json) -> Json {
     match value {
         Value::Text(text) => text.into(),
@@ -99,8 +98,8 @@ fn check(sample: &Sample<'_>, item: &Json) {
     }
 }
 
-/// Checks the samples of a source against an entry of the answers. A sample has at most 16 fields,
-/// so they are read in two halves, as a loader does.
+/// Checks the samples of a source against an entry of the expected values. A sample has at most 16
+/// fields, so the fields are read in two halves, as by a loader.
 pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     let items = answer["items"].as_array().unwrap();
     assert_eq!(source.len(), items.len());
@@ -217,11 +216,16 @@ fn episodes_and_splits_choose_the_samples() {
         check_samples(&test, &serde_json::json!({ "items": items[8..] }));
         let cause = |options: LeRobotOptions| with(options).unwrap_err().to_string();
         let e = cause(LeRobotOptions::new().split("train").episodes([0, 2]));
-        assert!(e.contains("episodes: 2 is not in the split \"train\", which has the episodes from 0 to 2"), "{e}");
+        assert!(
+            e.contains(
+                "episodes: 2 is not in the split \"train\", which starts at episode 0 and ends before episode 2"
+            ),
+            "{e}"
+        );
         let e = cause(LeRobotOptions::new().episodes([3]));
         assert!(e.contains("there is no episode 3: expected indices from 0 to 2"), "{e}");
         let e = cause(LeRobotOptions::new().episodes([1, 1]));
-        assert!(e.contains("episodes: 1 is given twice"), "{e}");
+        assert!(e.contains("episodes: 1 is listed twice"), "{e}");
     }
 }
 
@@ -245,10 +249,10 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
         (new().delta_indices("action", [i64::MIN]), "expected at most 2147483647"),
         (new().delta_indices("motion", [0]), "deltas: no feature \"motion\" among [\"action\""),
         (new().delta_indices("task", [0]), "feature \"task\" is text, which cannot be stacked"),
-        (new().features(["task"]).delta_indices("action", [0]), "\"action\" is not among the chosen features"),
-        (new().delta_indices("action", [0]).delta_timestamps("action", [0.0]), "has deltas twice"),
+        (new().features(["task"]).delta_indices("action", [0]), "\"action\" is not selected"),
+        (new().delta_indices("action", [0]).delta_timestamps("action", [0.0]), "has more than one set of deltas"),
         (new().tolerance_s(-1.0), "tolerance_s=-1: expected 0 or more seconds"),
-        (new().features(["action", "action"]), "features: \"action\" is given twice"),
+        (new().features(["action", "action"]), "features: \"action\" is listed twice"),
         (new().features(["motion"]), "features: no feature \"motion\" among [\"action\""),
         (new().features([""; 0]), "features: expected at least one of"),
     ] {
@@ -268,7 +272,8 @@ fn frames_and_seconds_are_the_same_deltas() {
     }
 }
 
-/// Returns a dataset in which the features `top` and `wrist` are videos.
+/// Returns a dataset that declares the features `top` and `wrist` as videos, but has no video
+/// files.
 fn with_videos(version: &str) -> tempfile::TempDir {
     let copy = writable(version);
     let path = copy.path().join("meta/info.json");
@@ -338,9 +343,9 @@ fn a_damaged_or_missing_file_is_named() {
         ("v30", info, "{chunk_index:03d}", "{chunk:03d}", "data_path=\"data/chunk-{chunk:03d}"),
         ("v30", info, "data/chunk-", "../chunk-", "expected a relative path inside the dataset"),
         ("v21", info, "\"total_episodes\": 3", "\"total_episodes\": 4", "3 episodes are listed"),
-        ("v21", info, "\"action\"", "\"actions\"", "no column \"actions\", although meta/info.json lists this feature"),
+        ("v21", info, "\"action\"", "\"actions\"", "no column \"actions\", but meta/info.json lists this feature"),
         ("v21", lines, "\"episode_index\": 1", "\"episode_index\": 0", "episode 0 is listed twice"),
-        ("v21", lines, "\"length\": 3", "\"length\": 4", "the file has 3 rows, but meta lists 4 frames"),
+        ("v21", lines, "\"length\": 3", "\"length\": 4", "the file has 3 rows, but the metadata lists 4 frames"),
         ("v21", lines, "\"length\": 3", "\"len\": 3", "missing field `length`"),
         ("v21", "meta/tasks.jsonl", "\"task_index\": 1", "\"task_index\": 0", "task 0 is listed twice"),
     ] {
@@ -382,10 +387,10 @@ fn rows_that_contradict_the_metadata_are_errors() {
     edit(copy.path(), "meta/episodes.jsonl", "\"length\": 9", "\"length\": 7");
     let set = LeRobot::open(copy.path()).unwrap();
     let e = set.read(0, &mut Vec::new()).unwrap_err().to_string();
-    let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but meta says 0";
+    let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but the metadata lists 0";
     assert!(e.contains(wanted) && e.contains("episode_000000.parquet"), "{e}");
     assert!(set.read(7, &mut Vec::new()).is_ok());
-    // Twice the frame rate contradicts the timestamps.
+    // A doubled frame rate contradicts the timestamps.
     let copy = writable("v30");
     edit(copy.path(), "meta/info.json", "\"fps\": 10", "\"fps\": 20");
     let set =
@@ -471,7 +476,7 @@ fn a_loader_reads_the_same_batches_from_files_and_from_a_store() {
 }
 
 #[test]
-fn a_sample_with_too_many_fields_says_which_option_helps() {
+fn the_error_for_too_many_fields_names_the_option_that_helps() {
     let deltas = ["action", "next.reward", "next.done", "observation.state"];
     let options = deltas.iter().fold(LeRobotOptions::new(), |options, name| options.delta_indices(*name, [0]));
     let set = opened("v30", &options);

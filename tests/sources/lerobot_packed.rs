@@ -1,6 +1,6 @@
-//! Promise: a LeRobot dataset that was packed with its frames has the samples of the original
-//! dataset: the same indices, windows, padding, numbers, texts and keys, and the pixels of the packed
-//! images. It opens by its path, from a folder or a store, in parts or at once.
+//! A LeRobot dataset that was packed with its frames, in parts or at once, has the samples of the
+//! original dataset: the same indices, windows, padding, numbers, texts and keys. Only recoded
+//! images differ. The packed dataset opens by its path, from a folder or a store.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -285,7 +285,7 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     let bytes = fs::read(&numbers).unwrap();
     fs::write(&numbers, &bytes[..bytes.len() - 1]).unwrap();
     let e = cause(&path);
-    assert!(e.contains("numbers/action.npy") && e.contains("367 bytes, which do not match its header"), "{e}");
+    assert!(e.contains("numbers/action.npy") && e.contains("367 bytes, which does not match its header"), "{e}");
     fs::remove_file(&numbers).unwrap();
     assert!(cause(&path).contains("numbers/action.npy"));
     let path = fresh("version");

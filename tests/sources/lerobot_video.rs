@@ -1,7 +1,7 @@
-//! Promise: cameras of a LeRobot dataset that are stored as video have the frames that the library's
-//! own dataset class returns: with several frames, with padding, in any order, and in both layouts of
-//! files. A frame that is not at the time that the data says, a damaged file and a codec that is not
-//! supported are errors that say what is wrong.
+//! If the cameras of a LeRobot dataset are stored as video, their frames equal those that the
+//! library's dataset class returns. This includes several frames per sample, padding, any sample
+//! order, and both file layouts. Frames at wrong times, damaged files and unsupported codecs cause
+//! errors that say what is wrong.
 
 use std::fs;
 use std::path::Path;
@@ -19,18 +19,18 @@ use crate::lerobot::writable;
 const FRONT: &str = "observation.images.front";
 const WRIST: &str = "observation.images.wrist";
 
-/// How far the library's pixels are from the formulas that warpfeed uses: swscale computes with fewer
-/// bits.
+/// Maximum difference between the library's pixels and warpfeed's. The library uses swscale, which
+/// computes with fewer bits.
 const LEVELS: u8 = 3;
 
-/// The answers contain every sixteenth pixel.
+/// The expected values contain every sixteenth pixel of every sixteenth row.
 const STEP: usize = 16;
 
 fn filmed() -> LeRobot {
     LeRobot::open(fixture("lerobot").join("v30_video")).unwrap()
 }
 
-/// Returns a copy of a dataset of version 2.1, with videos of the same frames.
+/// Returns a copy of the dataset of version 2.1, with videos of the same frames.
 fn filmed_21() -> tempfile::TempDir {
     let folder = writable("v21");
     let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
@@ -69,7 +69,7 @@ fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Checks every sixteenth pixel of a frame.
+/// Checks every sixteenth pixel of every sixteenth row of a frame.
 fn check(frame: &[u8], expected: &Json, what: &str) {
     let found = pixels(frame);
     let width = found.size().width as usize;
@@ -196,7 +196,7 @@ fn batches_of_videos_that_a_gpu_decodes_do_not_depend_on_threads() {
 #[test]
 fn frames_at_a_different_time_are_errors() {
     let folder = filmed_21();
-    // A video with frames of growing duration.
+    // Use a video in which the duration of the frames increases.
     let vfr = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/vfr.mp4");
     fs::copy(vfr, folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4")).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
@@ -204,7 +204,7 @@ fn frames_at_a_different_time_are_errors() {
     // The fourth frame is at 0.1 s, although the video has 30 frames per second at its start.
     let frame = frames(&set, 1, FRONT).remove(0);
     assert!(String::from_utf8_lossy(&frame).contains("episode_000000.mp4: frame 3 at 0.1 s"));
-    // Frames are at 0.267 s and 0.333 s.
+    // The nearest frames are at 0.267 s and 0.333 s.
     let e = set.read(3, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("episode_000000.mp4") && e.contains("no frame at 0.3"), "{e}");
     assert!(e.contains("the nearest is frame") && e.contains("tolerance_s=0.0001"), "{e}");
@@ -218,7 +218,7 @@ fn frames_at_a_different_time_are_errors() {
 #[test]
 fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
     let folder = writable("v30_video");
-    // The file of the first two episodes. Its tables are at its start.
+    // Use the file of the first two episodes, which starts with its tables.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
     let whole = fs::read(&path).unwrap();
     let track = warpfeed_video::open(&whole).unwrap();

@@ -187,7 +187,7 @@ fn damaged_litdata_chunks_are_errors_with_the_file() {
     };
     for (damaged, cause) in [
         (bytes[..bytes.len() - 1].to_vec(), "but index.json claims"),
-        (number(0, 9), "the file has 9 samples, but index.json says 3"),
+        (number(0, 9), "the file has 9 samples, but index.json lists 3"),
         (number(8, u32::MAX), "offset 4294967295 of sample 1"),
     ] {
         fs::write(&path, damaged).unwrap();

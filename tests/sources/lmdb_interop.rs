@@ -95,7 +95,7 @@ fn fields_borrow_from_the_map_and_live_as_long_as_the_source() {
     }
     let mut other = Vec::new();
     let again = source.read(10, &mut other).unwrap().field("jpg").unwrap();
-    assert_eq!(again.as_ptr(), samples[10].field("jpg").unwrap().as_ptr(), "not a copy");
+    assert_eq!(again.as_ptr(), samples[10].field("jpg").unwrap().as_ptr(), "both fields borrow the mapped bytes");
 }
 
 #[test]
@@ -109,7 +109,7 @@ with env.begin() as txn:
     assert classes == ['null', 'eins ü'], classes
     assert txn.stat()['entries'] == 4
 ";
-    // This requires a Python interpreter with both modules. An environment variable selects the
+    // The test requires a Python interpreter with both modules. An environment variable selects the
     // interpreter.
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {

@@ -13,7 +13,7 @@ use warpfeed::source::{Lmdb, OwnedSample, Source};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
 const READERS: &str = "WARPFEED_TEST_READERS";
-/// Number of reader slots in the lock file, which the first process sets.
+/// Number of reader slots in the lock file. The first process sets this number.
 const SLOTS: u32 = 4;
 
 /// Runs in child processes, which are started with this test's name and with the environment
@@ -73,7 +73,7 @@ fn opening_needs_one_free_reader_slot() {
     assert!(error.path() == Some(&path) && error.cause().contains("occupy all reader slots"), "{error}");
     kill(all);
     let most = holder(&path, SLOTS - 1);
-    assert!(reads(&path), "one slot is enough");
+    assert!(reads(&path), "one free slot is enough");
     kill(most);
 }
 

@@ -1,5 +1,5 @@
-//! Tests that a database can be opened again no matter how much another process has enlarged it,
-//! and that the growth that an open loader causes is as documented, is reported, and can be
+//! Tests that a database can be opened again no matter how much another process has enlarged it. An
+//! open loader makes a database grow only as documented, and this growth is reported and can be
 //! limited.
 #![cfg(target_os = "linux")]
 
@@ -107,9 +107,9 @@ fn a_database_grown_by_a_different_process_is_opened() {
     let old = Lmdb::open(&path).unwrap();
     let mut writer = Writer::new(&path);
     writer.put(8..40, 200_000);
-    assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the test grows the file beyond the first map");
+    assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the file has grown beyond the first map");
     let new = Lmdb::open(&path).unwrap();
-    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "the state at opening");
+    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "an open database keeps its state");
     assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "reopened");
     drop(old);
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer loader does not need the older one");
@@ -164,6 +164,6 @@ fn epochs_end_when_the_file_exceeds_the_growth_limit() {
     assert!(error.cause().contains("in 105 commits") && error.cause().contains("growth_limit is 1048576"), "{error}");
     assert!(free.check().is_ok(), "without a limit it is not an error");
     let first = Loader::source(limited).into_iter().next().unwrap();
-    assert!(first.unwrap_err().cause().contains("growth_limit"), "the error of the epoch");
+    assert!(first.unwrap_err().cause().contains("growth_limit"), "the epoch reports the growth");
     assert!(Lmdb::open(&path).unwrap().growth_limit(1 << 20).check().is_ok(), "reopened");
 }

@@ -95,7 +95,7 @@ fn compressed_mds_shards_are_decompressed_once_next_to_them() {
         assert!(found == owned(&*open(fixture("mds_encodings/values")).unwrap()), "{compression}");
     }
     let e = cause(open(copy("mds_encodings/br").path()));
-    assert!(e.contains("compression \"br\" is not supported, only zstd, gz and snappy; decompress"), "{e}");
+    assert!(e.contains("compression \"br\" is not supported: expected zstd, gz or snappy; decompress"), "{e}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_damaged_compressed_mds_shard_fails_and_leaves_no_file() {
         let bytes = fs::read(&packed).unwrap();
         let files = fs::read_dir(folder.path()).unwrap().count();
         for (what, damaged) in [
-            ("cut short", bytes[..bytes.len() / 2].to_vec()),
+            ("truncated", bytes[..bytes.len() / 2].to_vec()),
             ("empty", Vec::new()),
             ("another file", b"not compressed at all".to_vec()),
             ("doubled", [&bytes[..], &bytes[..]].concat()),
@@ -236,7 +236,7 @@ fn damaged_mds_shards_fail_with_their_location() {
     };
     for (damaged, expected) in [
         (bytes[..bytes.len() - 1].to_vec(), "but index.json claims"),
-        (number(0, 2), "the file has 2 samples, but index.json says"),
+        (number(0, 2), "the file has 2 samples, but index.json lists"),
         (number(4, 3), "offset 3 of sample 0 is not between"),
         (number(8, u32::MAX), "offset 4294967295 of sample 1 is not between"),
     ] {

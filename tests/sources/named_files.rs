@@ -1,6 +1,6 @@
-//! Tests that only regular files are read, so that a file that a dataset refers to cannot hang a
-//! worker or exhaust memory. Paths in automatically detected columns must stay inside the table's
-//! folder. Warnings must state how many files were left out.
+//! Tests that only regular files are read, so that no file in a dataset can block a worker or
+//! exhaust memory. Paths in automatically detected columns must stay inside the table's folder.
+//! Warnings must state how many files were left out.
 
 use std::fs;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn a_pipe_in_a_dataset_is_an_error() {
             other(&at("lmdb/data.mdb"));
             is_refused(refused(Lmdb::open(at("lmdb"))));
             is_refused(refused(open(at("lmdb"))));
-            // An index contains nothing but redundant data, so one that cannot be read is ignored.
+            // An index contains only redundant data, so an unreadable index is ignored.
             other(&at("shards/a.tar.index"));
             assert_eq!(Tar::open(at("shards/a.tar")).unwrap().len(), 4);
             other(&at("voc/JPEGImages.warpfeed-index"));
@@ -254,7 +254,7 @@ fn files_of_other_formats_in_a_folder_are_counted() {
 
 #[test]
 fn hidden_images_and_folders_are_left_out_with_a_warning() {
-    // `._x.png` is a file of macOS metadata instead of an image.
+    // `._x.png` contains macOS metadata and is not an image.
     let files =
         [("a/x.png", ""), ("a/.y.png", ""), ("a/._x.png", ""), (".git/z.png", ""), (".note", "x"), ("a/b.csv", "x")];
     let (root, warnings) = (set(&files), Warnings::default());

@@ -1,5 +1,5 @@
-//! Tests that the statistics count every network request, that the verdict names the network if the
-//! loader waits for it, and that the counters in a trace add up to the same counts.
+//! Tests that the statistics count every network request, and that the verdict names the network if
+//! the loader waits for it. The counters in a trace must add up to the same counts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -264,7 +264,7 @@ fn an_outage_is_reported_once_with_url_and_cause() {
         assert!(batches.stats().network.unwrap().retries >= 5);
         let logged = warnings.0.lock().unwrap().clone();
         assert_eq!(logged.len(), 1, "{logged:?}");
-        for words in ["no answer after 4 of", "mem://set/s.tar", "connection refused"] {
+        for words in ["no response after 4 of", "mem://set/s.tar", "connection refused"] {
             assert!(logged[0].contains(words), "{words}: {logged:?}");
         }
     });

@@ -42,7 +42,8 @@ fn packed(file: &[u32], length: usize, window: usize, most: usize) -> Vec<Row> {
     all
 }
 
-/// Writes random documents to `folder`. Returns the tokens of the files in the order of their names.
+/// Writes random documents to files in `folder`. Returns the tokens of each file, in the order of
+/// the file names.
 fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>> {
     let mut dice = random(seed);
     let files = 1 + dice(3);
@@ -53,7 +54,7 @@ fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>>
             tokens.extend((0..dice(longest)).map(|_| 100 + dice(900) as u32));
             tokens.push(END);
         }
-        // The last document of a file need not end with the token.
+        // The last document of a file need not end with `END`.
         tokens.extend((0..1 + dice(5)).map(|_| 100 + dice(900) as u32));
         let bytes = |token: &u32| match kind {
             TokenType::U16 => (*token as u16).to_le_bytes().to_vec(),

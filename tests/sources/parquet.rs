@@ -1,5 +1,5 @@
-//! Tests that Parquet files have the samples that the library that wrote them returns, and that
-//! reading them takes bounded memory.
+//! Tests that Parquet files have the samples that the library that wrote the files returns, and
+//! that reading them takes bounded memory.
 
 use std::fs;
 use std::path::Path;

@@ -101,8 +101,8 @@ fn damaged_recordio_files_fail_with_their_location() {
 }
 
 /// Writes a file of records, each with an image of three bytes and one label. If `arrays` is false,
-/// the label is in the header. Otherwise it follows the header, as an array of one number, which is
-/// how `mx.recordio.pack` writes lists.
+/// the label is in the header. Otherwise, the label follows the header, as an array of one number.
+/// `mx.recordio.pack` writes lists in this way.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {
@@ -129,7 +129,7 @@ fn one_integer_after_the_header_is_a_label_like_one_in_it() {
         assert_eq!(source.label(n, &mut Vec::new()).unwrap(), Some(label));
     }
     with_labels(&path, &[7.0, 8.5], true);
-    assert_eq!(open(&path).unwrap().label(0, &mut Vec::new()).unwrap(), None, "a fraction makes it a field");
+    assert_eq!(open(&path).unwrap().label(0, &mut Vec::new()).unwrap(), None, "a label with a fraction is a field");
 }
 
 #[test]

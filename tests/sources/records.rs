@@ -19,7 +19,7 @@ fn cause(path: &Path) -> String {
 }
 
 #[test]
-fn shards_of_tensorflow_give_the_batches_of_the_folder() {
+fn tfrecord_shards_give_the_same_batches_as_the_folder() {
     agrees(fixture("tfrecord"), |loader| loader);
     agrees(fixture("tfrecord").join("train"), |loader| loader.mmap(false));
 }
@@ -36,7 +36,7 @@ fn features_are_fields_and_may_be_missing() {
             let class = ["banded-ring", "dotted-triangle", "plain-disc", "striped-cross"][i / 3];
             assert_eq!(&*sample.field("image_class_text.txt").unwrap(), class.as_bytes());
             let height = sample.value("image_height.npy");
-            assert_eq!(height.is_some(), i % 3 == 0, "missing in the other records");
+            assert_eq!(height.is_some(), i % 3 == 0, "the feature is missing in the other records");
             let Some(Value::Numbers(edges)) = sample.value("image_object_bbox_xmin.npy") else { panic!("{i}") };
             let expected: Vec<f32> = (0..i % 4).map(|j| 0.25 * j as f32).collect();
             assert_eq!((edges.shape(), edges.iter::<f32>().unwrap().collect::<Vec<_>>()), (vec![i % 4], expected));
@@ -56,11 +56,11 @@ fn a_missing_shard_is_an_error() {
     fs::remove_file(root.path().join("train-00000-of-00002")).unwrap();
     let shown = cause(root.path());
     assert!(shown.contains("shard 0 of 2 is missing; 1 are present"), "{shown}");
-    assert_eq!(TfRecord::open(root.path().join("train-00001-of-00002")).unwrap().len(), 6, "one shard by its name");
+    assert_eq!(TfRecord::open(root.path().join("train-00001-of-00002")).unwrap().len(), 6, "a shard opens by its name");
 }
 
 #[test]
-fn several_splits_need_a_choice() {
+fn a_dataset_with_several_splits_requires_a_choice() {
     let root = tempfile::tempdir().unwrap();
     copy(root.path());
     fs::copy(fixture("tfrecord").join("train-00000-of-00002"), root.path().join("validation-00000-of-00001")).unwrap();
@@ -111,7 +111,7 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     };
     let first = labels(&*open(&path).unwrap());
     assert_eq!(first.len(), 6 * times);
-    // A file of a different program with a similar name is not changed.
+    // Another program's file with a similar name is left alone.
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");

@@ -9,8 +9,8 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// Writes a dataset of four images with a single gray value, which tells the old dataset from the
-/// new one.
+/// Writes a dataset of four images with a single gray value, which distinguishes the old dataset
+/// from the new one.
 fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
@@ -53,7 +53,7 @@ fn a_replaced_dataset_is_still_read_as_it_was_opened() {
         let mut old = open(&path);
         assert_eq!(gray(&mut old, 0), 10);
         write(&path, 200);
-        assert_eq!(gray(&mut old, 1), 10, "{name}: the state at opening");
+        assert_eq!(gray(&mut old, 1), 10, "{name}: an open dataset keeps its state");
         assert_eq!(gray(&mut open(&path), 0), 200, "{name}: reopened");
         if path.is_dir() {
             fs::remove_dir_all(&path).unwrap()

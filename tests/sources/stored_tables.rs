@@ -1,5 +1,5 @@
-//! Tests that tables and COCO annotations have the same samples in a store, together with the files
-//! that they refer to, as on this machine. The same must hold for a local table that refers to
+//! Tests that tables and COCO annotations, together with the files that they refer to, have the
+//! same samples in a store as on this machine. The same must hold for a local table that refers to
 //! files in a store. The files must be prefetched. A table of URLs must be read only if an option
 //! names the column of URLs.
 
@@ -108,8 +108,8 @@ fn files_of_a_remote_table_are_prefetched() {
     }
     drop(follow);
     let after = source.network().unwrap();
-    // Replies are timed only if they are prefetched. No other reads were sent, but hedged requests
-    // were sent twice.
+    // Only responses to prefetches are timed. All requests were prefetches, except that hedged
+    // requests were sent twice.
     let sent = after.requests - before.requests - after.hedges;
     assert!(sent > 0 && after.answers.count >= sent, "{before:?} {after:?}");
 

@@ -175,7 +175,7 @@ fn an_object_that_changes_is_an_error_with_its_url() {
 }
 
 /// A store that lists objects in reverse order. If `busy` is true, the next call of `object` fails
-/// and sets it to false.
+/// and sets `busy` to false.
 struct Busy {
     objects: Objects,
     busy: Arc<Mutex<bool>>,
@@ -236,7 +236,7 @@ fn a_busy_store_with_an_unsorted_listing_loses_no_shard() {
     let store = Arc::new(Busy { objects, busy: busy.clone() });
     let url = "mem://set/{s-000000,s-000001}.tar";
     assert!(Options::new().store("mem", store.clone()).open(url).unwrap().len() > 1);
-    assert!(!*busy.lock().unwrap(), "the store was busy");
+    assert!(!*busy.lock().unwrap(), "the store must have failed once");
     let source = Options::new().store("mem", store).open("mem://set").unwrap();
     assert_eq!(samples(&*source), expected);
 }

@@ -1,5 +1,5 @@
-//! Tests that the batches of a CSV, TSV or JSON Lines table equal the batches of a folder with the
-//! same images and of a packed copy, bit for bit. Quotes, line ends, byte order marks and other
+//! Tests that the batches of a CSV, TSV or JSON Lines table are bit-identical to those of a folder
+//! with the same images and of a packed copy. Quotes, line ends, byte order marks and other
 //! encodings must be read as a naive parser reads them, or rejected with the line number. An
 //! invalid row must make only its own sample fail, with an error that names the file and the line.
 
@@ -150,7 +150,7 @@ fn columns_are_found_by_name_or_by_option() {
     ];
     assert_eq!(rows(&found), expected);
     assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
-    // By default, all columns are read, and the content of a file replaces its path.
+    // By default, all columns are read, and the content of a file replaces the path of the file.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
     // Without images, the key is the row number.
@@ -207,7 +207,7 @@ fn a_column_holds_paths_if_one_of_its_first_values_exists() {
     let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "mask.txt"]);
     let warnings = warnings.0.lock().unwrap().join("\n");
-    assert!(warnings.contains("column \"mask\" looks like image paths (such as \"n/1.png\")"), "{warnings}");
+    assert!(warnings.contains("column \"mask\" seems to contain image paths (such as \"n/1.png\")"), "{warnings}");
     // The column is text if a value is not a path.
     let table = Table::open(write(root.path(), "v.csv", "path,note\n1.png,m/2.png\n2.png,none\n")).unwrap();
     assert_eq!(names(0, &table).unwrap(), ["png", "note.txt"]);
@@ -281,7 +281,7 @@ fn labels_are_integers_names_or_fields() {
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
     assert_eq!(loader().unlabeled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
-    // The same is true for JSON.
+    // In JSON, too, a missing label makes its sample fail.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
         rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
@@ -451,7 +451,7 @@ fn a_chosen_label_column_names_its_first_bad_value() {
     let e = TableOptions::new().label("age").open(&floats).unwrap_err();
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*floats)));
     let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read the \
-                 column as a field of type Numbers";
+                 column as a field of type NdArray";
     assert_eq!(e.cause(), words);
     let lists = write(root.path(), "l.jsonl", "{\"path\": \"a.png\", \"tags\": [1]}\n");
     let e = TableOptions::new().label("tags").open(lists).unwrap_err();
@@ -490,7 +490,7 @@ fn a_misspelled_field_fails_with_the_intended_name() {
     let cause = "no field \"aeg\" among [\"age\", \"caption\", \"score\"]; did you mean \"age\"?";
     assert_eq!((e.kind(), e.cause(), e.path()), (ErrorKind::Config, cause, Some(&*path)));
     assert!(!open(&path, "weight").unwrap_err().cause().contains("did you mean"));
-    // The same is true for other formats, and for joined and relabeled datasets.
+    // Test other formats, and joined and relabeled datasets.
     for name in ["arrow/saved", "parquet/hub/train", "arrays/stored.npz"] {
         let e = open(&fixture(name), "nothing").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");
@@ -521,7 +521,7 @@ fn the_label_error_names_the_integer_columns() {
 }
 
 #[test]
-fn an_empty_cell_for_a_number_says_so() {
+fn an_empty_cell_for_a_number_is_named_as_empty() {
     let root = tempfile::tempdir().unwrap();
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
     let table = write(root.path(), "t.csv", "path,age\na.png,\n");

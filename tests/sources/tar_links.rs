@@ -1,5 +1,5 @@
 //! Tests that a link in a tar is read as its target in the same tar, on this machine and in a
-//! store, and that links to other files are left out with a warning that counts them.
+//! store. Links to other files must be left out, with a warning that counts them.
 
 use std::fs;
 use std::sync::Arc;

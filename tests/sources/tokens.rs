@@ -357,7 +357,7 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
                     batches.sample_errors().iter().map(|e| format!("{} {}", e.batch, e.error)).collect();
                 let stats = batches.stats();
                 let counts = (stats.prepared, stats.read.count, stats.read.bytes, stats.write.count, stats.write.bytes);
-                // After an error, it depends on the timing how many samples were prepared.
+                // After an error, the number of prepared samples depends on timing.
                 let ended_early = found.last().is_some_and(|batch| batch.2.is_empty());
                 Ok((found, skipped, (!ended_early).then_some(counts)))
             };

@@ -83,7 +83,11 @@ fn dicts_become_fields_and_pack_into_tar_shards() {
         assert_eq!(sample.field("note.txt").as_deref(), odd.map(str::as_bytes));
         let size = sample.value("size.npy").unwrap();
         let warpfeed::source::Value::Numbers(size) = size else { panic!("{size:?}") };
-        assert_eq!(size.iter::<i16>().unwrap().collect::<Vec<_>>(), [i as i16, 2 * i as i16], "in this byte order");
+        assert_eq!(
+            size.iter::<i16>().unwrap().collect::<Vec<_>>(),
+            [i as i16, 2 * i as i16],
+            "the value is read in its byte order"
+        );
         assert_eq!(
             sample.image().unwrap().1.as_ptr(),
             source.read(i, &mut Vec::new()).unwrap().image().unwrap().1.as_ptr()
@@ -95,8 +99,8 @@ fn dicts_become_fields_and_pack_into_tar_shards() {
 fn keys_of_metadata_are_not_samples() {
     let root = tempfile::tempdir().unwrap();
     let source = open(copy("tuples.mdb", root.path())).unwrap();
-    assert_eq!(source.len(), 12, "neither __len__ nor __keys__");
-    assert_eq!(source.read(11, &mut Vec::new()).unwrap().key(), "11", "in the order of the numbers");
+    assert_eq!(source.len(), 12, "neither __len__ nor __keys__ is a sample");
+    assert_eq!(source.read(11, &mut Vec::new()).unwrap().key(), "11", "samples are in numerical order");
 }
 
 #[test]
@@ -172,7 +176,7 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     let table = root.path().join("t.csv");
     fs::write(&table, "path\n").unwrap();
     let inside = cause(&table.join("train"));
-    assert!(inside.contains("table datasets have no parts such as \"train\""), "{inside}");
+    assert!(inside.contains("table datasets have no parts: remove \"train\""), "{inside}");
 
     let one = root.path().join("one.mdb");
     write(&one, Some("only"), &[(b"a", jpeg(3))]);
@@ -187,7 +191,7 @@ fn raw_values_of_lsun_basicsr_and_openmmlab_are_read() {
     let lsun = root.path().join("lsun.mdb");
     let keys = ["00a5f3e2c0b1d4f60708090a0b0c0d0e0f101112", "f0a5f3e2c0b1d4f60708090a0b0c0d0e0f101112"];
     write(&lsun, None, &[0, 1].map(|i| (keys[i].as_bytes(), jpeg(i))));
-    // Keys of BasicSR have no extension. Its separate list of names is not needed.
+    // BasicSR's keys have no extension. Its separate list of names is not needed.
     let basic = root.path().join("x");
     fs::create_dir(&basic).unwrap();
     write(&basic.join("data.mdb"), None, &[(b"0001_s001", jpeg(0)), (b"0001_s002", jpeg(1))]);
@@ -288,7 +292,7 @@ fn a_different_value_fails_only_its_sample() {
 }
 
 #[test]
-fn a_database_of_refused_pickles_names_what_it_holds() {
+fn a_database_of_refused_pickles_names_the_refused_class() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.mdb");
     write(&path, None, &[(b"0", b"\x80\x04\x8c\x08__main__\x8c\x05Image\x93)\x81.".to_vec())]);

@@ -6,8 +6,8 @@ use std::fs;
 use serde_json::json;
 use warpfeed::{Error, Result};
 
-/// Writes `files`, which are pairs of a name and a text, to a temporary folder. A name that ends in
-/// `.png`, with an empty text, becomes a 20x10 image.
+/// Writes `files`, given as (name, content) pairs, to a temporary folder. If the content of a
+/// `.png` file is empty, writes a 20x10 image.
 pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {

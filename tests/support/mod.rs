@@ -45,7 +45,7 @@ impl Source for Numbers {
     }
 }
 
-/// A codec whose encoded images are numbers. Each decoded value depends on the number, the position
+/// A codec whose encoded image is a number. Each decoded value depends on the number, the position
 /// of the pixel and the channel.
 pub struct Draw;
 
@@ -151,8 +151,8 @@ pub fn reference(
     batches
 }
 
-/// Runs epochs until `done` returns true, or for one minute. The consumer spends `step(n)` on batch
-/// `n` and passes the batch to `see`. Returns whether `done` returned true in time.
+/// Runs epochs until `done` returns true, or for one minute. The consumer takes `step(n)` for batch
+/// `n`, and passes the batch to `see`. Returns whether `done` returned true in time.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -195,7 +195,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
-/// Silences the panic messages that a test causes on purpose in the crate's threads.
+/// Silences the messages of panics that a test causes deliberately in the crate's threads.
 pub fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

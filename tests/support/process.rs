@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// a binary run in parallel.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // Ignore poisoning: a test that panicked has dropped everything that it shared.
+    // Ignore poisoning: the lock protects no data, and a test that panicked has dropped its
+    // loaders.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -16,7 +17,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// `child!(name_of_the_test)`.
 macro_rules! child {
     ($test:ident) => {{
-        let _: fn() = $test; // With a misspelled name, the command would run no test and succeed.
+        // Reject a misspelled name, with which the command would run no test and succeed.
+        let _: fn() = $test;
         $crate::process::command(module_path!(), stringify!($test))
     }};
 }

@@ -1,4 +1,4 @@
-//! Reference conversion for the device tests: runs on the host, pixel by pixel, and performs the
+//! Reference conversion for the device tests. It runs on the host, pixel by pixel, and performs the
 //! operations in the same order as `convert.cu`.
 
 #![allow(dead_code)] // not every test uses all of it
@@ -24,8 +24,8 @@ fn inside(rect: Rect, x: usize, y: usize) -> bool {
     within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
 }
 
-/// Converts `input`, which is `u8` of shape (N, `height`, `width`, 3), to `dtype` in `layout`.
-/// `ops` is empty or contains one entry per sample.
+/// Converts `input`, which contains `u8` of the shape (N, `height`, `width`, 3), to `dtype` in
+/// `layout`. `ops` is empty or contains one entry per sample.
 pub(crate) fn convert(
     input: &[u8],
     ops: &[Ops],

@@ -5,8 +5,8 @@
 
 use std::fmt::Display;
 
-/// The valid words, one per line, each with its meaning. `python/tests/conftest.py` reads the same
-/// file.
+/// The words that `WARPFEED_REQUIRE` may contain, one per line, each with its meaning.
+/// `python/tests/conftest.py` reads the same file.
 const WORDS: &str = include_str!("require.txt");
 
 /// Prints why the test is skipped. Panics if `WARPFEED_REQUIRE` lists `word`.
@@ -34,7 +34,7 @@ pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     Ok(required.clone().any(|named| named == word))
 }
 
-/// Iterates over the valid words of `WARPFEED_REQUIRE`.
+/// Iterates over the words that `WARPFEED_REQUIRE` may contain.
 pub fn words() -> impl Iterator<Item = &'static str> {
     WORDS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next())
 }

@@ -1,5 +1,5 @@
-//! Writers for compressed datasets, Parquet and HDF5. Their only dependencies are compression
-//! libraries.
+//! Writers for compressed datasets, Parquet and HDF5. The only dependencies of these writers are
+//! compression libraries.
 
 use std::fs;
 use std::io::Write;

@@ -20,7 +20,7 @@ pub struct Format {
     pub write: fn(&Set, &Path) -> String,
     /// Returns the key of a sample, given its index.
     pub key: fn(&Set, usize) -> String,
-    /// Whether files are memory-mapped by default. If not, `mmap(false)` has no effect.
+    /// Whether files are memory-mapped by default. For other formats, `mmap(false)` has no effect.
     pub mapped: bool,
 }
 
@@ -281,8 +281,8 @@ fn jsonl(set: &Set, root: &Path) -> String {
 /// Number of samples per shard, in formats with shards.
 const SHARD: usize = 3;
 
-/// Puts a table of row offsets in front of `rows`, as MDS and LitData shards do. `before` goes
-/// between the table and the rows.
+/// Returns a shard that consists of a table of row offsets, `before` and `rows`, as in MDS and
+/// LitData.
 fn with_offsets(before: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
     let mut at = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
     let mut out = (rows.len() as u32).to_le_bytes().to_vec();

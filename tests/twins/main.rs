@@ -1,14 +1,13 @@
-//! Promise: with any options, a dataset has the same batches in every format and in every kind of
-//! storage.
+//! With any options, a dataset has the same batches in every format and in every kind of storage.
 //!
 //! Each seed generates a random dataset and random loader options. The test writes the dataset in
 //! every format that can represent it, and opens it with memory maps, without memory maps, and from
 //! an object store. Batches, faults and resumed runs must be identical, bit for bit, to a run on
 //! the same samples in memory. Keys must follow the format's documentation.
 //!
-//! The same seeds can compare two builds of the library. The first build records a digest of
-//! everything that a user can observe, including paths, error messages, checkpoints and packed
-//! files. The second build compares its own digest with the recording. The commands are in
+//! The same seeds can also be used to compare two builds of the library. The first build records a
+//! digest of everything that a user can observe, including paths, error messages, checkpoints and
+//! packed files. The second build compares its own digest with the recording. The commands are in
 //! `tests/README.md`.
 
 // Other test programs include these files and do not use every item.
@@ -74,8 +73,8 @@ fn a_dataset_is_the_same_in_every_format_and_storage() {
     compare_draws();
 }
 
-/// Compares all formats and kinds of storage for each seed. The environment selects whether it
-/// compares the observations with a recording instead, or writes a recording.
+/// Compares all formats and kinds of storage for each seed. With environment variables, it compares
+/// the observations with a recording instead, or writes a recording.
 fn compare_draws() {
     let (mut counts, world) = (Counts::default(), &world());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {

@@ -151,7 +151,7 @@ fn difference(set: &Set, format: &Format, expected: &Seen, found: &Seen) -> Opti
         }
     }
     if set.named && found.classes != set.classes {
-        return Some(format!("the classes {:?}, not {:?}", found.classes, set.classes));
+        return Some(format!("the classes are {:?}, not {:?}", found.classes, set.classes));
     }
     let wrong = found.keys.iter().flatten().find(|(id, key)| *key != (format.key)(set, *id as usize));
     wrong.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(set, *id as usize)))
@@ -181,7 +181,7 @@ impl Counts {
         let first: Vec<_> = self.differences.iter().take(60).map(String::as_str).collect();
         assert!(
             first.is_empty(),
-            "{} differences; to repeat one, set WARPFEED_TWINS_SEED to its seed:\n{}",
+            "{} differences; to reproduce one, set WARPFEED_TWINS_SEED to its seed:\n{}",
             self.differences.len(),
             first.join("\n")
         );

@@ -3,8 +3,8 @@
 //!     cargo run --release -p warpfeed-video --features av1,re_rav1d/asm --example frames -- clip.mp4 2
 //!
 //! The second argument is the number of threads. With the feature `nvdec`, a GPU decodes H.264, HEVC
-//! and VP9. Prints the rates of decoding in order, of random
-//! frames, and of random clips of eight frames.
+//! and VP9. Prints the frame rate for sequential decoding, for random frames, and for random clips of
+//! eight frames.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -16,7 +16,7 @@ use warpfeed_video::{FrameDecoder, Track, open};
 fn record(file: &[u8], track: &Track, frame: usize, to: &mut Vec<u8>) {
     to.clear();
     let needed = track.needed(frame);
-    start(track.config(), 1, "", needed.len() as u32, to).expect("the codec has a number");
+    start(track.config(), 1, "", needed.len() as u32, to).expect("every codec that `open` accepts can be recorded");
     for packet in needed {
         to.extend(packet.size.to_le_bytes());
         to.extend(&file[packet.offset as usize..][..packet.size as usize]);
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) as usize % end.max(1)
     };
-    // Parts of eight frames in order.
+    // Consecutive runs of eight frames.
     let order: Vec<_> = (0..frames).step_by(8).map(|first| first..frames.min(first + 8)).collect();
     let single: Vec<_> = (0..frames).map(|_| random(frames)).map(|frame| frame..frame + 1).collect();
     let clips: Vec<_> = (0..frames / 8).map(|_| random(frames - 7)).map(|first| first..first + 8).collect();

@@ -1,4 +1,4 @@
-//! [`Codec`] and [`CodecConfig`]: what a track is encoded with.
+//! [`Codec`] and [`CodecConfig`]: the encoding of a track.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub enum Codec {
     Vp8,
     /// VP9 (`vp09`).
     Vp9,
-    /// Any other codec, by the four characters that name it in the file.
+    /// Any other codec, identified by its four-character code in the file.
     Other([u8; 4]),
 }
 
 impl Codec {
-    /// Returns the codec that four characters name in an MP4 file.
+    /// Returns the codec with this four-character code in an MP4 file.
     pub fn of_mp4(name: [u8; 4]) -> Self {
         match &name {
             b"av01" => Codec::Av1,
@@ -46,7 +46,7 @@ impl fmt::Display for Codec {
     }
 }
 
-/// What a decoder of a track needs besides the packets.
+/// The data that a decoder of a track needs in addition to the packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodecConfig {
     /// The codec.
@@ -59,7 +59,7 @@ pub struct CodecConfig {
     /// `vpcC`. Empty if there is none.
     pub record: Vec<u8>,
     /// The color description in the box `colr`, if any: primaries, transfer function and matrix as
-    /// in ISO/IEC 23091-2, and whether values have the full range. A description in the packets
+    /// in ISO/IEC 23091-2, and whether values use the full range. A description in the packets
     /// takes precedence.
     pub color: Option<(u16, u16, u16, bool)>,
 }

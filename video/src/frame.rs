@@ -5,17 +5,17 @@
 pub enum Layout {
     /// Only luma.
     Gray,
-    /// Chroma has half of the width and half of the height.
+    /// Chroma has half the width and half the height.
     Yuv420,
-    /// Chroma has half of the width.
+    /// Chroma has half the width.
     Yuv422,
-    /// Chroma has the size of luma.
+    /// Chroma is the same size as luma.
     Yuv444,
 }
 
 impl Layout {
-    /// Returns by how many bits the horizontal and the vertical index are shifted for chroma.
-    /// Returns `None` if there is no chroma.
+    /// Returns the right shifts (x, y) that turn luma coordinates into chroma coordinates. Returns
+    /// `None` if there is no chroma.
     pub fn shifts(self) -> Option<(u32, u32)> {
         match self {
             Layout::Gray => None,
@@ -26,23 +26,23 @@ impl Layout {
     }
 }
 
-/// What the samples of a frame mean.
+/// How a frame's samples encode color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Coding {
     /// The matrix coefficients, as in ISO/IEC 23091-2. 2 means that they are unspecified.
     pub matrix: u16,
-    /// Whether 8-bit luma has values from 0 to 255 instead of 16 to 235.
+    /// Whether 8-bit luma ranges from 0 to 255 instead of 16 to 235.
     pub is_full_range: bool,
-    /// Bits in a sample: 8, 10 or 12.
+    /// Number of bits per sample: 8, 10 or 12.
     pub bits: u8,
 }
 
 /// A row-major plane of samples.
 #[derive(Debug, Clone, Copy)]
 pub enum Plane<'a> {
-    /// 8-bit samples, and the distance between rows.
+    /// 8-bit samples, and the row stride in samples.
     Bits8(&'a [u8], usize),
-    /// Samples with more bits, and the distance between rows.
+    /// Samples with more bits, and the row stride in samples.
     Bits16(&'a [u16], usize),
 }
 
@@ -55,14 +55,14 @@ pub struct Planes<'a> {
     pub height: usize,
     /// How chroma is subsampled.
     pub layout: Layout,
-    /// What the samples mean.
+    /// How the samples encode color.
     pub coding: Coding,
-    /// Luma, and two planes of chroma. A gray frame has only the first.
+    /// Luma, and two planes of chroma. In a gray frame, the planes of chroma are empty.
     pub planes: [Plane<'a>; 3],
 }
 
 impl Planes<'_> {
-    /// Returns the width and height of a plane, 0 to 2.
+    /// Returns the width and height of plane 0, 1 or 2.
     pub fn size(&self, plane: usize) -> (usize, usize) {
         if plane == 0 {
             return (self.width, self.height);
@@ -73,7 +73,7 @@ impl Planes<'_> {
         }
     }
 
-    /// Returns a sample of a plane. Slow: for tests and tools.
+    /// Returns a sample of a plane. Slow, so only for tests and tools.
     ///
     /// # Panics
     /// If there is no such sample.

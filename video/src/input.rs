@@ -1,13 +1,13 @@
-//! [`Input`]: a file whose bytes are read by ranges.
+//! [`Input`]: random access to the bytes of a file.
 
 use std::io;
 
-/// A file whose bytes are read by ranges, for example a memory map or an object in a store.
+/// Random access to the bytes of a file, for example in a memory map or an object store.
 pub trait Input {
     /// Returns the number of bytes in the file.
     fn len(&self) -> u64;
 
-    /// Reads the bytes from `offset` on, until `to` is full.
+    /// Fills `to` with the bytes that start at `offset`.
     ///
     /// # Errors
     /// If reading fails, or if the file ends before `to` is full.
@@ -52,7 +52,7 @@ impl Input for std::fs::File {
         #[cfg(not(unix))]
         {
             use std::io::{Read, Seek, SeekFrom};
-            // Another thread may move the position of a shared handle.
+            // Another thread may move the position of a shared handle, so use a separate handle.
             let mut own = self.try_clone()?;
             own.seek(SeekFrom::Start(offset))?;
             return own.read_exact(std::mem::take(&mut to));

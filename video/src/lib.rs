@@ -1,11 +1,11 @@
 //! Finds and decodes frames of videos by their exact presentation time.
 //!
-//! 1. [`Input`]: a file whose bytes are read by ranges.
+//! 1. [`Input`]: random access to the bytes of a file.
 //! 2. [`Track`]: the sample table of a video. It maps a presentation time to a frame, and a frame to
 //!    the [packets](Packet) that must be decoded for it.
 //! 3. [`CodecConfig`]: the codec, and what its decoder needs besides the packets.
-//! 4. [`open`] reads the table of a file. [`mp4`] contains the reader of a container.
-//! 5. [`record`]: a frame as bytes that can be decoded alone.
+//! 4. [`open`] reads the table of a file. [`mp4`] parses MP4 containers.
+//! 5. [`record`]: a self-contained encoding of one frame.
 //! 6. `av1`: decodes AV1, with the feature `av1`.
 //! 7. `nvdec`: decodes H.264, HEVC and VP9 on a GPU, with the feature `nvdec`.
 //! 8. [`FrameDecoder`]: decodes records with the decoder of their codec.
@@ -52,11 +52,12 @@ pub fn open(input: &dyn Input) -> Result<Track> {
     input.read_at(0, &mut first[..len])?;
     if first.starts_with(&[0x1a, 0x45, 0xdf, 0xa3]) {
         return Err(Error::unsupported(
-            "Matroska and WebM files are not supported: rewrite the file as MP4, for example with `ffmpeg -i in.mkv -c copy out.mp4`",
+            "Matroska and WebM files are not supported: rewrite the file as MP4, for example with `ffmpeg -i in.mkv -c \
+             copy out.mp4`",
         ));
     }
     if !mp4::matches(&first[..len]) {
-        return Err(Error::unsupported("not a video file that is supported: expected MP4"));
+        return Err(Error::unsupported("unsupported video file: expected MP4"));
     }
     mp4::read(input)
 }

@@ -1,7 +1,7 @@
-//! [`Record`]: a frame as bytes that can be decoded alone.
+//! [`Record`]: a self-contained encoding of one video frame.
 //!
-//! A record contains the packets from a key frame to the wanted frame, so that a frame of a video can
-//! be stored, sent and decoded like an encoded image.
+//! A record contains the packets from a key frame to the target frame. It can be stored, sent and
+//! decoded like an encoded image.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -16,8 +16,9 @@
 //! | | the codec's configuration record |
 //! | | for each packet: its length (4 bytes), and its bytes |
 //!
-//! Numbers are little-endian. The wanted frame is the frame of the last packet. The record of a later
-//! frame of the same group starts with the same packets, so that a decoder can continue.
+//! Numbers are little-endian. The last packet contains the target frame. Records of later frames in
+//! the same group of pictures start with the same packets, so a decoder that has decoded one can
+//! continue with the next.
 
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
@@ -31,7 +32,7 @@ const HEAD: usize = 28;
 /// The codecs in the order of their numbers, from 1.
 const CODECS: [Codec; 5] = [Codec::Av1, Codec::H264, Codec::Hevc, Codec::Vp8, Codec::Vp9];
 
-/// A frame as bytes that can be decoded alone.
+/// A self-contained encoding of one video frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// The codec.
@@ -42,7 +43,7 @@ pub struct Record<'a> {
     pub height: u32,
     /// How the frame is rotated or mirrored for display, as an EXIF orientation from 1 to 8.
     pub orientation: u8,
-    /// Names the file and the frame in messages.
+    /// Text that names the file and the frame in messages.
     pub label: &'a str,
     /// The codec's configuration record.
     pub config: &'a [u8],
@@ -52,14 +53,16 @@ pub struct Record<'a> {
     body: &'a [u8],
 }
 
-/// Appends the part of a record before its packets.
+/// Appends the header, the label and the codec configuration of a record to `to`. The caller
+/// appends the packets.
 ///
 /// # Errors
-/// If the codec has no number, or if an allocation fails.
+///
+/// If records do not support the codec, or if an allocation fails.
 pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, to: &mut Vec<u8>) -> Result<()> {
     let codec = CODECS.iter().position(|codec| *codec == config.codec);
     let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
-    // A label is only for messages.
+    // Truncate the label if it is too long, because it is used only in messages.
     let cut = (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&at| label.is_char_boundary(at)).unwrap_or(0);
     let label = &label[..cut];
     reserve(to, HEAD + label.len() + config.record.len())?;
@@ -74,7 +77,7 @@ pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, to:
     Ok(())
 }
 
-/// Says that a codec cannot be decoded, and what to do.
+/// Returns the error message for a codec that cannot be decoded, with advice.
 pub fn unsupported(codec: Codec) -> String {
     let (decoded, or) = match codec {
         Codec::H264 | Codec::Hevc | Codec::Vp9 => {
@@ -89,7 +92,7 @@ pub fn unsupported(codec: Codec) -> String {
     )
 }
 
-/// Splits the packet from bytes that start with its length.
+/// Splits a packet, which is preceded by its length, off the front of `bytes`.
 fn packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
@@ -99,34 +102,36 @@ impl<'a> Record<'a> {
     /// Parses a record.
     ///
     /// # Errors
-    /// If it is damaged.
+    ///
+    /// If the record is damaged.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let damaged = |what: &str| Error::damaged(format!("the frame of a video has {what}"));
+        let damaged = |what: &str| Error::damaged(format!("damaged record of a video frame: {what}"));
         let head = bytes.get(..HEAD).filter(|head| head.starts_with(MAGIC));
-        let head = head.ok_or_else(|| damaged("no complete header"))?;
+        let head = head.ok_or_else(|| damaged("the header is incomplete"))?;
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let codec = usize::from(head[8]).checked_sub(1).and_then(|at| CODECS.get(at));
-        let codec = *codec.ok_or_else(|| damaged(&format!("the unknown codec {}", head[8])))?;
+        let codec = *codec.ok_or_else(|| damaged(&format!("unknown codec {}", head[8])))?;
         let orientation = head[9];
         if !(1..=8).contains(&orientation) {
-            return Err(damaged(&format!("the orientation {orientation}")));
+            return Err(damaged(&format!("the orientation is {orientation}: expected 1 to 8")));
         }
         let label_len = usize::from(u16::from_le_bytes([head[10], head[11]]));
         let (label, body) =
-            bytes[HEAD..].split_at_checked(label_len).ok_or_else(|| damaged("a label longer than its bytes"))?;
-        let label = std::str::from_utf8(label).map_err(|_| damaged("a label that is not UTF-8"))?;
-        let config = body.get(..number(24) as usize).ok_or_else(|| damaged("a configuration longer than its bytes"))?;
+            bytes[HEAD..].split_at_checked(label_len).ok_or_else(|| damaged("the label extends past the end"))?;
+        let label = std::str::from_utf8(label).map_err(|_| damaged("the label is not UTF-8"))?;
+        let config =
+            body.get(..number(24) as usize).ok_or_else(|| damaged("the configuration extends past the end"))?;
         let count = number(20);
         let (mut rest, mut found) = (&body[config.len()..], 0);
         while let Some((_, next)) = packet(rest) {
             (rest, found) = (next, found + 1);
         }
         if found != count || count == 0 || !rest.is_empty() {
-            return Err(damaged(&format!("{found} complete packets, but its header says {count}")));
+            return Err(damaged(&format!("found {found} complete packets, but the header lists {count}")));
         }
         let (width, height) = (number(12), number(16));
         if width == 0 || height == 0 {
-            return Err(damaged(&format!("{width}x{height} pixels")));
+            return Err(damaged(&format!("the frame has {width}x{height} pixels")));
         }
         Ok(Record { codec, width, height, orientation, label, config, count, body })
     }
@@ -146,8 +151,8 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Returns the configuration record and the packets with their lengths. If it starts with the
-    /// body of a different record, its group starts with the same packets.
+    /// Returns the configuration record and the packets with their lengths. If one record's body is
+    /// a prefix of another's, their frames belong to the same group of pictures.
     pub fn body(&self) -> &'a [u8] {
         self.body
     }

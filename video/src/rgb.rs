@@ -1,19 +1,19 @@
 //! Converts decoded frames to RGB.
 //!
 //! **Idea.** A pixel is a linear function of its luma and its chroma. The function depends on the
-//! matrix and the range of the stream. It is computed in fixed point with 20 fractional bits, and the
-//! result is rounded once. Each chroma sample counts for all pixels that it covers, without
-//! interpolation. For 8-bit video of even size, swscale does the same, unless flags ask for more, and
+//! matrix and the range of the stream. It is computed in fixed point with 20 fractional bits, and
+//! the result is rounded once. Each chroma sample applies to all pixels that it covers, without
+//! interpolation. For 8-bit video of even size, swscale does the same with its default flags, and
 //! so do torchcodec and PyAV.
 //!
-//! **Cost.** Three multiplications for a luma sample and four for a chroma sample. The terms of a row
-//! of chroma are computed once for the rows of pixels that share it.
+//! **Cost.** Three multiplications per luma sample and four per chroma sample. The terms of a row
+//! of chroma are computed once for all rows of pixels that share it.
 //!
 //! **Source.** ITU-T H.273, sections 8.3 and 8.4.
 //!
 //! # Safety invariants
 //!
-//! 1. A function with a target feature is called only after the feature was detected.
+//! 1. A function with a target feature is called only if the CPU supports the feature.
 #![allow(unsafe_code, reason = "see the safety invariants above")]
 
 use crate::error::{Error, Result, reserve};
@@ -28,20 +28,21 @@ pub type Area = (usize, usize, usize, usize);
 /// Memory that conversions reuse.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// What chroma adds to red, green and blue, for each pixel of a row.
+    /// Chroma's contribution to red, green and blue, for each pixel of a row.
     terms: [Vec<i32>; 3],
 }
 
-/// The linear function, with [`BITS`] fractional bits.
+/// Coefficients of the linear function, with [`BITS`] fractional bits.
 #[derive(Debug, Clone, Copy)]
 struct Weights {
-    /// Of luma.
+    /// Weight of luma.
     luma: i32,
     /// The luma of black.
     black: i32,
-    /// The sample of chroma that means no color.
+    /// The chroma sample for gray.
     center: i32,
-    /// Red and green from the second plane of chroma, green and blue from the first.
+    /// Weights of chroma: red and green from the second plane of chroma, green and blue from the
+    /// first.
     red_v: i32,
     green_v: i32,
     green_u: i32,
@@ -52,15 +53,15 @@ struct Weights {
 fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
     Ok(match matrix {
         1 => (0.2126, 0.0722),
-        // Unspecified means BT.601, as in swscale.
+        // An unspecified matrix means BT.601, as in swscale.
         2 | 5 | 6 => (0.299, 0.114),
         4 => (0.30, 0.11),
         7 => (0.212, 0.087),
         9 | 10 => (0.2627, 0.0593),
         _ => {
             return Err(Error::unsupported(format!(
-                "matrix_coefficients={matrix}: expected 0 (RGB), 1 (BT.709), 2 (unspecified), 4 (FCC), 5 or 6 (BT.601), \
-                 7 (SMPTE 240M), 9 or 10 (BT.2020)"
+                "matrix_coefficients={matrix}: expected 0 (RGB), 1 (BT.709), 2 (unspecified), 4 (FCC), 5 or 6 \
+                 (BT.601), 7 (SMPTE 240M), 9 or 10 (BT.2020)"
             )));
         }
     })
@@ -72,7 +73,7 @@ impl Weights {
         let green = 1.0 - red - blue;
         let scale = f64::from(1 << (coding.bits - 8));
         let most = f64::from((1 << coding.bits) - 1);
-        // How many levels of 8 bits a step of a sample is.
+        // Step of a sample in 8-bit levels.
         let (luma, chroma) = match coding.is_full_range {
             true => (255.0 / most, 255.0 / most),
             false => (255.0 / (219.0 * scale), 255.0 / (224.0 * scale)),
@@ -90,7 +91,7 @@ impl Weights {
     }
 }
 
-/// A sample of any size.
+/// A sample of either size.
 trait Sample: Copy {
     fn get(self) -> i32;
 }
@@ -109,12 +110,12 @@ impl Sample for u16 {
     }
 }
 
-/// Computes what a row of chroma adds to the pixels. `skipped` pixels of the first sample are left of
-/// the area.
+/// Computes the contribution of a row of chroma to the pixels. The first `skipped` pixels that the
+/// first sample covers are to the left of the area.
 #[inline(always)]
 fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: &Weights, terms: &mut [Vec<i32>; 3]) {
     let [red, green, blue] = terms;
-    // Half is added here, so that the sum only has to be shifted.
+    // Add one half here, so that the sum only has to be shifted.
     let start = (1 << (BITS - 1)) - weights.black * weights.luma;
     let terms_of = |u: S, v: S| {
         let (u, v) = (u.get() - weights.center, v.get() - weights.center);
@@ -186,7 +187,7 @@ fn convert<S: Sample>(
     }
 }
 
-/// Like [`convert`], with the instructions of AVX2.
+/// Like [`convert`], but with AVX2 instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn convert_avx2<S: Sample>(
@@ -216,13 +217,15 @@ fn convert_best<S: Sample>(
     convert(planes, shifts, area, weights, terms, out);
 }
 
-/// Converts an area of a frame to RGB, three bytes for a pixel, without padding between rows.
+/// Converts an area of a frame to RGB, with three bytes per pixel and no padding between rows.
 ///
 /// # Errors
-/// If the matrix is not supported, or an allocation fails.
+///
+/// If the matrix is not supported, or if an allocation fails.
 ///
 /// # Panics
-/// If the area is empty or not inside the frame, or if `out` does not have its size.
+///
+/// If the area is empty or not inside the frame, or if `out` does not have the size of the area.
 pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [u8]) -> Result<()> {
     let (left, top, width, height) = area;
     assert!(width > 0 && height > 0, "the area is empty");
@@ -232,7 +235,7 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
         return from_planes(frame, area, out);
     }
     let weights = match frame.layout.shifts() {
-        // The matrix does not matter without chroma.
+        // Without chroma, the matrix is irrelevant.
         None => Weights::new(Coding { matrix: 2, ..frame.coding })?,
         Some(_) => Weights::new(frame.coding)?,
     };
@@ -260,9 +263,9 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
     Ok(())
 }
 
-/// Copies a frame whose planes are green, blue and red.
+/// Copies a frame in which the planes are green, blue and red.
 fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
-    // The range applies to each of the three, so that a plane is converted like luma.
+    // The range applies to each of the three planes, so each plane is converted like luma.
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;
     let start = (1 << (BITS - 1)) - weights.black * weights.luma;
     for (plane, channel) in [(0, 1), (1, 2), (2, 0)] {

@@ -3,10 +3,10 @@
 use crate::codec::CodecConfig;
 use crate::error::{Error, Result};
 
-/// An encoded frame, in the order in which a decoder needs it.
+/// An encoded frame. Packets are in the order in which a decoder needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Position of the first byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Presentation time, in ticks of [`Track::ticks_per_second`]. The time 0 is the start of the
     /// presentation. Frames with a negative time are decoded, but not shown.
@@ -24,7 +24,7 @@ pub struct Packet {
 pub struct Time {
     /// Number of ticks.
     pub ticks: i64,
-    /// Number of ticks in a second.
+    /// Number of ticks per second.
     pub per_second: u64,
 }
 
@@ -37,7 +37,7 @@ impl Time {
 
 /// The sample table of a video track: all packets, and the frames that they show.
 ///
-/// A frame is an index in presentation order, and a packet an index in decoding order.
+/// Frames are indexed in presentation order, and packets in decoding order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Track {
     config: CodecConfig,
@@ -53,10 +53,14 @@ impl Track {
     /// Creates a table from the packets in decoding order.
     ///
     /// # Errors
-    /// If there are more than 2^32 packets, or if two frames have the same presentation time.
+    ///
+    /// If there are 2^32 or more packets, or if two frames have the same presentation time.
     pub(crate) fn new(config: CodecConfig, ticks_per_second: u64, packets: Vec<Packet>) -> Result<Self> {
         if u32::try_from(packets.len()).is_err() {
-            return Err(Error::unsupported(format!("the video has {} frames, more than 2^32", packets.len())));
+            return Err(Error::unsupported(format!(
+                "the video has {} packets: expected fewer than 2^32",
+                packets.len()
+            )));
         }
         let mut shown = Vec::new();
         crate::error::reserve(&mut shown, packets.len())?;
@@ -79,12 +83,12 @@ impl Track {
         &self.config
     }
 
-    /// Returns how a frame is rotated or mirrored for display, as an EXIF orientation from 1 to 8.
+    /// Returns the rotation or mirroring of frames for display, as an EXIF orientation from 1 to 8.
     pub fn orientation(&self) -> u8 {
         self.orientation
     }
 
-    /// Returns the number of ticks in a second.
+    /// Returns the number of ticks per second.
     pub fn ticks_per_second(&self) -> u64 {
         self.ticks_per_second
     }
@@ -120,15 +124,15 @@ impl Track {
         Time { ticks: self.packets[self.packet_of(frame)].time, per_second: self.ticks_per_second }
     }
 
-    /// Returns the frame whose presentation time is nearest to `seconds`, if it differs by less
-    /// than `tolerance`. Of two frames at the same distance, returns the first.
+    /// Returns the frame nearest to `seconds`, if its presentation time is within `tolerance`. If
+    /// two frames are equally near, returns the first.
     pub fn frame_at(&self, seconds: f64, tolerance: f64) -> Option<usize> {
         let frame = self.nearest(seconds)?;
         ((self.time(frame).seconds() - seconds).abs() <= tolerance).then_some(frame)
     }
 
-    /// Returns the frame whose presentation time is nearest to `seconds`. Returns `None` if no
-    /// frame is shown. Of two frames at the same distance, returns the first.
+    /// Returns the frame nearest to `seconds`, or `None` if no frame is shown. If two frames are
+    /// equally near, returns the first.
     pub fn nearest(&self, seconds: f64) -> Option<usize> {
         let last = self.shown.len().checked_sub(1)?;
         let distance = |frame: usize| (self.time(frame).seconds() - seconds).abs();
@@ -145,9 +149,9 @@ impl Track {
         }
     }
 
-    /// Returns the index of the packet with which decoding must start, to decode a frame: the last
-    /// key frame that neither follows the frame in decoding order nor in presentation order.
-    /// Without a key frame, returns the first packet.
+    /// Returns the index of the packet at which to start decoding a frame. This is the last key
+    /// frame that follows the frame in neither decoding order nor presentation order. If there is
+    /// no such key frame, returns the first packet.
     ///
     /// # Panics
     /// If there is no such frame.
@@ -158,8 +162,8 @@ impl Track {
         self.packets[..=packet].iter().rposition(is_start).unwrap_or(0)
     }
 
-    /// Returns the packets that must be decoded to show a frame, from a key frame to the packet of
-    /// the frame, in decoding order.
+    /// Returns the packets that must be decoded to show a frame, in decoding order: from a key
+    /// frame to the packet of the frame.
     ///
     /// # Panics
     /// If there is no such frame.

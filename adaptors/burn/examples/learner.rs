@@ -1,14 +1,14 @@
-//! Trains a small network with burn's `Learner`, fed by the loader, on the CPU, with burn's `flex`
-//! backend.
+//! Trains a small network with burn's `Learner` on batches from the loader, on the CPU, with burn's
+//! `flex` backend.
 //!
 //! ```text
 //! cargo run --release --features learner --example learner [-- PATH]      # class folders, an LMDB, tar shards
 //! ```
 //!
 //! Without PATH, the example generates images of six classes. burn prints the metrics of every
-//! epoch and a table at the end, and logs them below `target/learner`. With burn's feature `tui`,
-//! it shows them on a dashboard in the terminal. The exit code is 0 if the held-out accuracy is
-//! well above chance.
+//! epoch and a table at the end, and logs the metrics in `target/learner`. With its feature `tui`,
+//! burn shows the metrics on a dashboard in the terminal. The exit code is 0 if the held-out
+//! accuracy is well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ fn run() -> Result<()> {
     let accuracy = correct as f64 / total as f64;
     println!("{:.1} % of {total} held-out images are classified correctly", 100.0 * accuracy);
     if path.is_none() && accuracy <= ACCURACY {
-        return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
+        return Err(format!("the held-out accuracy is too low: expected more than {:.1} %", 100.0 * ACCURACY).into());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A `DataLoader` for burn's `Learner`, from the batches of a warpfeed loader.
+//! A `DataLoader` for burn's `Learner` that returns the batches of a warpfeed loader.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,8 +12,9 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// Creates a `DataLoader` for burn's `Learner` from the batches of a warpfeed loader. `map`
 /// converts a batch to an item.
 ///
-/// Each pass over the `DataLoader` runs the next epoch, starting at [`Batches::first_epoch`]. A
-/// resumed loader starts mid-epoch. Errors of the loader become errors of the training run.
+/// Each pass over the `DataLoader` runs the next epoch, starting at [`Batches::first_epoch`]. If
+/// the loader was resumed, the first pass starts mid-epoch. Errors of the loader become errors of
+/// the training run.
 ///
 /// ```
 /// use burn_core::data::dataloader::DataLoader;
@@ -32,8 +33,8 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// ```
 ///
 /// For several devices, open one loader per device with [`Loader::rank`](warpfeed::Loader::rank).
-/// burn would split a single loader into ranges of samples, and this loader rejects such a split
-/// with an error.
+/// If you pass a single loader, burn splits the loader into ranges of samples. Each range then
+/// returns an error.
 pub fn data_loader<O: Send + 'static>(
     batches: Batches<HostBatch>,
     device: Device,
@@ -42,8 +43,8 @@ pub fn data_loader<O: Send + 'static>(
     let (requests, incoming) = mpsc::channel::<Request>();
     let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
     // burn's iterators share the loader, but an epoch borrows the batches exclusively. Therefore a
-    // separate thread owns the batches and sends them one at a time. It does not prefetch, because
-    // the loader does.
+    // separate thread owns the batches and sends them one at a time. The thread does not prefetch,
+    // because the loader prefetches.
     let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &incoming));
     let requests = spawned.is_ok().then_some(requests);
     let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));
@@ -61,7 +62,7 @@ struct Request {
 fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
     while let Ok(Request { epoch, to }) = incoming.recv() {
         for batch in batches.epoch(epoch) {
-            // Sending fails if the iterator was dropped. The epoch then ends.
+            // If the iterator was dropped, sending fails, and the epoch ends.
             if to.send(batch).is_err() {
                 break;
             }
@@ -83,13 +84,13 @@ pub struct BatchLoader<O> {
     engine: Arc<Engine>,
     map: Arc<Map<O>>,
     device: Device,
-    /// The range of samples that burn requested, if any. Such a request fails.
+    /// The range of samples that burn requested, if any. Iterating over a range returns an error.
     range: Option<(usize, usize)>,
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// Requests the next epoch. Iterators of one loader run in sequence: each starts when the
-    /// previous one has been dropped.
+    /// Requests the next epoch. Iterators of one loader run in sequence: each iterator starts when
+    /// the previous one is dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (to, batches) = mpsc::sync_channel(0);
         let error = match self.range {

@@ -25,8 +25,9 @@
 //! # }
 //! ```
 //!
-//! Batches are not copied in host memory, because burn's `Bytes` refer directly to the loader's
-//! slot. The slot returns to the loader when burn drops the last reference.
+//! The loader reuses a fixed number of batch buffers, called slots. Batches are not copied in host
+//! memory, because burn's `Bytes` refer directly to a slot. The loader can refill the slot when
+//! burn drops the last reference to it.
 //!
 //! | backend | copies | the slot is released |
 //! |---|---|---|
@@ -34,12 +35,12 @@
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
 //! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!
-//! Therefore every tensor that you keep on the CPU occupies a slot. While all slots are occupied,
-//! workers have no slot to fill, and the loader reports this after
+//! Therefore every CPU tensor that you hold keeps a slot in use. While all slots are in use,
+//! workers have no slot to fill, and the loader returns an error after
 //! [`Loader::timeout`](warpfeed::Loader::timeout).
 //!
 //! Only `HostBatch` is supported. burn's GPU backends are built on CubeCL, which owns all device
-//! memory and computes on a private stream. Therefore they cannot use a `CudaBatch`.
+//! memory and computes on a private stream. Therefore these backends cannot use a `CudaBatch`.
 
 mod data_loader;
 mod share;
@@ -47,7 +48,7 @@ mod share;
 pub use data_loader::{BatchLoader, data_loader};
 pub use share::{BurnBatch, ToBurn};
 
-/// The code of README.md, as doctests.
+/// Runs the code of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -11,8 +11,8 @@ pub trait ToBurn: Sized {
     /// images have shape (N, H, W, 3), or (N, 3, H, W) with
     /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which burn's convolutions expect.
     ///
-    /// Labels are converted to the device's integer type. Images keep their element type, except
-    /// that `u8` is converted to the device's float type, with values from 0 to 255.
+    /// Labels are converted to the device's integer type. Images of type `u8` are converted to the
+    /// device's float type, with values from 0 to 255. Other images keep their element type.
     ///
     /// # Errors
     /// If the samples have no labels. The error names the first sample.
@@ -21,7 +21,7 @@ pub trait ToBurn: Sized {
     /// If the loader has no image field.
     fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)>;
 
-    /// Shares the batch's memory with the tensors that are created from it.
+    /// Wraps the batch in a [`BurnBatch`], whose tensors share the batch's memory.
     fn into_burn(self) -> BurnBatch;
 }
 
@@ -36,8 +36,8 @@ impl ToBurn for HostBatch {
     }
 }
 
-/// A batch that shares its memory with burn's tensors. Its slot returns to the loader once the
-/// batch and all of its tensors are dropped.
+/// A batch that shares its memory with burn's tensors. The loader reuses the memory once the batch
+/// and all of its tensors are dropped.
 ///
 /// ```no_run
 /// # use warpfeed_burn::ToBurn;
@@ -73,7 +73,7 @@ impl BurnBatch {
     /// Returns the images, as [`to_burn`](ToBurn::to_burn) does.
     ///
     /// # Errors
-    /// If burn does not support their element type.
+    /// If burn does not support the element type of the images.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -81,7 +81,7 @@ impl BurnBatch {
         let bytes = self.0.images().bytes().as_ptr();
         let is = |name: &&str| self.0.field(name).is_some_and(|field| field.bytes().as_ptr() == bytes);
         let name = self.0.fields().map(|field| field.name.as_str()).find(is);
-        self.float(name.expect("the images are a field"), device)
+        self.float(name.expect("the image field is one of the fields"), device)
     }
 
     /// Returns the labels, of shape (N,), in the device's integer type, as burn's losses and
@@ -108,8 +108,8 @@ impl BurnBatch {
         }
     }
 
-    /// Returns the field `name`, which must have `i64` or `u8` elements; the element type is
-    /// preserved. Pass `name.count` to get the field's row counts.
+    /// Returns the field `name`, which must have `i64` or `u8` elements. The element type is
+    /// preserved. For the row counts of the field `x`, pass `x.count`.
     ///
     /// # Errors
     /// If there is no such field, if it does not have `D` axes, or if its elements are
@@ -122,7 +122,7 @@ impl BurnBatch {
         }
     }
 
-    /// Returns which samples are valid, of shape (N,): 1 for a valid sample, and 0 for padding
+    /// Returns the validity mask, of shape (N,): 1 for a valid sample, and 0 for padding
     /// ([`LastBatch::Pad`](warpfeed::LastBatch::Pad)) and for replacements of skipped samples
     /// ([`OnError::Skip`](warpfeed::OnError::Skip)).
     pub fn valid(&self, device: &Device) -> Tensor<1, Int> {
@@ -131,8 +131,8 @@ impl BurnBatch {
         Tensor::from_data(TensorData::new(valid, [count]), (device, DType::U8))
     }
 
-    /// Returns the field `name` as burn's data, without copying it. The data keeps the batch alive.
-    /// Writing to it copies the data first.
+    /// Returns the field `name` as [`TensorData`], without a copy. The data keeps the batch alive.
+    /// Writing to the data copies it first.
     ///
     /// # Errors
     /// If there is no such field, or if burn does not support its element type.
@@ -146,13 +146,12 @@ impl BurnBatch {
             Dtype::Bf16 => DType::BF16,
             Dtype::I64 => DType::I64,
             other => {
-                return Err(refused(name, &format!("elements of type {}, which burn does not support", other.name())));
+                return Err(refused(name, &format!("burn does not support elements of type {}", other.name())));
             }
         };
         let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
-        // The property tells CubeCL not to copy the memory to its own page-locked memory first, as
-        // it otherwise would. For pageable memory, the driver makes such a copy anyway, so the
-        // property is set for all batches.
+        // `Pinned` prevents CubeCL from first copying the data to its own page-locked memory. If
+        // the batch is pageable, the driver makes such a copy anyway, so all batches use `Pinned`.
         let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }

@@ -1,6 +1,6 @@
-//! Tests that burn uses the loader's own memory. CPU tensors alias the memory of their batch's
-//! slot, for every field and element type. They occupy the slot until they are dropped, and writing
-//! to a tensor does not change the slot.
+//! Tests that burn uses the loader's memory. A CPU tensor aliases the memory of its batch's slot,
+//! for every field and element type. The tensor keeps the slot in use until the tensor is dropped.
+//! Writing to a tensor does not change the slot.
 
 mod samples;
 
@@ -27,10 +27,10 @@ fn images_and_labels_alias_the_slot() {
                 let (shape, slot) = (batch.images().shape(), batch.images().bytes().as_ptr());
                 let (x, y) = batch.to_burn(&device).unwrap();
                 assert_eq!((x.dtype(), x.dims().to_vec()), (expected, shape));
-                // Labels have the type that burn's metrics compare predictions with.
+                // burn's metrics compare labels with predictions, so both must have the same type.
                 assert_eq!(y.dtype(), x.clone().flatten::<2>(1, 3).argmax(1).dtype());
                 assert_eq!(y.into_data().convert::<i64>().try_to_vec::<i64>().unwrap(), labels);
-                // Neither the conversion to a tensor nor the conversion back copies.
+                // Neither the conversion to a tensor nor the conversion back copies the data.
                 let bytes = bytes_of(x.into_data());
                 assert_eq!((&bytes[..], bytes.as_ptr()), (&images[..], slot));
                 seen += labels.len();

@@ -1,5 +1,5 @@
-//! Tests the `DataLoader` that burn's `Learner` uses: it returns every epoch once, in order, and a
-//! resumed run starts where the previous one stopped. The iterator returns the loader's errors.
+//! Tests the `DataLoader` that burn's `Learner` uses. It returns every epoch once, in order, and a
+//! resumed run starts where the previous run stopped. The iterator returns the loader's errors.
 //! Splitting a loader is an error.
 
 use std::sync::Arc;

@@ -67,7 +67,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Returns the images per second of an epoch. Reads each tensor, or each batch of the loader, once.
+/// Returns the images per second of an epoch. Converts each batch to tensors if `tensors` is true.
 fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     for batch in batches.epoch(epoch) {
@@ -82,8 +82,8 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Measures epochs of at least 10,000 images on the first GPU. Each ends when all queued work is
-/// done.
+/// Measures epochs of at least 10,000 images on the first GPU. Each epoch ends when all queued work
+/// is done.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;

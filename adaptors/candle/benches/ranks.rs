@@ -1,5 +1,5 @@
-//! Compares the training throughput on one or more GPUs with different sources of batches
-//! ("feeds"). This is the counterpart of `python/benches/ddp.py`.
+//! Compares different sources of batches ("feeds") by the training throughput that they allow on
+//! one or more GPUs. This is the counterpart of `python/benches/ddp.py`.
 //!
 //! ```text
 //! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
@@ -10,10 +10,10 @@
 //! `f32` because candle's batch normalization does not train in `bf16`. The feeds are one batch
 //! that is repeated forever, and the loader with each [`DecodeOn`] setting.
 //!
-//! Each line of the output shows the images per second of all processes together, and their ratio
-//! to the repeated batch. It also shows the maximum over the processes for each of these figures:
-//! cores used, seconds from opening to the first batch, 99th percentile of the stalls of the
-//! training stream, and the loader's page-locked and device memory.
+//! Each line of the output shows the images per second of all processes together, as a number and
+//! in percent of the rate with the repeated batch. It also shows the maximum over all processes of:
+//! the cores used, the seconds from opening to the first batch, the 99th percentile of the stalls
+//! of the training stream, and the loader's page-locked and device memory.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]
@@ -38,7 +38,7 @@ use sgd::Sgd;
 
 const SIDE: u32 = 224;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
-/// Number of steps between two readings of the clock. Each reading waits for the device.
+/// Number of steps between readings of the clock, each of which waits for the device.
 const STEPS: usize = 10;
 const FEEDS: [(&str, Option<DecodeOn>); 4] =
     [("repeated", None), ("cpu", Some(DecodeOn::Cpu)), ("gpu", Some(DecodeOn::Gpu)), ("auto", Some(DecodeOn::Auto))];
@@ -79,7 +79,7 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
             options.path.clone_from(word);
             continue;
         }
-        let value = words.next().ok_or_else(|| format!("{word}: missing number"))?;
+        let value = words.next().ok_or_else(|| format!("{word}: expected a number"))?;
         match word.as_str() {
             "--processes" => options.processes = value.parse()?,
             "--cores" => options.cores = value.parse()?,
@@ -92,7 +92,7 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
     Ok((!options.path.is_empty()).then_some(options))
 }
 
-/// Starts the processes with torchrun's variables, and waits for them.
+/// Starts the processes with the environment variables that torchrun sets, and waits for them.
 fn start(options: &Options, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let begin = |rank: usize| {
@@ -118,7 +118,7 @@ fn start(options: &Options, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The network with its optimizer, on one GPU of the group.
+/// The network and its optimizer, on one GPU of the group.
 struct Trainer {
     device: Device,
     group: Group,
@@ -134,9 +134,9 @@ impl Trainer {
         Ok(self.sgd.step(&gradients, 1e-3)?)
     }
 
-    /// Returns the maximum of each figure over all processes. Waits for all queued work.
-    fn largest<const N: usize>(&self, figures: [f32; N]) -> Result<[f32; N]> {
-        let largest = self.group.largest(&Tensor::new(&figures[..], &self.device)?)?.to_vec1::<f32>()?;
+    /// Returns the maximum of each value over all processes. Waits for all queued work.
+    fn largest<const N: usize>(&self, values: [f32; N]) -> Result<[f32; N]> {
+        let largest = self.group.largest(&Tensor::new(&values[..], &self.device)?)?.to_vec1::<f32>()?;
         Ok(largest.try_into().expect("a reduction preserves the shape"))
     }
 }
@@ -171,9 +171,9 @@ fn train(options: &Options, place: Rank) -> Result<()> {
                 None => measure_repeated(options, &mut trainer)?,
                 Some(decode_on) => measure_loader(options, decode_on, &mut trainer)?,
             };
-            let figures = [found.seconds, found.cores, found.first, found.stall, found.pinned, found.device];
+            let values = [found.seconds, found.cores, found.first, found.stall, found.pinned, found.device];
             let [seconds, cores, first, stall, pinned, on_device] =
-                trainer.largest(figures.map(|figure| figure as f32))?;
+                trainer.largest(values.map(|value| value as f32))?;
             let rate = (found.steps * options.batch * place.world_size) as f64 / f64::from(seconds);
             if decode_on.is_none() {
                 repeated.push(rate);

@@ -1,10 +1,10 @@
-"""The example `train` in PyTorch: the same network, optimizer and data, fed by its DataLoader.
+"""The `train` example in PyTorch: the same network, optimizer and data, but a PyTorch DataLoader.
 
     python train_torch.py PATH [--epochs 3] [--side 32] [--batch 32] [--widths 12,24,48] [--rate 0.05] [--workers 16]
 
-PATH contains one folder per class. Every fifth sample is held out. Prints the same figures as the
-example: loss, held-out accuracy, images per second, and the fraction of the time that the loop
-waited for a batch.
+PATH contains one folder per class. Every fifth sample is held out. Prints what the example prints:
+loss, held-out accuracy, images per second, and the fraction of the time that the loop waited for a
+batch.
 """
 import argparse
 import time

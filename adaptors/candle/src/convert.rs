@@ -8,9 +8,9 @@ use candle_core::{Device, Error, Result, Tensor};
 /// after the batch is dropped.
 ///
 /// Element types are preserved: `u8`, `f32`, `f16`, `bf16` and `i64` become `U8`, `F32`, `F16`,
-/// `BF16` and `I64`. Any other type produces an error that names the field.
+/// `BF16` and `I64`. For any other type, the error names the field.
 ///
-/// Errors are candle errors that contain the complete text of warpfeed's error.
+/// An error of warpfeed becomes a candle error with the same text.
 pub trait ToCandle: Fields {
     /// Returns the images and the labels for a training loop. The labels have shape (N,).
     ///
@@ -45,11 +45,11 @@ pub trait ToCandle: Fields {
         self.tensor("label", labels, device)
     }
 
-    /// Returns the field `name`, of shape (N, ...): `image`, `label`, `soft_label`, or one that
-    /// [`Loader::field`](warpfeed::Loader::field) added.
+    /// Returns the field called `name`, with shape (N, ...). `name` is `image`, `label`,
+    /// `soft_label`, or a field added with [`Loader::field`](warpfeed::Loader::field).
     ///
     /// # Errors
-    /// If the batch has no such field. The error lists the fields that it has.
+    /// If the batch has no such field. The error lists the fields of the batch.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.field_view(name) else {
             let names = self.names().join(", ");
@@ -58,8 +58,8 @@ pub trait ToCandle: Fields {
         self.tensor(name, view, device)
     }
 
-    /// Returns the number of rows that each sample has in the field `name`, as `i64`, of shape
-    /// (N,). The remaining rows are padding.
+    /// Returns the number of rows of each sample in the field `name`, as `i64`, of shape (N,). The
+    /// field's other rows are padding.
     ///
     /// # Errors
     /// If `name` is not a variable-length field ([`Ragged`](warpfeed::field::Ragged)).

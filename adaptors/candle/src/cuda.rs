@@ -18,9 +18,9 @@ const PER_THREAD: usize = 2;
 ///
 /// # Errors
 /// If `device` is not a CUDA device, or uses the per-thread default stream, as devices from
-/// `Device::new_cuda` do. The per-thread handle denotes a different stream on each thread, so a
+/// `Device::new_cuda` do. That stream's handle denotes a different stream on each thread, so a
 /// batch that is dropped on a different thread would record its event on the wrong stream.
-/// `Device::new_cuda_with_stream` creates a device with its own stream.
+/// `Device::new_cuda_with_stream` creates a device with a separate stream.
 pub fn stream(device: &Device) -> Result<Arc<CudaStream>> {
     let stream = device.as_cuda_device()?.cuda_stream();
     if stream.cu_stream() as usize == PER_THREAD {
@@ -78,8 +78,8 @@ impl Fields for CudaBatch {
 }
 
 /// Copies `field` into memory that candle owns, on candle's stream. If the loader uses a different
-/// stream, events order the two: candle's stream waits for the batch, and the loader's stream waits
-/// for the copy. The batch may therefore be dropped immediately.
+/// stream, candle's stream waits for the batch, and the loader's stream waits for the copy. The
+/// batch may therefore be dropped immediately.
 fn copy<T: DeviceElement + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
     let from = field.view::<T>().map_err(Error::wrap)?;
     let (theirs, ours) = (from.stream().clone(), device.cuda_stream());

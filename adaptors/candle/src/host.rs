@@ -35,7 +35,7 @@ impl Fields for HostBatch {
     }
 
     fn tensor(&self, name: &str, view: TensorView<'_>, device: &Device) -> Result<Tensor> {
-        const TYPED: &str = "the elements have the field's type";
+        const TYPED: &str = "the element type was checked above";
         let shape = view.shape();
         match view.dtype() {
             Dtype::U8 => Tensor::from_slice(view.as_u8().expect(TYPED), shape, device),

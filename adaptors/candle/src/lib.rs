@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! The tensors own their memory, so you may keep them. The batch's slot returns to the loader when
-//! you drop the batch.
+//! The tensors own their memory, so you may keep them. When you drop the batch, its memory returns
+//! to the loader.
 //!
 //! | batch | device of the tensor | copies |
 //! |---|---|---|
@@ -38,8 +38,8 @@
 //!
 //! # CUDA
 //!
-//! The feature `cuda` needs `nvcc` to build candle's own kernels. If you open the loader with
-//! [`stream`], loader and candle share a stream, and no events are needed to order work on the
+//! The feature `cuda` needs `nvcc` to build candle's kernels. If you open the loader with
+//! [`stream`], the loader and candle share a stream, and no events are needed to order work on the
 //! tensors.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
@@ -70,7 +70,7 @@ pub use convert::ToCandle;
 #[cfg(feature = "cuda")]
 pub use cuda::stream;
 
-/// The code of README.md, as doctests.
+/// Runs the code of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,5 @@
 //! Tests that candle tensors have exactly the loader's values, for every field, element type and
-//! layout. They own their memory, so they do not change when their batch is dropped and its memory
+//! layout. Tensors own their memory, so they do not change when the batch is dropped and its memory
 //! is overwritten. Errors name the field or the sample.
 
 mod samples;
@@ -91,7 +91,7 @@ fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            // There are few slots, so each is overwritten many times.
+            // The loader has few slots, so each slot is overwritten many times.
             assert!(first.iter().all(|(_, bytes)| *bytes != batch.images().bytes()));
             passed += 1;
         }

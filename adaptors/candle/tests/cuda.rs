@@ -1,6 +1,6 @@
-//! Tests that tensors of device batches are bit-identical to those of host batches, whichever
-//! stream the loader uses. They do not change when their batch is dropped immediately and its
-//! memory is overwritten. The same applies to uploads from page-locked batches.
+//! Tests that tensors of device batches are bit-identical to tensors of host batches, whichever
+//! stream the loader uses. Tensors do not change when their batch is dropped immediately and its
+//! memory is overwritten. The same holds for tensors that are uploaded from page-locked batches.
 //!
 //! Without the feature `cuda` or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
@@ -13,7 +13,7 @@ use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
 use warpfeed_candle::{ToCandle, stream};
 use warpfeed_synth::Synth;
 
-/// The first GPU, if there is a driver.
+/// Returns the first GPU, or `None` without a driver.
 fn device() -> Option<Device> {
     match warpfeed::cuda::available() {
         Ok(_) => Some(Device::new_cuda_with_stream(0).unwrap()),
@@ -49,7 +49,7 @@ fn device_tensors_have_the_bits_of_host_tensors() {
             let mut host = loader(dtype, layout).host().unwrap();
             let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));
             let mut same_stream = loader(dtype, layout).cuda(&stream(&device).unwrap()).unwrap();
-            // The loader uses a separate stream, which events order with candle's.
+            // The loader uses a separate stream, and events synchronize it with candle's stream.
             let mut separate_stream = loader(dtype, layout).cuda(&warpfeed::cuda::stream(0).unwrap()).unwrap();
             let mut pinned = loader(dtype, layout).pinned(true).host().unwrap();
             let seen = epoch(same_stream.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
@@ -85,7 +85,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
 }
 
 #[test]
-fn a_different_device_or_per_thread_stream_is_refused() {
+fn a_different_device_or_a_per_thread_stream_is_rejected() {
     let Some(device) = device() else { return };
     let mut batches = loader(Dtype::F32, Layout::Nchw).cuda(&stream(&device).unwrap()).unwrap();
     let batch = batches.epoch(0).next().unwrap().unwrap();

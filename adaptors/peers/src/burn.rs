@@ -29,13 +29,13 @@ struct CropAndResize;
 impl Mapper<ImageDatasetItem, Image> for CropAndResize {
     fn map(&self, item: &ImageDatasetItem) -> Image {
         let (width, height) = (item.image_width as u32, item.image_height as u32);
-        let PixelData::U8(pixels) = &item.image else { panic!("{}: not 8 bits", item.image_path) };
+        let PixelData::U8(pixels) = &item.image else { panic!("{}: expected 8 bits per channel", item.image_path) };
         let image: DynamicImage = if pixels.len() == item.image_width * item.image_height {
             GrayImage::from_raw(width, height, pixels.clone()).expect("one byte per pixel").into()
         } else {
             RgbImage::from_raw(width, height, pixels.clone()).expect("three bytes per pixel").into()
         };
-        let Annotation::Label(label) = item.annotation else { panic!("{}: no label", item.image_path) };
+        let Annotation::Label(label) = item.annotation else { panic!("{}: expected a label", item.image_path) };
         Image { pixels: resized(&image).into_raw(), label: label as i64 }
     }
 }
@@ -66,8 +66,7 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// A shared dataset, because burn takes datasets by value, and both the correctness check and the
-/// loader need this dataset.
+/// A dataset that the correctness check and the loader share, because burn takes datasets by value.
 struct Shared(Arc<Pipeline>);
 
 impl Dataset<Image> for Shared {

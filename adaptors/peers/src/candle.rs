@@ -1,7 +1,7 @@
 //! The candle baseline. candle has no image loader and no workers, only `candle_datasets::Batcher`,
 //! which batches an iterator of tensors. Therefore images are loaded as in candle's examples
-//! (`load_image_with_std_mean` of `candle-examples`, with the crate `image`), and each worker is a
-//! thread with a `Batcher` over its share.
+//! (`load_image_with_std_mean` of `candle-examples`, with the crate `image`). Each worker is a
+//! thread that runs a `Batcher` over its share of the images.
 
 use std::fs;
 use std::path::{Path, PathBuf};

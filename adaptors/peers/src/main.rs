@@ -34,8 +34,8 @@ const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 /// Number of images to compare.
 const COMPARED: usize = 2 * BATCH;
-/// Maximum mean absolute pixel difference, on a scale of 0 to 255. It is not 0, because decoders
-/// and resize filters round differently.
+/// Maximum mean absolute pixel difference, on a scale of 0 to 255. Differences are allowed because
+/// decoders and resize filters round differently.
 const DIFFERENCE: f32 = 1.5;
 /// Minimum duration of one measurement in seconds. A measurement ends with an epoch.
 const MIN_SECONDS: f64 = 2.0;
@@ -88,8 +88,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Resizes and crops an image with the `image` crate, for both peers, following the same steps as
-/// warpfeed's `Augment::eval`, and as torchvision's `Resize` and `CenterCrop`.
+/// Resizes and crops an image with the `image` crate, for candle and burn. The steps are the same
+/// as in warpfeed's `Augment::eval`, and in torchvision's `Resize` and `CenterCrop`.
 fn resized(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
@@ -99,7 +99,8 @@ fn resized(image: &DynamicImage) -> RgbImage {
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Prints the difference between a peer's images and ours. Fails if labels or images differ.
+/// Prints the difference between the images of the loader `name` and warpfeed's. Fails if labels or
+/// images differ.
 fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     if expected.1 != seen.1 || expected.0.len() != seen.0.len() {
         return Err(format!("{name}: labels or number of images differ").into());
@@ -109,7 +110,7 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
     println!("{name}: {} images, mean difference {mean:.2} of 255 levels", expected.1.len());
-    // This comparison is false for NaN, so NaN fails as well.
+    // The comparison is false for NaN, so a NaN difference is an error.
     let same = mean <= DIFFERENCE;
     if !same {
         return Err(format!("{name}: the mean pixel difference exceeds {DIFFERENCE} levels").into());

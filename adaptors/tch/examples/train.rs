@@ -5,7 +5,7 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! With the feature `cuda`, it runs on the first GPU, with batches in device memory.
+//! With the feature `cuda`, the example runs on the first GPU, with batches in device memory.
 //!
 //! Without a path, the exit code is 0 if the held-out accuracy is well above chance.
 
@@ -63,10 +63,10 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = on(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // This comparison is false for NaN, so NaN fails as well.
+    // The comparison is false for NaN, so a NaN accuracy is an error.
     let learned = accuracy > ACCURACY;
     if arguments.is_empty() && !learned {
-        return Err(format!("expected more than {:.1} %", 100.0 * ACCURACY).into());
+        return Err(format!("the held-out accuracy is too low: expected more than {:.1} %", 100.0 * ACCURACY).into());
     }
     Ok(())
 }

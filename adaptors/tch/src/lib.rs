@@ -20,13 +20,15 @@
 //! # }
 //! ```
 //!
-//! A tensor shares the loader's memory without a copy. It occupies the slot of its batch, and so do
-//! all tensors that share its storage (`shallow_clone`, `view`, `narrow`, tensors that a graph
-//! saved for the backward pass). The slot is refilled after the last of these tensors is dropped.
+//! A tensor shares the loader's memory without a copy. Each tensor keeps the buffer ("slot") of its
+//! batch in use, as does every tensor that shares its storage (`shallow_clone`, `view`, `narrow`,
+//! tensors that a graph saved for the backward pass). The slot is refilled after the last of these
+//! tensors is dropped.
 //!
-//! - Every tensor that you keep occupies a slot. While all slots are occupied, workers have no slot
-//!   to fill, and the loader reports this after [`Loader::timeout`](warpfeed::Loader::timeout). To
-//!   keep the data, make a copy with `images.copy()` and drop the tensor.
+//! - Every tensor that you hold keeps a slot in use. While all slots are in use, workers have no
+//!   slot to fill, and the loader returns an error after
+//!   [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, make a copy with
+//!   `images.copy()` and drop the tensor.
 //! - You may write to a tensor (`images.fill_(0.0)`), because its memory is refilled for every
 //!   batch.
 //! - `images.to_device(Device::Cuda(0))` uploads with one copy. From page-locked memory
@@ -55,9 +57,9 @@
 //! # }
 //! ```
 //!
-//! A loader that was opened with a different stream works as well: libtorch's stream then waits for
-//! each batch. A tensor may be dropped on any thread at any time. Its memory is not reused until
-//! the device has finished all work that was submitted before the drop.
+//! If the loader was opened with a different stream, libtorch's stream waits for each batch. A
+//! tensor may be dropped on any thread at any time. Its memory is not reused until the device has
+//! finished all work that was submitted before the drop.
 #![cfg_attr(
     not(feature = "cuda"),
     doc = "",
@@ -73,7 +75,7 @@ mod share;
 pub use cuda::stream;
 pub use share::{TchBatch, ToTch};
 
-/// The code of README.md, as doctests.
+/// Runs the code of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -12,10 +12,10 @@ use crate::libtorch;
 /// Converts a batch to libtorch tensors.
 pub trait ToTch: Fields {
     /// Returns the images and the labels for a training step. The labels have shape (N,). The
-    /// images are (N, H, W, 3), or (N, 3, H, W) with [`Layout::Nchw`](warpfeed::Layout::Nchw),
-    /// which torch's convolutions expect. If there are several image fields, returns the one called
-    /// `image`, or the first if none has that name. Labels are `Int64`, as
-    /// `cross_entropy_for_logits` expects.
+    /// images have shape (N, H, W, 3), or (N, 3, H, W) with
+    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which torch's convolutions expect. If there are
+    /// several image fields, returns the one called `image`, or the first if none has that name.
+    /// Labels are `Int64`, as `cross_entropy_for_logits` expects.
     ///
     /// # Errors
     /// See [`TchBatch::labels`].
@@ -27,8 +27,8 @@ pub trait ToTch: Fields {
         Ok((batch.images()?, batch.labels()?))
     }
 
-    /// Shares the batch's memory with the tensors that are created from it. For a device batch,
-    /// makes libtorch's current stream wait for the batch, so that the batch can be used there.
+    /// Wraps the batch in a [`TchBatch`], whose tensors share the batch's memory. For a device
+    /// batch, makes libtorch's current stream wait until the batch is ready.
     ///
     /// # Errors
     /// For a device batch, if the driver returns an error.
@@ -40,8 +40,8 @@ pub trait ToTch: Fields {
 
 impl<B: Fields> ToTch for B {}
 
-/// A batch that shares its memory with torch's tensors. Its slot returns to the loader once the
-/// batch and all of its tensors are dropped.
+/// A batch that shares its memory with torch's tensors. The loader reuses the memory once the batch
+/// and all of its tensors are dropped.
 ///
 /// ```no_run
 /// # use warpfeed_tch::ToTch;
@@ -77,12 +77,13 @@ impl<B: Fields> TchBatch<B> {
         self.field("label")
     }
 
-    /// Returns the field `name`, of shape (N, ...): `image`, `label`, `soft_label`, a field added
-    /// by [`Loader::field`](warpfeed::Loader::field), or the row counts of a variable-length field,
-    /// as `name.count`. The element type is preserved.
+    /// Returns the field called `name`, with shape (N, ...) and its element type. `name` is
+    /// `image`, `label`, `soft_label`, a field added with
+    /// [`Loader::field`](warpfeed::Loader::field), or `<field>.count` for the row counts of a
+    /// variable-length field.
     ///
     /// # Errors
-    /// If the batch has no such field. The error lists the fields that it has.
+    /// If the batch has no such field. The error lists the fields of the batch.
     pub fn field(&self, name: &str) -> Result<Tensor> {
         let Some(memory) = self.0.export(name) else {
             let present = self.0.names().join(", ");
@@ -110,7 +111,7 @@ impl<B: Fields> TchBatch<B> {
 
 /// The interface shared by host and device batches.
 pub trait Fields: Sized + Send + Sync + 'static {
-    /// Makes the stream of the calling thread wait for the batch.
+    /// Makes the stream of the calling thread wait until the batch is ready.
     fn order(&self) -> Result<()>;
     fn export(self: &Arc<Self>, name: &str) -> Option<DlpackTensor>;
     /// Returns the names of the fields. Labels are included only if the samples have them.
@@ -132,7 +133,7 @@ impl Fields for HostBatch {
     fn image_name(&self) -> String {
         let images = self.images().bytes().as_ptr();
         let is = |name: &String| self.field(name).is_some_and(|field| field.bytes().as_ptr() == images);
-        self.names().into_iter().find(is).expect("the images are a field")
+        self.names().into_iter().find(is).expect("the image field is one of the fields")
     }
 
     fn check_labels(&self) -> Result<()> {

@@ -1,6 +1,6 @@
-//! Tests that torch uses the loader's own memory. Tensors alias the memory of their batch's slot,
-//! for every field and element type. They occupy the slot until the last tensor that shares their
-//! storage is dropped. Errors name the field or the sample.
+//! Tests that torch uses the loader's memory. Tensors alias the memory of their batch's slot, for
+//! every field and element type. The slot stays in use until the last tensor that uses the slot's
+//! memory is dropped. Errors name the field or the sample.
 
 mod samples;
 
@@ -102,7 +102,7 @@ fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&kept), before);
     drop(kept);
-    // Now the slot is refilled.
+    // The derived tensor is dropped, so the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 
@@ -144,7 +144,7 @@ fn a_copy_leaves_the_slot_free_and_does_not_change() {
             (batch.to_tch().unwrap().0.copy(), expected)
         })
         .collect();
-    // There are more copies than slots.
+    // The loader has fewer slots than there are copies.
     assert_eq!(copies.len(), 7);
     (1..=15).for_each(|epoch| drop(slots(&mut batches, epoch)));
     drop(batches);

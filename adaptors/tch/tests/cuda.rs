@@ -1,7 +1,7 @@
 //! Tests that tensors of device batches share the batch's memory and are bit-identical to host
 //! batches, whichever stream the loader uses. The memory of a tensor is not reused until the device
-//! has finished all work that reads it. A tensor occupies its slot until the last tensor that
-//! shares its storage is dropped. Uploads from page-locked batches are bit-identical as well.
+//! has finished all work that reads the memory. A slot stays in use until the last tensor that uses
+//! the slot's memory is dropped. Uploads from page-locked batches are bit-identical as well.
 //!
 //! Without the feature `cuda` or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
@@ -22,8 +22,8 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// Returns the stream that libtorch uses, and a separate one for the loader. Returns `None` without
-/// a driver.
+/// Returns the stream that libtorch uses, and a separate stream for the loader. Returns `None`
+/// without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);
@@ -171,7 +171,7 @@ fn holds_the_slot(stream: &Arc<CudaStream>, kept: impl FnOnce(Tensor) -> Tensor)
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&kept), before);
     drop(kept);
-    // Now the slot is refilled.
+    // The derived tensor is dropped, so the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 

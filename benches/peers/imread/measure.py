@@ -2,12 +2,12 @@
 
     python measure.py FOLDER warpfeed simplejpeg torchvision [--passes 3] [--rounds 3]
 
-If any of the decoders cannot decode an image to three channels, the image is left out and counted.
+An image that any of the decoders cannot decode to three channels is excluded and counted.
 Each run is a fresh process on one core. imread-benchmark's protocol `decode-memory` validates the
 output, warms up, and times passes over all JPEGs in memory with the garbage collector off. The
 rounds alternate between the decoders. The table lists images per second, as the median and the
-range of all passes. It also counts the images that a decoder and the first decoder decode to
-different pixels. Unlike a full campaign of imread-benchmark, this script writes no evidence bundles.
+range of all passes. The table also counts the images whose pixels differ from those of the first decoder. Unlike a full
+campaign of imread-benchmark, this script writes no evidence bundles.
 """
 
 import argparse

@@ -20,8 +20,8 @@ use crate::progress::Measuring;
 /// Measure the speed of the loader
 ///
 /// Runs the loader with batches in host memory, discards the batches, and prints statistics after a
-/// warm-up. --step holds each batch for the duration of a training step; the stall fraction is then
-/// the share of time in which the step waits for data. The last lines name the bottleneck of the
+/// warm-up. With --step, each batch is held for the duration of a training step; the stall fraction
+/// is then the share of time that steps wait for data. The last lines name the bottleneck of the
 /// loader.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Number of worker threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Number of batches ahead of the consumer; 0 means automatic
+    /// Number of batches to prepare ahead; 0 means automatic
     #[arg(long, value_name = "N", default_value_t = 0)]
     prefetch: usize,
     /// Element type of the images

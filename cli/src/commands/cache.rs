@@ -11,9 +11,9 @@ use crate::{Outcome, progress, size};
 
 /// Show, fill, check, refresh or empty the cache of datasets in object stores
 ///
-/// A cache is a folder with data that loaders have read from stores. A loader uses a cache if its
-/// program sets one (Rust: Cache::open, Python: cache_dir). Every command can run while other
-/// processes use the folder.
+/// A cache is a folder that contains data that loaders have read from stores. A loader uses a cache
+/// if its program sets one (Rust: Cache::open, Python: cache_dir). Every command can run while
+/// other processes use the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,9 +31,9 @@ pub(crate) struct Args {
 enum Action {
     /// List the datasets in the cache with their sizes
     Show(Folder),
-    /// Read a dataset once, in its own order, until the cache is full
+    /// Read a dataset once, in the order of the dataset, until the cache is full
     Warm(Box<Warm>),
-    /// Read every block and delete the damaged ones; exits with 1 if there were any
+    /// Read every block and delete damaged blocks; exits with 1 if any block was damaged
     Check(Folder),
     /// Delete the cached listings, so that opening a dataset lists its objects again and finds new
     /// ones
@@ -53,7 +53,7 @@ struct Folder {
 struct Refresh {
     #[command(flatten)]
     folder: Folder,
-    /// Delete only the listings of URLs that begin with this one
+    /// Delete only the listings of URLs that begin with this URL
     #[arg(long, value_name = "URL", default_value = "")]
     url: String,
 }
@@ -95,7 +95,7 @@ impl Args {
                     writeln!(out, "  {set}: {files} whole files, {}", size::bytes(bytes))?;
                 }
                 for other in others {
-                    writeln!(out, "  not a block: {}", other.display())?;
+                    writeln!(out, "  unknown file: {}", other.display())?;
                 }
             }
             Action::Check(Folder { dir }) => {

@@ -21,7 +21,7 @@ use crate::Outcome;
 use crate::measure::measure;
 use crate::size::bytes;
 
-/// Find the bottleneck of a dataset on this machine, and settings for it
+/// Find the bottleneck of a dataset on this machine, and suggest settings
 ///
 /// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU, one after the
 /// other. Then measures the loader with different numbers of workers, and with decoding on the GPU.
@@ -54,7 +54,7 @@ const MAX_BYTES: usize = 512 << 20;
 /// Prefetch depth for decoding on the GPU.
 const GPU_PREFETCH: usize = 4;
 /// Maximum total size of the decoded pages that a shuffle window needs, in bytes. The cache of
-/// pages has 256 MiB.
+/// decoded pages has 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
 /// Size of the blocks that are copied to measure the speed of memory, in bytes. It exceeds the CPU
 /// caches.
@@ -76,7 +76,7 @@ impl Args {
         let decoding = gpu.as_ref().map_err(Clone::clone);
         let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, cores, GPU_PREFETCH, Duration::ZERO));
         let (fewest, best) = fewest_of_the_best(&runs);
-        // Decode on the GPU only if this is clearly faster, because it takes time on the device.
+        // Decode on the GPU only if this is clearly faster, because decoding takes device time.
         let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
         let (workers, prefetch, stats) = match on_gpu {
             Some(stats) => (cores, GPU_PREFETCH, stats),
@@ -244,9 +244,9 @@ impl Alone {
         self.bytes / self.samples.max(1)
     }
 
-    /// Returns the largest shuffle window for which the decoded pages of its samples fit into the
-    /// source's cache of pages. Returns `None` if a full shuffle needs no additional time: the
-    /// pages of all `samples` samples fit, or sources of this `kind` have no pages.
+    /// Returns the largest shuffle window whose decoded pages fit into the source's page cache.
+    /// Returns `None` if a full shuffle needs no additional time: the pages of all `samples`
+    /// samples fit, or sources of this `kind` have no pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
         // A Parquet page contains several images, and a full shuffle would decode a whole page for
         // each image.
@@ -454,6 +454,6 @@ mod tests {
             assert!(!verdict.text.contains("workers("), "{verdict}");
             assert!(verdict.text.starts_with("decode-bound"), "{verdict}");
         }
-        assert!(run(1, 1322).1.verdict().text.contains("workers(4)"), "the unmodified verdict advises more workers");
+        assert!(run(1, 1322).1.verdict().text.contains("workers(4)"), "the unmodified verdict recommends more workers");
     }
 }

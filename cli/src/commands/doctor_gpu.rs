@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Measures copying to the GPU, and runs a loader on the GPU.
+//! Measures the copy bandwidth to the GPU, and runs a loader on the GPU.
 //!
 //! **Invariants**
 //! 1. The page-locked memory stays alive and unchanged until the stream that copies from it has

@@ -18,8 +18,8 @@ use crate::{Outcome, progress};
 
 /// Describe a dataset: samples, classes, formats, sizes
 ///
-/// Reads every image completely to list samples that do not decode or are damaged, like verify.
-/// With --headers it reads only headers.
+/// Reads every image completely, like verify, and lists samples that cannot be decoded or are
+/// damaged. With --headers, reads only headers.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -63,9 +63,9 @@ struct Report {
     /// Number of samples that have each field other than the image and the label.
     fields: BTreeMap<String, usize>,
     annotated: Annotated,
-    /// Number of samples whose bytes or label cannot be read, or whose image does not decode.
+    /// Number of samples whose bytes or label cannot be read, or whose image cannot be decoded.
     unreadable: usize,
-    /// Number of samples that decode but are damaged.
+    /// Number of samples that can be decoded but are damaged.
     damaged: usize,
     /// Messages about unreadable and damaged samples, as printed by `verify`.
     findings: Vec<String>,
@@ -204,7 +204,7 @@ fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<
 impl Report {
     fn of(source: &dyn Source, headers: bool, follow: FollowArgs) -> Self {
         let bar = progress::bar(source.len());
-        // Samples of such a dataset are readable without an image.
+        // In a dataset without images, a sample without an image is readable.
         let imageless = source.has_images() == Some(false);
         let look = |scratch: &mut Vec<u8>, index| {
             let found = if headers { None } else { verify::check(source, index, follow, scratch).found };

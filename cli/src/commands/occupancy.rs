@@ -10,9 +10,10 @@ use crate::{Outcome, output, size};
 
 /// Show the occupancy of a CUDA kernel for each block size
 ///
-/// Occupancy is the number of warps that can be resident on a multiprocessor. The calculation is
-/// the same as in the CUDA Occupancy Calculator and needs no GPU or driver. `nvcc -Xptxas -v` and
-/// `cuobjdump --dump-resource-usage` print a kernel's registers and shared memory.
+/// Occupancy is the number of warps that can be resident on a multiprocessor, relative to the
+/// maximum. The calculation is the same as in the CUDA Occupancy Calculator and needs no GPU or
+/// driver. `nvcc -Xptxas -v` and `cuobjdump --dump-resource-usage` print a kernel's registers and
+/// shared memory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

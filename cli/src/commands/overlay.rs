@@ -29,7 +29,7 @@ pub(super) struct Overlay {
 
 impl Overlay {
     /// Determines the annotations from the first samples. Masks are drawn if each of these samples
-    /// has a mask. Box masks are drawn if each of these samples that has boxes also has box masks.
+    /// has a mask. Box masks are drawn if all of these samples with boxes also have box masks.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
@@ -208,7 +208,7 @@ fn color(class: i64) -> Color {
     COLORS[class.rem_euclid(10) as usize]
 }
 
-/// Returns a dark color or white, whichever is more readable on `color`.
+/// Returns a dark color or white, whichever is more readable on the given background.
 fn contrast([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }
@@ -225,15 +225,15 @@ pub(super) fn truncate(text: &str, letters: u32) -> String {
     kept.chain("..".chars()).take(letters).collect()
 }
 
-/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `room`
+/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `width`
 /// is truncated.
-pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), room: u32, dot: u32, ink: Color) {
-    for (letter, left) in text.chars().zip((0..room).step_by((LETTER * dot) as usize)) {
+pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), width: u32, dot: u32, ink: Color) {
+    for (letter, left) in text.chars().zip((0..width).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
         let rows = rows.unwrap_or_default();
         for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
             let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
-            if inked && left + x < room {
+            if inked && left + x < width {
                 *sheet.pixel(at.0 + left + x, at.1 + y) = ink;
             }
         }

@@ -15,14 +15,14 @@ use crate::{Outcome, progress};
 
 /// Pack a dataset of any format into an LMDB or tar shards
 ///
-/// By default, JPEGs are rewritten losslessly so that crops decode faster. Other programs can still
-/// read them. The new files are written under temporary names and renamed at the end, so an
-/// interrupted run never leaves an incomplete file. With shards, the same command continues an
-/// interrupted run. If images do not decode, the command lists them and does not finish the pack;
-/// see --keep-bad.
+/// By default, JPEGs are rewritten losslessly so that crops can be decoded faster. Other programs
+/// can still read them. The new files are written under temporary names and renamed at the end, so
+/// an interrupted run never leaves an incomplete file. With shards, the same command continues an
+/// interrupted run. If images cannot be decoded, the command lists them and does not finish
+/// packing; see --keep-bad.
 ///
-/// Several machines that share a folder or a store can each pack one part of a set: --part 0/64,
-/// --part 1/64, and so on. --merge then checks the parts and combines them.
+/// Several machines that share a folder or a store can each pack one part of a dataset: --part
+/// 0/64, --part 1/64, and so on. --merge then checks the parts and combines them.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("decodes").args(["quality", "max_side", "raw"]).multiple(true))]
 #[command(after_help = "\
@@ -63,14 +63,14 @@ pub(crate) struct Args {
     /// Number of samples per tar shard, instead of --shard-size
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "shard_size")]
     shard_samples: Option<u64>,
-    /// Pack one part of the shards: 3/64 is the fourth of 64; auto reads it from a SLURM or AWS
-    /// Batch array; auto/64 also supports an indexed Kubernetes job
+    /// Pack one part of the shards: 3/64 is the fourth of 64 parts; auto reads the part from a
+    /// SLURM or AWS Batch array; auto/64 also supports an indexed Kubernetes job
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
-    /// Check the packed parts of OUT and combine them into a set
+    /// Check the packed parts of OUT and combine them into a dataset
     #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part"])]
     merge: Option<PathBuf>,
-    /// Print the progress of all parts of OUT, even while they are packed
+    /// Print the progress of all parts of OUT, even while they are being packed
     #[arg(long, value_name = "OUT", conflicts_with_all = ["paths", "from", "to", "part", "merge", "force"])]
     progress: Option<PathBuf>,
     /// Compare only the sizes of shards, not their checksums (with --merge)
@@ -79,20 +79,20 @@ pub(crate) struct Args {
     /// Pack only the samples with the keys in this file, one per line
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// Replace an existing output once the new one is complete
+    /// Replace an existing output once the new output is complete
     #[arg(long)]
     force: bool,
-    /// Pack images that do not decode, unchanged
+    /// Pack images that cannot be decoded, unchanged
     #[arg(long)]
     keep_bad: bool,
-    /// Refuse damaged images even if they decode
+    /// Reject damaged images even if they can be decoded
     #[arg(long, conflicts_with = "keep_bad")]
     strict: bool,
     /// Leave images unchanged, byte for byte
     #[arg(long, conflicts_with_all = ["quality", "max_side", "raw"])]
     keep_bytes: bool,
-    /// Re-encode every image, including cameras of robots, as JPEG with this quality, 1 to 100
-    /// (lossy)
+    /// Re-encode every image, including the camera images of robots, as JPEG with this quality, 1
+    /// to 100 (lossy)
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "raw")]
     quality: Option<u8>,
     /// Pack a LeRobot dataset as a LeRobot dataset: decode each frame once, and store it as JPEG with
@@ -154,7 +154,7 @@ impl Args {
         }
         let (from, to) = match (&self.paths[..], &self.from, &self.to) {
             ([from, to], ..) | (_, Some(from), Some(to)) => (from, to),
-            _ => unreachable!("clap requires both"),
+            _ => unreachable!("clap requires both paths"),
         };
         let source = self.data.open(from)?;
         let recode = match self {
@@ -209,7 +209,7 @@ pub(crate) enum PartChoice {
     /// A part and the number of parts.
     Of(u64, u64),
     /// Takes the part from the environment of an array job. Contains the number of parts, if the
-    /// user gave it.
+    /// user specified it.
     Auto(Option<u64>),
 }
 
@@ -269,11 +269,11 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a summary of the pack at `to`. `set` is false if the shards are not opened by a pattern,
-/// because they are only a part of a dataset.
+/// Prints a summary of the pack at `to`. `set` is false if the shards are only part of a dataset,
+/// and are not opened by a pattern.
 fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
     warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
-    warn("are damaged but decode", report.damaged_count, &report.damaged);
+    warn("are damaged but can be decoded", report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
         say(format_args!("warpfeed: warning: {} samples repeat the key of an earlier sample", report.duplicate_keys));
     }

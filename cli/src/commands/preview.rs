@@ -16,7 +16,7 @@ use crate::output;
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
 /// Masks are tinted, and boxes show the names of their classes. A visible point is white with a
-/// dark rim, and a hidden point is dark. Samples that do not decode are gray.
+/// dark rim, and a hidden point is dark. Samples that cannot be decoded are gray.
 ///
 /// A training loop with the same batch size, seed and augmentation gets the same images.
 #[derive(clap::Args)]
@@ -87,7 +87,7 @@ impl Args {
             .on_error(OnError::Skip { max_skipped: u64::MAX })
             .host()?;
         let classes = batches.classes().to_vec();
-        let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::in_source("no batch in this epoch"))??;
+        let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::in_source("this epoch has no batches"))??;
 
         let columns = columns(count as u32);
         let rows = (count as u32).div_ceil(columns);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn text_that_does_not_fit_ends_in_dots() {
-        assert_eq!([3, 5, 6, 9].map(|room| truncate("tabby cat", room)), ["t..", "tab..", "tabb..", "tabby cat"]);
-        assert_eq!([0, 1, 2].map(|room| truncate("tabby", room)), ["", ".", ".."]);
+        assert_eq!([3, 5, 6, 9].map(|letters| truncate("tabby cat", letters)), ["t..", "tab..", "tabb..", "tabby cat"]);
+        assert_eq!([0, 1, 2].map(|letters| truncate("tabby", letters)), ["", ".", ".."]);
     }
 }

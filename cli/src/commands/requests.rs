@@ -1,5 +1,5 @@
-//! Suggests a full shuffle or `shuffle_window` for a dataset in a store, from the number and the
-//! price of the requests that each needs.
+//! Suggests a full shuffle or `shuffle_window` for a dataset in a store, based on the number and
+//! the price of the requests that each option needs.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The subcommand `synth`, which draws a dataset.
+//! The subcommand `synth`, which generates a dataset.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use warpfeed_synth::Synth;
 
 use crate::{Outcome, progress, size};
 
-/// Draw a learnable image dataset: class folders, or figures with boxes, masks and points
+/// Generate an image dataset for training: class folders, or figures with boxes, masks and points
 ///
-/// Each image shows several figures. Their outline and texture define the class. Sizes, JPEG
+/// Each image shows several figures, whose outline and texture define the class. Sizes, JPEG
 /// qualities and subsampling vary as in real datasets. Some images are gray, progressive, or PNG.
 /// The same options produce the same bytes on every machine.
 ///
 /// With --layout coco or voc, an image shows figures of several classes. The annotations contain
-/// the box and the visible pixels of each figure, and for COCO three points. Every fifth image is
-/// held out.
+/// the box and the visible pixels of each figure, and for COCO three points. Every fifth image
+/// belongs to the validation split.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

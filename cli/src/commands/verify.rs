@@ -1,4 +1,4 @@
-//! The subcommand `verify`, which checks that every image decodes.
+//! The subcommand `verify`, which checks that every image can be decoded.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +18,15 @@ use crate::log::say;
 use crate::option_names::in_flags;
 use crate::{Outcome, progress};
 
-/// Decode every sample and list the bad ones
+/// Decode every sample and list bad samples
 ///
-/// Also checks boxes, masks and points against their image, and the hashes of MDS shards.
+/// Also checks that boxes, masks and points match their image, and that MDS shards match their
+/// hashes.
 ///
-/// Prints one line per bad sample to stdout, in the order of the dataset: its number, key, file and
-/// cause. If a sample decodes but is damaged, the cause begins with 'damaged: '. The totals go to
-/// stderr. The exit code is 1 if a sample does not decode or a shard does not match its hash.
-/// Damaged samples change the exit code only with --strict.
+/// Prints one line per bad sample to stdout, in the order of the dataset: the sample's number, key
+/// and file, and the cause. If a damaged sample can be decoded, the cause begins with 'damaged: '.
+/// The totals go to stderr. The exit code is 1 if a sample cannot be decoded or a shard does not
+/// match its hash. Damaged samples change the exit code only with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,8 +35,8 @@ Examples:
   warpfeed verify 'train-{000..099}.tar' --json | jq -r .key
 
 Exit codes:
-  0  every sample decodes
-  1  a sample does not decode (or is damaged, with --strict), a shard
+  0  every sample can be decoded
+  1  a sample cannot be decoded (or is damaged, with --strict), a shard
      does not match its hash, or the dataset cannot be opened
   2  the command line is invalid")]
 pub(crate) struct Args {
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     /// Check one part of the samples: 3/64, or auto as for `warpfeed pack`
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
-    /// Treat damaged samples as bad even if they decode
+    /// Treat damaged samples as bad even if they can be decoded
     #[arg(long)]
     strict: bool,
     /// Print one line of JSON per bad sample: sample, key, path, kind, error, tolerated
@@ -108,10 +109,10 @@ impl Args {
             }
         }
         bar.finish_and_clear();
-        let mut more = if damaged > 0 { format!(", {damaged} damaged that decode") } else { String::new() };
+        let mut more = if damaged > 0 { format!(", {damaged} damaged but decodable") } else { String::new() };
         if deep > 0 {
             more += &format!(
-                ", {deep} with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a Map"
+                ", {deep} with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a DenseMap"
             );
         }
         if files > 0 {
@@ -133,7 +134,7 @@ pub(crate) struct Checked {
 /// A problem with a sample.
 pub(crate) struct Found {
     pub(crate) error: Error,
-    /// Whether the sample still decodes.
+    /// Whether the sample can still be decoded.
     pub(crate) tolerated: bool,
 }
 
@@ -164,8 +165,8 @@ fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: F
     }
 }
 
-/// Checks that sample `index` can be read, has a usable label, and has a valid image that decodes
-/// completely. Boxes, masks and points must match the image.
+/// Checks that sample `index` can be read, has a usable label, and has a valid image that can be
+/// decoded completely. Boxes, masks and points must match the image.
 pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> Checked {
     let (mut key, mut deep) = (String::new(), false);
     let body = AssertUnwindSafe(|| {
@@ -198,8 +199,8 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
     Checked { deep: deep && found.is_none(), found }
 }
 
-/// Checks the fields that contain an encoded image, such as the cameras of a robot. Returns the damage
-/// of an image that still decodes.
+/// Checks the fields that contain an encoded image, such as the cameras of a robot. Returns the
+/// damage of an image that can still be decoded.
 fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option<String>> {
     let mut tolerated = None;
     for (name, value) in sample.fields() {
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_of_a_camera_names_its_field() {
+    fn damage_in_a_camera_image_names_the_field() {
         let jpeg =
             std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
         let sample = |top: &[u8]| OwnedSample::new("0").field("wrist", jpeg.clone()).field("top", top.to_vec());

@@ -30,8 +30,8 @@ impl fmt::Display for Capability {
     }
 }
 
-/// Resources of one multiprocessor. They come from the table of technical specifications per
-/// compute capability in the CUDA C++ Programming Guide, and from the allocation units in the CUDA
+/// Resources of one multiprocessor. They come from the table "Technical Specifications per Compute
+/// Capability" in the CUDA C++ Programming Guide, and from the allocation units in the CUDA
 /// Occupancy Calculator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -51,7 +51,7 @@ pub struct Limits {
     pub registers: u32,
     /// Maximum number of registers per thread.
     pub registers_per_thread: u32,
-    /// Granularity, in registers, of the allocation of registers to warps.
+    /// Registers are allocated to warps in multiples of this number.
     pub register_unit: u32,
     /// Number of partitions per multiprocessor. Each partition has its own registers and scheduler.
     pub partitions: u32,
@@ -62,7 +62,7 @@ pub struct Limits {
     pub shared_per_block: usize,
     /// Bytes of shared memory that the driver reserves per block.
     pub shared_reserved: usize,
-    /// Granularity, in bytes, of the allocation of shared memory to blocks.
+    /// Shared memory is allocated to blocks in multiples of this number of bytes.
     pub shared_unit: usize,
 }
 
@@ -96,14 +96,14 @@ impl Limits {
         let found = Self::all().find(|limits| limits.capability == capability);
         found.ok_or_else(|| {
             let known = Self::all().map(|l| l.capability.to_string()).collect::<Vec<_>>().join(", ");
-            Error::config(format!("compute capability {capability} is not in the table: {known}"))
+            Error::config(format!("compute capability {capability} is not supported: expected one of {known}"))
         })
     }
 
     /// Iterates over the compute capabilities in the table, oldest first.
     pub fn all() -> impl Iterator<Item = Limits> {
         TABLE.into_iter().map(|(major, minor, name, warps, blocks, kilobytes)| {
-            // From compute capability 8.0 on, the driver reserves 1 KB per block, and the
+            // For compute capability 8.0 and later, the driver reserves 1 KB per block, and the
             // allocation unit is smaller.
             let (shared_reserved, shared_unit) = if major >= 8 { (1024, 128) } else { (0, 256) };
             Limits {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capability_is_two_numbers() {
+    fn a_capability_is_parsed_from_two_numbers() {
         assert_eq!("12.0".parse::<Capability>().unwrap(), Capability { major: 12, minor: 0 });
         for bad in ["9", "9.", "sm_90", ""] {
             let text = bad.parse::<Capability>().unwrap_err().to_string();
@@ -140,8 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_capability_names_the_known_ones() {
+    fn the_error_for_an_unknown_capability_lists_the_known_ones() {
         let text = Limits::of("6.1".parse().unwrap()).unwrap_err().to_string();
-        assert!(text.starts_with("config: compute capability 6.1 is not in the table: 7.0, 7.2, 7.5, 8.0"), "{text}");
+        assert!(
+            text.starts_with("config: compute capability 6.1 is not supported: expected one of 7.0, 7.2, 7.5, 8.0"),
+            "{text}"
+        );
     }
 }

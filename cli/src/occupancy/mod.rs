@@ -1,10 +1,10 @@
 //! Computes how many warps of a kernel can be resident on a multiprocessor, and which resource
 //! limits their number.
 //!
-//! The calculation follows NVIDIA's published rules: the technical specifications per compute
-//! capability in the CUDA C++ Programming Guide, and the allocation granularities of the CUDA
-//! Occupancy Calculator. It does not need a GPU or a driver. On an H200, the results equal the
-//! driver's for every configuration in `tests/program/occupancy.rs`.
+//! The calculation follows NVIDIA's published rules: the table "Technical Specifications per
+//! Compute Capability" in the CUDA C++ Programming Guide, and the allocation granularities of the
+//! CUDA Occupancy Calculator. The calculation needs neither a GPU nor a driver. On an H200, the
+//! results equal the driver's for every configuration in `tests/program/occupancy.rs`.
 //!
 //! 1. `limits`: [`Limits`], the resources of a multiprocessor by compute capability.
 //! 2. `table`: [`Table`], the occupancy by block size, as text and as a plot.
@@ -96,9 +96,9 @@ impl Limits {
         let by_warps = if fits { self.warps / warps } else { 0 };
 
         // Registers are allocated to whole warps in units of 256, and each of the four partitions
-        // has a quarter of the register file. A launch fails if a block does not fit into the
-        // register file after its number of warps has been rounded up to a multiple of the number
-        // of partitions.
+        // has a quarter of the register file. The number of warps of a block is rounded up to a
+        // multiple of the number of partitions. If the block then does not fit into the register
+        // file, the launch fails.
         let per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
         let assumed = per_warp * warps.next_multiple_of(self.partitions);
         let by_registers = if usage.registers > self.registers_per_thread || assumed > self.registers {
@@ -109,7 +109,7 @@ impl Limits {
             self.registers / self.partitions / per_warp * self.partitions / warps
         };
 
-        // From compute capability 8.0 on, the driver reserves 1 KB per block.
+        // For compute capability 8.0 and later, the driver reserves 1 KB per block.
         let bytes = (usage.shared + self.shared_reserved).next_multiple_of(self.shared_unit);
         let by_shared = if usage.shared > self.shared_per_block {
             0
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_impossible_launch_has_no_blocks() {
         assert_eq!(blocks("9.0", 32, 0, 1056), (0, Factor::Warps));
-        assert_eq!(blocks("9.0", 255, 0, 1024).0, 0, "1024 threads of 255 registers do not fit 65536");
+        assert_eq!(blocks("9.0", 255, 0, 1024).0, 0, "1024 threads of 255 registers exceed 65536");
         assert_eq!(blocks("9.0", 32, 227 * 1024 + 1, 128), (0, Factor::SharedMemory));
         assert_eq!(blocks("9.0", 32, 227 * 1024, 128).0, 1);
         assert_eq!(blocks("9.0", 256, 0, 32), (0, Factor::Registers));

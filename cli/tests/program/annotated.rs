@@ -1,5 +1,5 @@
-//! Promise: `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them,
-//! and `pack` preserves them. The tests run the real binary in a temporary folder.
+//! `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them, and `pack`
+//! preserves them. The tests run the real binary in a temporary folder.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::{json, ok, text, warpfeed};
 
-/// Every command supports a synthetic dataset with annotations, whether it is packed or not.
+/// Every command supports a synthetic dataset with annotations, both before and after packing.
 #[test]
 fn annotated_sets_are_counted_checked_and_drawn() {
     let dir = TempDir::new().unwrap();
@@ -36,8 +36,8 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         };
         assert_eq!(sheet(path, "a.png"), sheet(packed, "b.png"));
     }
-    // The annotations are drawn, because the same images without annotations produce a different
-    // sheet.
+    // Check that annotations are drawn: the same images without annotations must produce a
+    // different sheet.
     let sheet = |path: &str| {
         ok(dir.path(), &["preview", path, "--out", "x.png", "--images", "16", "--size", "64", "--augment", "eval"]);
         image::open(dir.path().join("x.png")).unwrap().into_rgb8()

@@ -1,4 +1,4 @@
-//! Promise: the public types of the library are `Send`, `Sync` and `Debug`.
+//! The public types of the library are `Send`, `Sync` and `Debug`.
 
 use std::fmt::Debug;
 

@@ -176,7 +176,7 @@ fn synth_gives_the_same_bytes_for_the_same_options() {
     ok(dir.path(), &["synth", "--out", "other", "--images", "12", "--classes", "3", "--side", "64", "--seed", "1"]);
     let set = files(&dir.path().join("set"));
     assert_eq!(set.len(), 12);
-    assert!(set == files(&dir.path().join("again")), "the same seed");
+    assert!(set == files(&dir.path().join("again")), "the same options produce the same files");
     assert!(set != files(&dir.path().join("other")), "another seed");
 }
 
@@ -194,14 +194,14 @@ fn synth_refuses_a_folder_that_is_not_empty() {
     let before = files(dir.path());
     let err = fails(dir.path(), 1, &["synth", "--out", "set", "--images", "3", "--classes", "3"]);
     assert!(err.starts_with("warpfeed: set: "), "{err}");
-    assert!(before == files(dir.path()), "nothing was touched");
+    assert!(before == files(dir.path()), "no file was changed");
     let err = fails(dir.path(), 1, &["synth", "--out", "new", "--images", "1", "--classes", "3"]);
     assert_eq!(err, "warpfeed: config: synth: 1 images for 3 classes; each class needs at least one image\n");
     assert!(!dir.path().join("new").exists());
 }
 
 #[test]
-fn inspect_counts() {
+fn inspect_prints_counts() {
     let dir = tree();
     let shown = ok(dir.path(), &["inspect", "set"]);
     for part in ["set (folder)\n", "samples      12, ", "classes      3, each with 4 samples\n", "shorter side, from\n"]
@@ -250,7 +250,7 @@ fn verify_counts_images_deeper_than_8_bits() {
     deep.save(dir.path().join("set/plain-disc/deep.png")).unwrap();
     let verified = warpfeed(dir.path(), &["verify", "set"]);
     assert_eq!((verified.status.code(), text(&verified.stdout)), (Some(0), String::new()));
-    let counted = "set: 13 samples, 0 bad, 1 with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a Map\n";
+    let counted = "set: 13 samples, 0 bad, 1 with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a DenseMap\n";
     assert_eq!(text(&verified.stderr), counted);
 }
 
@@ -315,7 +315,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     };
     // Each command reports damage that libjpeg tolerates, but no command fails.
     let (code, out, err) = run(&["verify", "set"]);
-    assert_eq!((code, &*err), (Some(0), "set: 12 samples, 0 bad, 1 damaged that decode\n"));
+    assert_eq!((code, &*err), (Some(0), "set: 12 samples, 0 bad, 1 damaged but decodable\n"));
     assert!(
         out.contains(&format!(" ({zeroed}): ")) && out.contains("decode: damaged: jpeg data is damaged in MCU "),
         "{out}"
@@ -325,7 +325,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(shown.contains("damaged      1; ") && shown.contains(&cause) && !shown.contains("unreadable"), "{shown}");
     let (code, out, err) = run(&["pack", "set", "loose.lmdb"]);
     assert_eq!(code, Some(0));
-    let named = "1 images are damaged but decode:\n  sample ";
+    let named = "1 images are damaged but can be decoded:\n  sample ";
     assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
     assert!(out.contains(": 10 repacked, 1 unchanged, 1 unchanged (not recodable)\n"), "{out}");
 
@@ -337,10 +337,10 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(err.contains("1 of 12 images are damaged, so the pack was not finished: sample "), "{err}");
     assert!(err.contains(&format!(" ({zeroed}): {cause}")), "{err}");
 
-    // If images do not decode, all three commands fail and name the same keys.
+    // If images cannot be decoded, all three commands fail and name the same keys.
     let keys = spoil(&dir.path().join("set"));
     let (code, out, err) = run(&["verify", "set"]);
-    assert_eq!((code, &*err), (Some(1), "set: 14 samples, 2 bad, 1 damaged that decode\n"));
+    assert_eq!((code, &*err), (Some(1), "set: 14 samples, 2 bad, 1 damaged but decodable\n"));
     let causes: Vec<&str> = out.lines().filter(|line| !line.contains("damaged: ")).collect();
     let causes = causes.iter().map(|line| line.split_once(": decode: ").unwrap().1);
     let named: Vec<(&str, &str)> = keys.into_iter().zip(causes).collect();
@@ -354,7 +354,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         assert!(err.contains(&format!(" ({key}): {cause}")), "{err}");
     }
     assert!(
-        err.contains("2 of 14 images do not decode, so the pack was not finished: ") && err.contains("--keep-bad"),
+        err.contains("2 of 14 images cannot be decoded, so the pack was not finished: ") && err.contains("--keep-bad"),
         "{err}"
     );
     let left: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
@@ -362,7 +362,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
 }
 
 #[test]
-fn preview_draws_a_sheet_of_the_batch() {
+fn preview_draws_the_batch_on_a_sheet() {
     let dir = tree();
     let args = ["preview", "set", "--out", "grid.png", "--images", "9", "--size", "64"];
     assert_eq!(ok(dir.path(), &args), "grid.png: 9 of 12 samples, 216 x 276 pixels\n");
@@ -373,10 +373,10 @@ fn preview_draws_a_sheet_of_the_batch() {
             .filter(|&(x, y)| sheet.get_pixel(x, y).0 == [30, 30, 30])
             .count()
     };
-    assert!(ink(70..90) > 100, "names below the first row of images");
-    assert_eq!(ink(0..6), 0, "nothing in the margin");
+    assert!(ink(70..90) > 100, "expected names below the first row of images");
+    assert_eq!(ink(0..6), 0, "expected an empty margin");
 
-    // The sheet also has cells for samples that do not decode.
+    // The sheet also has cells for samples that cannot be decoded.
     spoil(&dir.path().join("set"));
     let output = warpfeed(dir.path(), &["preview", "set", "--out", "all.png", "--images", "99", "--size", "64"]);
     assert_eq!(output.status.code(), Some(0));
@@ -489,7 +489,7 @@ fn pack_refuses_to_lose_data() {
     let before = files(&dir.path().join("set.lmdb"));
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
     assert!(err.starts_with("warpfeed: set.lmdb: ") && err.contains("already exists"), "{err}");
-    assert!(before == files(&dir.path().join("set.lmdb")), "nothing was touched");
+    assert!(before == files(&dir.path().join("set.lmdb")), "no file was changed");
     ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes", "--force"]);
     assert!(before != files(&dir.path().join("set.lmdb")), "replaced");
 
@@ -561,7 +561,7 @@ fn occupancy_prints_a_table_and_draws_a_plot() {
     );
     assert!(fs::read_to_string(dir.path().join("plot.svg")).unwrap().starts_with("<svg "));
     let err = fails(dir.path(), 1, &["occupancy", "--regs", "40", "--cc", "3.5"]);
-    assert!(err.starts_with("warpfeed: config: compute capability 3.5 is not in the table: "), "{err}");
+    assert!(err.starts_with("warpfeed: config: compute capability 3.5 is not supported: "), "{err}");
 }
 
 #[test]

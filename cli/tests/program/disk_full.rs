@@ -1,5 +1,5 @@
-//! Promise: if the disk fills up while a file is written, the error names the file, and no partial
-//! files remain. A trace that is cut off stays readable.
+//! If the disk fills up while a file is written, the error names the file, and no partial files
+//! remain. A truncated trace stays readable.
 //!
 //! The tests run the real binary with a limit on the file size. If mounting is allowed, they also
 //! run it on a file system of a few hundred KiB.
@@ -49,9 +49,9 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
             let root = tempfile::tempdir().unwrap();
             let target = root.path().join(name);
             let output = pack(&target, most);
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(!output.status.success() && output.status.code().is_some(), "{name}, {most} bytes: {said}");
-            assert!(said.contains(name) && (said.contains(cause) || most == 0), "{name}, {most} bytes: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && output.status.code().is_some(), "{name}, {most} bytes: {stderr}");
+            assert!(stderr.contains(name) && (stderr.contains(cause) || most == 0), "{name}, {most} bytes: {stderr}");
             let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             assert!(left.is_empty(), "{name}, {most} bytes: {left:?}");
         }
@@ -83,8 +83,8 @@ fn failed_writes_keep_the_existing_file() {
                 fs::write(root.path().join(name), "before").unwrap();
             }
             let output = program(args, 500);
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(!output.status.success() && said.contains("File too large"), "{args:?}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && stderr.contains("File too large"), "{args:?}: {stderr}");
             let left = fs::read(root.path().join(name)).ok();
             assert_eq!(left.as_deref(), (before || *name == "link.html").then_some(&b"before"[..]), "{args:?}");
         }
@@ -120,13 +120,13 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(traced(1 << 30).status.success() && events() > 20);
     // With this limit, not even the header fits.
     let output = traced(50);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("trace.json") && said.contains("File too large"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("trace.json") && stderr.contains("File too large"), "{stderr}");
     assert!(!path.exists());
 }
 
-/// Uses a real file system that is full. It is mounted in a private namespace. If users may not
-/// create one, the test is skipped.
+/// Uses a real file system that is full, mounted in a private namespace. The test is skipped if
+/// users may not create namespaces.
 #[test]
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
@@ -147,13 +147,13 @@ fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
         for kib in [64, 300, 500] {
             let script = format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\"; echo \"ended $?\"; ls -A \"$1\"");
             let output = mounted(kib, &script).unwrap();
-            let (left, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            let after = left.split_once("ended ").unwrap_or_else(|| panic!("{left}, {said}")).1;
-            assert_eq!(after, "1\n", "{name} on {kib} KiB: exit code and remaining files; {said}");
+            let (left, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let after = left.split_once("ended ").unwrap_or_else(|| panic!("{left}, {stderr}")).1;
+            assert_eq!(after, "1\n", "{name} on {kib} KiB: exit code and remaining files; {stderr}");
             // LMDB returns EIO for a short write.
-            let cause =
-                said.contains("No space left on device") || (name == "x.lmdb" && said.contains("is the disk full?"));
-            assert!(said.contains(name) && cause, "{name} on {kib} KiB: {said}");
+            let cause = stderr.contains("No space left on device")
+                || (name == "x.lmdb" && stderr.contains("is the disk full?"));
+            assert!(stderr.contains(name) && cause, "{name} on {kib} KiB: {stderr}");
         }
         let output = mounted(4096, &format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\" && ls \"$1\"")).unwrap();
         assert!(output.status.success(), "packing succeeds with enough space");

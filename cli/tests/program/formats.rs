@@ -36,7 +36,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats")
 }
 
-/// Copies a file or a folder, because some formats write next to their files.
+/// Copies a file or a folder, because opening some formats creates files next to the dataset.
 fn copy(from: &Path, to: &Path) {
     if from.is_file() {
         fs::create_dir_all(to.parent().unwrap()).unwrap();

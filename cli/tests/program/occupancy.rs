@@ -1,5 +1,4 @@
-//! Promise: the occupancy calculator agrees with the driver. The test is skipped if there is no
-//! driver.
+//! The occupancy calculator agrees with the driver. The test is skipped if there is no driver.
 #![cfg(feature = "cuda")]
 
 use warpfeed::cuda::cudarc::driver::sys::CUfunction_attribute;

@@ -41,13 +41,13 @@ fn every_command_uses_the_given_columns_and_classes() {
     ok(dir, &with(&["preview", "t.csv", "--out", "grid.png"]));
     fs::write(dir.join("short.txt"), "other\n").unwrap();
     let refused = warpfeed(dir, &[&["inspect", "t.csv", "--classes", "short.txt"], &columns[..]].concat());
-    let said = text(&refused.stderr);
+    let stderr = text(&refused.stderr);
     assert!(
         !refused.status.success()
-            && said.contains("t.csv")
-            && said.contains("line ")
-            && said.contains("not in the list"),
-        "{said}"
+            && stderr.contains("t.csv")
+            && stderr.contains("line ")
+            && stderr.contains("not in the list"),
+        "{stderr}"
     );
     ok(dir, &["inspect", "set", "--index"]);
 }

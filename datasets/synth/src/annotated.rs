@@ -252,7 +252,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
             runs.push(0);
             inked = !inked;
         }
-        *runs.last_mut().expect("at least one") += 1;
+        *runs.last_mut().expect("there is at least one run") += 1;
     }
     let mut text = String::new();
     for (number, &run) in runs.iter().enumerate() {

@@ -79,8 +79,8 @@ impl Figure {
         }
     }
 
-    /// Returns the approximate distance of (u, v) from the outline in units, which is negative
-    /// inside.
+    /// Returns the approximate distance of (u, v) from the outline in units. The distance is
+    /// negative inside the figure.
     pub(super) fn distance(&self, u: i32, v: i32) -> i32 {
         let (au, av) = (u.abs(), v.abs());
         let bar = |along: i32, across: i32| (along - 250).max(across - 84);
@@ -98,8 +98,8 @@ impl Figure {
 
     /// Returns the weight of the second color at (u, v), in 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
-        // Distance from the middle of the period, 0 to 64. It is symmetric about the center of the
-        // figure.
+        // Distance from the middle of the period, 0 to 64, which is symmetric about the center of
+        // the figure.
         let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
         let (wu, wv) = (wave(u), wave(v));
         let on = |yes: bool| if yes { 256 } else { 0 };
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_class_has_its_own_name_and_its_own_figure() {
+    fn class_names_and_figures_are_unique() {
         for classes in [1, 8, 10, 64, 65, 1024] {
             let names: BTreeSet<_> = (0..classes).map(|c| Figure::of_class(c, classes).to_string()).collect();
             assert_eq!(names.len(), classes);

@@ -48,8 +48,8 @@ const MAX_CLASSES: usize = 1024;
 /// to 2 times the side, and aspect ratios from 1:2 to 2:1. JPEGs are encoded at quality 60 to 95,
 /// as 4:4:4 or 4:2:0; some are 4:2:2, gray or progressive. One image in twenty is a PNG.
 ///
-/// Image `i` depends only on the seed, the number of classes, the side and `i`. It belongs to class
-/// `i % classes`.
+/// Image `i` depends only on the seed, the number of classes, the side and `i`. Image `i` belongs
+/// to class `i % classes`.
 ///
 /// ```
 /// use warpfeed_synth::Synth;
@@ -144,11 +144,11 @@ impl Synth {
         })
     }
 
-    /// Generates the dataset in memory, with the same keys, labels and order as when it is read
+    /// Generates the dataset in memory, with the keys, labels and order that it has when it is read
     /// from the folders.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a number out of range.
+    /// [`ErrorKind::Config`] if a number is out of range.
     pub fn memory(&self) -> Result<Memory> {
         self.check()?;
         let mut classes: Vec<(String, usize)> = self.class_names().zip(0..).collect();
@@ -230,7 +230,7 @@ impl Synth {
 fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Error::config("exists already and is not an empty folder").at_path(dir));
+        return Err(Error::config("already exists and is not an empty folder: choose a new folder").at_path(dir));
     }
     let mut beside = dir.clone().into_os_string();
     beside.push(".partial");

@@ -92,16 +92,16 @@ impl Robot {
         self
     }
 
-    /// Writes the dataset to the new folder `dir`, with the features `observation.images.top`,
-    /// `observation.state` (the position of the hand), `action` (its next step), and the features
-    /// that every LeRobot dataset has.
+    /// Writes the dataset to the new folder `dir`. The features are `observation.images.top`,
+    /// `observation.state` (the position of the hand), `action` (the hand's next step), and the
+    /// features that every LeRobot dataset has.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are no episodes or frames, or if an image would be empty.
     /// [`ErrorKind::Io`] if the folder exists or cannot be written.
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         if self.episodes == 0 || self.frames == 0 || self.side == 0 {
-            return Err(Error::new(ErrorKind::Config, format!("{self:?}: expected positive numbers")));
+            return Err(Error::new(ErrorKind::Config, format!("{self:?}: all numbers must be positive")));
         }
         complete(dir.as_ref(), |beside| {
             let data = beside.join("data/chunk-000");

@@ -1,11 +1,12 @@
 //! Decodes sixteen lanes in AVX-512 vectors, one symbol of every lane per step.
 //!
 //! A step gathers the windows and the table entries of all lanes, computes the values, and scatters
-//! them. Because of the two gathers and the scatter, vectors pay off only if many lanes are busy
-//! (`MIN_VECTOR_LANES` in `machine`).
+//! them. Because the two gathers and the scatter are slow, vectors pay off only if many lanes are
+//! busy (`MIN_VECTOR_LANES` in `machine`).
 //!
-//! A 32-bit scatter stores a coefficient and clears the next one. This is harmless, because
-//! coefficients are in zigzag order here: the next one has not been decoded yet, or is zero.
+//! A 32-bit scatter stores a coefficient and clears the next one. Clearing the next coefficient is
+//! harmless, because coefficients are stored in zigzag order: the next one has not been decoded
+//! yet, or is zero.
 
 use std::arch::x86_64::*;
 
@@ -38,8 +39,8 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
     let limit = _mm512_set1_epi32(memory.limit as u32 as i32);
     let number = |n: i32| _mm512_set1_epi32(n);
     loop {
-        // SAFETY: every busy lane is at or before `limit`, after which at least four bytes are
-        // readable. The other lanes are masked out.
+        // SAFETY: every busy lane is at or before `limit`, and at least four bytes after `limit`
+        // are readable. The other lanes are masked out.
         let window = unsafe {
             let bytes = _mm512_srli_epi32::<3>(bit);
             _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), busy, bytes, memory.stream.cast())
@@ -64,8 +65,8 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         let position = _mm512_add_epi32(at, advance);
         let ends = _mm512_cmpge_epu32_mask(position, last);
         let position = _mm512_min_epu32(position, last);
-        // SAFETY: a busy lane has not reached its end, after which the lane owns one more block.
-        // The coefficient after `position` is in the same block or in the next block.
+        // SAFETY: a busy lane has not reached its end, and owns one more block after its end. The
+        // coefficient after `position` is in the same block or in the next block.
         unsafe {
             let value = _mm512_and_si512(value, number(0xffff));
             _mm512_mask_i32scatter_epi32::<2>(memory.coefficients.cast(), busy, position, value);
@@ -120,7 +121,8 @@ fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m512i, table: __m512i) -> [__m512i; 3] {
     let (mut steps, mut bits, mut tables) = ([[0u32; LANES]; 3], [0u32; LANES], [0u32; LANES]);
-    // SAFETY: the arrays have sixteen numbers each, and the caller guarantees the rest.
+    // SAFETY: the arrays have sixteen numbers each, and the caller guarantees all other
+    // requirements.
     unsafe {
         for (to, from) in steps.iter_mut().zip(step) {
             _mm512_storeu_si512(to.as_mut_ptr().cast(), from);

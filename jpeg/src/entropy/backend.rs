@@ -1,7 +1,7 @@
 //! [`Backend`]: an implementation of entropy decoding.
 
 /// An implementation of entropy decoding that this CPU supports. Only the functions below create a
-/// value, after checking the CPU.
+/// `Backend`, after they have checked the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backend(Kind);
 

@@ -4,7 +4,7 @@
 pub(super) const LANES: usize = 16;
 /// Number of bytes after the stream that a lane may read.
 pub(super) const SLACK_BYTES: usize = 320;
-/// Maximum number of links. Each block of the MCU patterns in use takes one link.
+/// Maximum number of links. Each block of an MCU pattern in use has one link.
 pub(super) const LINKS: usize = 32;
 
 /// The state of the lanes. Element `i` of each array belongs to lane `i`.

@@ -1,15 +1,15 @@
 //! [`Machine`]: the lanes and their memory.
 //!
-//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], a range of
-//! both buffers, and its pieces are decoded in free lanes. Backends use unchecked pointers into the
-//! buffers, which saves several bounds checks per symbol.
+//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], which
+//! consists of a range of each buffer, and free lanes decode the pieces of the image. Backends use
+//! unchecked pointers into the buffers, which saves several bounds checks per symbol.
 //!
 //! **Invariants** of [`Machine`], on which the unsafe code of the backends relies. Only this file
 //! changes the fields mentioned here.
 //! - `stream` ends with [`SLACK_BYTES`] bytes that do not belong to any slot, and a lane's `bit` is
-//!   at most `limit`, the first bit of these bytes. A backend checks this at least once per block.
-//!   Within a block, `bit` advances by less than 256 bytes, and a read extends at most 24 bytes
-//!   past `bit`.
+//!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
+//!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
+//!   most 24 bytes past `bit`.
 //! - A busy lane has `at < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
 //!   blocks. A backend stores at `at` or later in the same block, or at the first coefficient after
 //!   that block, and stops at `end`.
@@ -37,14 +37,14 @@ pub(crate) const KEPT_BYTES: usize = 64 << 20;
 /// Maximum number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
 /// Maximum number of tables in use for which vectors pay off. Vectors gather from the tables of all
-/// lanes, so these tables must stay in the L1 cache. Two images with their own tables use this many
-/// tables. Images that share the standard tables use four in total.
+/// lanes, so these tables must stay in the L1 cache. Two images that each have their own tables use
+/// this many tables. Images that share the standard tables use four in total.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
 /// Minimum number of busy lanes for which vectors are faster than plain registers.
 #[cfg(target_arch = "x86_64")]
 const MIN_VECTOR_LANES: usize = 7;
-/// Number of blocks after its end to which a lane may write before it stops.
+/// Number of blocks after a lane's end to which the lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
 /// Maximum number of cached tables. Tables are cached because most images have the same tables as
 /// earlier images.
@@ -228,14 +228,14 @@ impl Machine {
     /// Reserves memory for `bytes` bytes of stream and `blocks` blocks. Returns `None` if an
     /// allocation fails, or if offsets would not fit in 32 bits, which the vectors require.
     pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
-        // Give each slot its own slack, so that a lane that leaves its segment stops after the end
-        // of the segment and not in the next slot.
+        // Reserve slack in each slot, so that a lane that runs past its segment stops before the
+        // next slot.
         let bytes = bytes + SLACK_BYTES;
         if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
             return Some(self.free.swap_remove(i));
         }
         if self.free.len() == self.slots.len() {
-            // No slot is in use, but all of them are too small, so replace them.
+            // No slot is in use, but all slots are too small, so replace them.
             assert!(self.busy == 0, "a busy lane uses a slot");
             self.free.clear();
             self.slots.clear();
@@ -339,7 +339,7 @@ impl Machine {
         (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// Removes a lane. The last busy lane gets its index.
+    /// Removes a lane. The last busy lane moves to the index of the removed lane.
     pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
@@ -360,13 +360,13 @@ mod tests {
 
     use super::*;
 
-    /// Callers must not be able to violate the preconditions of the backends' unsafe code.
+    /// Safe callers must not be able to violate the preconditions of the backends' unsafe code.
     #[test]
     fn a_machine_runs_only_lanes_that_have_not_finished() {
         let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
         let mut machine = Machine::new(Backend::scalar());
         assert!(refused(&mut machine), "no lane is busy");
-        // The table has a single code of one bit, which means a DC difference of zero as well as
+        // The table has a single code of one bit, which stands for both a DC difference of zero and
         // the end of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
         let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
@@ -383,14 +383,14 @@ mod tests {
     /// The image has ten blocks per MCU, and uses its first tables again only after its last tables
     /// have been created.
     #[test]
-    fn a_table_is_not_evicted_by_its_own_image() {
+    fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());
         // Each table has a single code of one bit, with a different symbol.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..MAX_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
-            // These tables fill the cache. They are marked as used below, so that only the image's
-            // own tables could be evicted.
+            // These tables fill the cache. The code below marks them as used, so that only the
+            // image's own tables could be evicted.
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }

@@ -1,9 +1,8 @@
 //! Decodes one to three lanes in plain registers. While one lane waits for a lookup, the others
 //! proceed.
 //!
-//! The branch that tests for the end of a block is mispredicted about once per block. The
-//! alternative costs more: conditional moves that select the next table and position after every
-//! lookup.
+//! The branch that tests for the end of a block is mispredicted about once per block. Conditional
+//! moves that select the next table and position after every lookup would cost more.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
 use super::table::{BITS, LONGEST, LONGEST_CODE, NO_SYMBOL, Table, TableEntry};
@@ -36,7 +35,7 @@ pub(super) unsafe fn run(memory: &Pointers, lanes: &mut Lanes, count: usize) {
 /// Like [`run`], but compiled for CPUs with shift instructions that do not set flags.
 ///
 /// # Safety
-/// As for [`run`], and the CPU must have BMI1, BMI2, LZCNT and MOVBE.
+/// Same as [`run`]. The CPU must also have BMI1, BMI2, LZCNT and MOVBE.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2,lzcnt,movbe")]
 pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize) {
@@ -72,7 +71,7 @@ struct Lane {
 }
 
 /// Decodes with `L` lanes. Macros repeat the code for each lane, because the compiler does not
-/// unroll a loop over the lanes and keeps their state in memory.
+/// unroll a loop over the lanes, and would keep the state of the lanes in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! each {
@@ -197,8 +196,8 @@ impl Lane {
 /// Eight bytes must be readable at `next`.
 #[inline(always)]
 unsafe fn refill(lane: &mut Lane) {
-    // Bits that are in `bits` already are read again, with the same values.
-    // SAFETY: guaranteed by the caller.
+    // Reads bits that are already in `bits` again, with the same values. SAFETY: guaranteed by the
+    // caller.
     unsafe {
         lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.held & 63);
         lane.next = lane.next.add((!lane.held >> 3 & 7) as usize);
@@ -216,7 +215,7 @@ unsafe fn look_up<'a>(lane: &Lane) -> &'a TableEntry {
     unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - BITS)) as usize) }
 }
 
-/// Returns the second value of an entry, including any of its bits that follow the window.
+/// Returns the second value of an entry, including the bits of the value that follow the window.
 #[inline(always)]
 fn second_value(entry: &TableEntry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
@@ -269,7 +268,7 @@ unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
         } else {
             *lane.last.offset(first) = entry.values[0];
             // If the second symbol ends the block, `second` is the last position. Its value is
-            // zero, and so is the coefficient that is already there.
+            // zero, and so is the coefficient at that position.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
             lane.take(entry.head());

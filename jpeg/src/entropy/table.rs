@@ -2,14 +2,15 @@
 //!
 //! A symbol and its value take five bits on average, so a window of 11 bits often contains two
 //! symbols. An entry contains everything that depends on the window: the total length, both
-//! advances and both values. This halves the number of dependent lookups, which are the bottleneck
-//! of Huffman decoding. The price is that a table has 2048 entries, so common tables are cached.
+//! advances and both values. Decoding two symbols at a time halves the number of dependent lookups,
+//! which are the bottleneck of Huffman decoding. However, a table has 2048 entries, which are slow
+//! to compute, so common tables are cached.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
 
-/// Number of bits that index `pairs`. With more bits, the tables would not fit in the L1 cache,
-/// because most photographs have their own tables.
+/// Number of bits that index `pairs`. Most photographs have their own tables, and with more bits,
+/// the tables of several images would not fit in the L1 cache.
 pub(super) const BITS: usize = 11;
 
 /// Number of bits that index `codes`.
@@ -22,8 +23,9 @@ pub(super) struct Table {
     /// Entries of one or two symbols, for decoding in plain registers.
     pub(super) pairs: [TableEntry; 1 << BITS],
     /// Entries of one symbol, for decoding in vectors. An entry consists of four numbers of 8 bits:
-    /// total length, advance, length of the code, and 32 minus the size of the value. It is 0 if
-    /// the code is longer than the index, or if code and value are longer than [`WINDOW`] in total.
+    /// total length, advance, length of the code, and 32 minus the size of the value. The entry is
+    /// 0 if the code is longer than the index, or if code and value are longer than [`WINDOW`] in
+    /// total.
     pub(super) codes: [u32; 1 << CODE_BITS],
     /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
     /// this length.
@@ -38,10 +40,10 @@ pub(super) struct Table {
 ///
 /// - `first` is the distance from the latest coefficient to the first value, and `second` is the
 ///   distance from the first value to the second.
-/// - In an entry of one symbol, this symbol is the second. The first value is zero and is stored at
-///   the next position, which does not contain a coefficient yet.
+/// - In an entry of one symbol, the symbol is stored as the second one. The first value is zero,
+///   and decoding stores it at the next position, which does not contain a coefficient yet.
 /// - In an entry of one symbol, the value may extend past the window. The bits after the window are
-///   then added to the value. `rest` encodes their number.
+///   then added to the value. `rest` encodes the number of these bits.
 /// - An entry is not valid if `first` leads to the last coefficient of the block or beyond. There
 ///   are three cases: the first value of a pair ends the block, a single symbol is at the last
 ///   position, or `first` is [`NO_SYMBOL`]. `NO_SYMBOL` marks a code that is invalid, longer than
@@ -83,7 +85,7 @@ pub(super) const NO_SYMBOL: u8 = 64;
 /// Advance of a symbol that ends its block.
 const END: u8 = 63;
 
-/// Minimum number of bits in the window of a vector element.
+/// Minimum number of valid bits in the window of a vector element.
 const WINDOW: u32 = 25;
 
 /// Offset of [`Table::codes`] in a table, in `u32`s. Only vectors use `codes`.
@@ -104,7 +106,7 @@ pub(super) struct Step {
 
 impl Table {
     /// # Errors
-    /// As for [`Spec::codes`].
+    /// Same as [`Spec::codes`].
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << BITS],
@@ -134,7 +136,7 @@ impl Table {
             let first = code << (BITS - length);
             let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NO_REST, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
-                // The window contains the upper bits of the value. The first of them determines the
+                // The window contains the upper bits of the value. The uppermost bit determines the
                 // sign. The lower bits are added later, in the same way for both signs.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {

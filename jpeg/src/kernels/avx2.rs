@@ -1,9 +1,10 @@
 //! AVX2 code, which processes two blocks, or 16 to 32 samples, at a time.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only through `kernels`, which checks the CPU for AVX2.
-//! - Every pointer comes from a slice. The function that creates the pointer asserts that the slice
-//!   covers all vectors that are read or written, or its caller guarantees this.
+//! - Functions marked `target_feature` are called only through `kernels`, which checks that the CPU
+//!   supports AVX2.
+//! - Every pointer comes from a slice. The function that creates the pointer, or its caller,
+//!   asserts that the slice covers all vectors that are read or written.
 
 use std::arch::x86_64::*;
 use std::arch::x86_64::{
@@ -122,8 +123,9 @@ fn prefetch(rgb: &[u8], at: usize) {
     }
 }
 
-/// For each channel, the pixel index of each byte. 16 pixels form three blocks of 16 bytes, and a
-/// byte position belongs to a given channel in exactly one of the three blocks.
+/// For each channel and each byte position in a block, the index of the pixel. 16 pixels form three
+/// blocks of 16 bytes, and in exactly one of these blocks, a given byte position belongs to a given
+/// channel.
 const SPREAD: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
     let mut byte = 0;

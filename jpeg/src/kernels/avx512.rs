@@ -1,9 +1,9 @@
-//! AVX-512 code, which processes four blocks at a time. For functions that are limited by memory
-//! or by shuffles, the AVX2 code is used instead.
+//! AVX-512 code, which processes four blocks at a time. Functions that are limited by memory or by
+//! shuffles come from the AVX2 code.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only through [`kernels`], which checks the CPU for
-//!   AVX-512 F and BW.
+//! - Functions marked `target_feature` are called only through [`kernels`], which checks that the
+//!   CPU supports AVX-512 F and BW.
 //! - Every pointer comes from a slice. The function that creates the pointer asserts that the slice
 //!   covers all vectors that are read or written.
 
@@ -24,8 +24,8 @@ use crate::header::NATURAL;
 /// Type of the constant in shift intrinsics.
 type Shift = u32;
 
-/// Returns the AVX-512 functions of this file, and the AVX2 functions for everything else, if this
-/// CPU supports both instruction sets.
+/// If this CPU supports AVX-512 and AVX2, returns the AVX-512 functions of this file, and the AVX2
+/// functions for all other operations.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     avx2::kernels().filter(|_| is_supported).map(|kernels| Kernels {
@@ -57,8 +57,8 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
     };
     let (quant, order) = (halves(quant), halves(&ZIGZAG));
     for (i, four) in offsets.chunks(4).enumerate() {
-        // If fewer than four blocks are left, the last block is repeated. The repeated results end
-        // up in the padding.
+        // If fewer than four blocks remain, transform the last block several times. The repeated
+        // results end up in the padding.
         let mut natural = [[_mm512_setzero_si512(); 4]; 2];
         for block in 0..4 {
             let at = four[block.min(four.len() - 1)] as usize;

@@ -9,8 +9,8 @@ use super::{avx2, avx512};
 use crate::entropy;
 use crate::segments::{self, Unstuff};
 
-/// An instruction set to decode with. A value exists only if this CPU has the instruction set:
-/// only the file for that instruction set can create its functions, and it checks the CPU first.
+/// An instruction set to decode with. A value exists only if this CPU has the instruction set: only
+/// the module of an instruction set can create its functions, and the module checks the CPU first.
 #[derive(Clone, Copy)]
 pub(crate) struct Backend {
     name: &'static str,
@@ -30,8 +30,8 @@ impl Backend {
         }
     }
 
-    /// Returns the instruction set that the environment variable `WARPFEED_JPEG` names if this CPU
-    /// has it, or else the best instruction set of this CPU.
+    /// Returns the instruction set that the environment variable `WARPFEED_JPEG` names, if this CPU
+    /// has that instruction set. Otherwise, returns the best instruction set of this CPU.
     pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();

@@ -16,8 +16,8 @@ pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and
-    /// writes them next to each other: eight rows of `8 * offsets.len()` samples, `stride` apart.
-    /// Writes up to [`PADDING`] more samples per row.
+    /// writes the blocks next to each other: eight rows of `8 * offsets.len()` samples, `stride`
+    /// apart. Writes up to [`PADDING`] more samples per row.
     pub(crate) idct: Transform,
     /// Like `idct`, but for coefficients in zigzag order, which is how lanes store them.
     pub(crate) idct_of_lanes: Transform,
@@ -25,10 +25,10 @@ pub(crate) struct Kernels {
     /// `n` samples become `2 * n`. `row` starts one sample before the first of the `n` samples.
     /// Reads and writes up to [`PADDING`] more samples.
     pub(crate) h2v1: fn(row: &[u8], n: usize, wide: &mut [u8]),
-    /// Interpolates a row between two rows (`h1v2_fancy_upsample`), from three parts of `near` and
-    /// one part of `far`. `bias` is 1 for the row above `near` and 2 for the row below.
+    /// Interpolates a row between two rows (`h1v2_fancy_upsample`): three quarters of `near` plus
+    /// one quarter of `far`. `bias` is 1 for the row above `near` and 2 for the row below.
     pub(crate) h1v2: fn(near: &[u8], far: &[u8], n: usize, bias: u8, between: &mut [u8]),
-    /// Interpolates a row between two rows and doubles its number of samples
+    /// Interpolates a row between two rows and doubles the number of samples in the row
     /// (`h2v2_fancy_upsample`). The input rows start one sample before the first of the `n`
     /// samples.
     pub(crate) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),

@@ -1,10 +1,11 @@
 //! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
-//! This is libjpeg's accurate integer transform; `scalar` documents its source and constants. Each
-//! group of 128 bits in a vector contains one row of a block. One pass transforms eight columns at
-//! once, a transposition swaps rows and columns, and a second pass completes the block.
+//! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
+//! constants. Each group of 128 bits in a vector contains one row of a block. One pass transforms
+//! eight columns at once, a transposition swaps rows and columns, and a second pass completes the
+//! block.
 //!
-//! The file for each instruction set defines what this code uses: `Vector`, with 16-bit elements;
+//! The module of each instruction set defines the following: `Vector`, with 16-bit elements;
 //! `Sums`, with half as many 32-bit elements; `Shift`, the type of the constant in shift
 //! intrinsics; and the operations on these types.
 //!
@@ -15,8 +16,8 @@
 
 macro_rules! transform {
     ($features:literal) => {
-        /// One-dimensional transform, with a column in each 16-bit element. See `scalar::pass` for
-        /// the constants.
+        /// One-dimensional transform of a column in each 16-bit element. See `scalar::pass` for the
+        /// constants.
         #[inline]
         #[target_feature(enable = $features)]
         fn pass<const SHIFT: Shift>(x: &mut [Vector; 8]) {

@@ -1,5 +1,5 @@
-//! The functions that convert coefficients to pixels. There is one version for each instruction
-//! set, and all versions produce exactly the same pixels.
+//! The functions that convert coefficients to pixels. Each instruction set has its own version, and
+//! all versions produce exactly the same pixels.
 //!
 //! 1. `functions`: [`Kernels`], the functions that each instruction set provides.
 //! 2. `scalar`: plain Rust, the reference for the other versions.

@@ -1,9 +1,10 @@
 //! NEON code, which processes one block, or eight to sixteen samples, at a time.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only through `kernels`, which checks the CPU for NEON.
-//! - Every pointer comes from a slice. The function that creates the pointer asserts that the slice
-//!   covers all vectors that are read or written, or its caller guarantees this.
+//! - Functions marked `target_feature` are called only through `kernels`, which checks that the CPU
+//!   supports NEON.
+//! - Every pointer comes from a slice. The function that creates the pointer, or its caller,
+//!   asserts that the slice covers all vectors that are read or written.
 
 use std::arch::aarch64::*;
 use std::arch::aarch64::{

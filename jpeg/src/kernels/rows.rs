@@ -1,20 +1,21 @@
 //! Blocks and rows of samples, written once for AVX2 and NEON.
 //!
-//! The file for each instruction set defines what this code uses: everything that
-//! [`idct`](super::idct) needs; `BLOCKS` and `SAMPLES`, the number of blocks and the number of
+//! The module of each instruction set defines the following, in addition to the items that
+//! [`idct`](super::idct) needs: `BLOCKS`, the number of blocks per vector; `SAMPLES`, the number of
 //! 16-bit elements per vector; `Bytes`, a vector of the same width with twice as many samples; and
 //! the operations that load, pack and store samples.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only through `kernels`, which checks `is_supported`.
+//! - Functions marked `target_feature` are called only through `kernels`, which checks
+//!   `is_supported`.
 //! - Every pointer comes from a slice. The function that creates the pointer asserts that the slice
 //!   covers all vectors that are read or written.
 
 use crate::header::NATURAL;
 
 /// For each row in natural order and each group of eight coefficients in zigzag order, the shuffle
-/// that moves the row's coefficients to their positions. The sixteen bytes of a shuffle are
-/// repeated for both halves of a vector.
+/// that moves coefficients of the group to their positions in the row. The sixteen bytes of a
+/// shuffle are repeated for both halves of a vector.
 pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
     let mut sort = [[[-1; 32]; 8]; 8];
     let mut k = 0;

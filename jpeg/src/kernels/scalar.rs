@@ -3,8 +3,8 @@
 //! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz,
 //! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989; 13-bit constants), with the
 //! integer widths of libjpeg-turbo's SIMD code. Products with the quantization table and sums of
-//! two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits. Coefficients
-//! of real images do not come near either limit.
+//! two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits. Values of
+//! real images do not come near either limit.
 
 use super::functions::Kernels;
 use crate::header::NATURAL;
@@ -105,7 +105,7 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]) {
 }
 
 fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
-    // The factors come from JFIF 1.02, and are multiplied by 2^16.
+    // These are the factors of JFIF 1.02, multiplied by 2^16.
     for (((pixel, &y), &cb), &cr) in rgb.chunks_exact_mut(3).zip(y).zip(cb).zip(cr) {
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
         pixel[0] = (y + ((91881 * cr + 32768) >> 16)).clamp(0, 255) as u8;

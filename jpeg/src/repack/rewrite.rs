@@ -12,26 +12,28 @@ use crate::markers::next_marker;
 /// appends the result to `out`. The coefficients stay the same, so every decoder produces the same
 /// pixels.
 ///
-/// The result is a sequential JPEG with one scan. It is baseline unless a quantization table has
-/// 16-bit values. A restart marker follows every eighth of an MCU row, but the distance between
-/// markers is at least 32 and at most 64 pixels, or a whole row if the image is narrower. An APP9
-/// segment lists the lengths of the data between the markers, so that a decoder need not search
-/// for the markers. The Huffman tables are the standard tables, except where a table optimized for
-/// the image saves more than 512 bytes. Decoders cache the standard tables. For a small image,
-/// building an optimized table takes longer than decoding the bytes that it saves.
+/// The result is a sequential JPEG with one scan, and baseline unless a quantization table has
+/// 16-bit values. Each MCU row has about eight restart markers. However, the distance between two
+/// markers is at least 32 and at most 64 pixels. If the image is narrower than that, the distance
+/// is a whole row. An APP9 segment lists the lengths of the data between the markers, so that a
+/// decoder need not search for the markers. The Huffman tables are the standard tables, except
+/// where a table optimized for the image saves more than 512 bytes. Decoders cache the standard
+/// tables. For a small image, building an optimized table takes longer than decoding the bytes that
+/// it saves.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
-/// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. It also
-/// retains ICC profiles. It omits comments, thumbnails, other EXIF entries, XMP, other application
-/// segments, and any bytes after the image. Rewriting the result yields the same bytes.
+/// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC
+/// profiles are retained as well. The result omits comments, thumbnails, other EXIF entries, XMP,
+/// other application segments, and any bytes after the image. Rewriting the result yields the same
+/// bytes.
 ///
-/// The only allocations are `out` and the image's tables. Scratch memory is thread-local and
+/// The function allocates only `out` and the image's tables. Scratch memory is thread-local and
 /// reused.
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
-/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even damage that
-/// decoders accept. After an error, `out` is unchanged.
+/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even if decoders
+/// tolerate it. After an error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;
@@ -80,8 +82,8 @@ fn grid(header: &Header) -> Result<Grid> {
 ///
 /// A segment costs about five bytes: its marker, the padding of the last byte, and the DC
 /// differences that restart from zero. Narrow segments match crops more closely and allow more
-/// parallelism, while wide segments cost fewer bytes. Below 32 pixels (4 blocks), the cost exceeds
-/// 3 % at usual qualities.
+/// parallelism, while wide segments cost fewer bytes. For segments of less than 32 pixels (4
+/// blocks), the cost exceeds 3 % at usual qualities.
 fn interval(across: u32, width: u32) -> u32 {
     across.div_ceil(8).clamp(32 / width, 64 / width).min(across)
 }

@@ -3,17 +3,18 @@
 
 use crate::huffman::Spec;
 
-/// Number of bytes that an optimized table must save, compared to the standard table, to be chosen.
+/// An optimized table is chosen only if it saves more than this many bytes, compared to the
+/// standard table.
 ///
 /// A decoder caches the standard tables, but must build any other table for each image. In this
-/// crate's decoder, building a table takes 7 us, as long as decoding 1,400 bytes. For images
-/// smaller than 300 pixels, all optimized tables together save less than 1,400 bytes. The threshold
-/// is below 1,400 bytes because bytes must also be stored and read.
+/// crate's decoder, building a table takes 7 us, which is as long as decoding 1,400 bytes. For
+/// images smaller than 300 pixels, all optimized tables together save less than 1,400 bytes. The
+/// threshold is below 1,400 bytes because bytes must also be stored and read.
 const MIN_SAVING: u64 = 512;
 
-/// Returns the table for symbols that occur `counts[symbol]` times, for `ac` or DC coefficients of
-/// `chroma` or luminance. This is the standard table unless an optimized table saves more than
-/// [`MIN_SAVING`].
+/// Returns the table for symbols that occur `counts[symbol]` times, for AC coefficients if `ac` is
+/// true and DC coefficients otherwise, of chrominance if `chroma` is true and luminance otherwise.
+/// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`].
 pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     let (standard, optimized) = (Spec::standard(ac, chroma), optimal(counts));
     match (bits(&standard, counts, ac), bits(&optimized, counts, ac)) {
@@ -22,7 +23,7 @@ pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     }
 }
 
-/// Returns the total number of bits of the table's values and the coded symbols, or `None` if a
+/// Returns the number of bits of the table's symbol values plus all coded symbols, or `None` if a
 /// symbol that occurs has no code.
 fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
@@ -34,16 +35,17 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
 }
 
-/// Upper bound for the length of a code before codes are shortened to 16 bits.
+/// Upper bound on the length of a code before codes are shortened to 16 bits.
 const LONGEST: usize = 128;
 
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
-/// bits, as libjpeg's `jpeg_gen_optimal_table` does. Symbols that do not occur get no code. The
-/// codes that consist of ones stay unused.
+/// bits, as libjpeg's `jpeg_gen_optimal_table` does. Symbols that do not occur have no code. Codes
+/// that consist only of ones stay unused.
 fn optimal(counts: &[u32; 256]) -> Spec {
     // Figure K.1 searches for the two smallest weights. Here, two sorted queues, one for the
     // symbols and one for the new nodes, replace this search. The reserved symbol 256 keeps the
-    // code that consists of ones unused: it is the rarest symbol and gets one of the longest codes.
+    // code that consists only of ones unused: this symbol is the rarest, and therefore has one of
+    // the longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
     leaves.sort_unstable();
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_symbol_has_a_code_of_one_bit() {
+    fn a_single_symbol_gets_a_one_bit_code() {
         let mut counts = [0; 256];
         counts[0x42] = 7;
         assert_eq!(check(&counts), 7);

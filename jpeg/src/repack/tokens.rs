@@ -1,9 +1,9 @@
-//! Represents the coefficients of an image as Huffman symbols, an intermediate form between coded
+//! Represents the coefficients of an image as Huffman symbols, the intermediate form between coded
 //! bits and blocks.
 //!
 //! Most files have a single sequential scan. Repacking then reuses the symbols of this scan, except
-//! for DC differences, and changes only the codes. This halves the time, because no coefficient
-//! planes are needed. All other files are first decoded to [`Coefficients`].
+//! for DC differences, and changes only the codes. Avoiding coefficient planes halves the time. All
+//! other files are first decoded to [`Coefficients`].
 
 use crate::bits::Bits;
 use crate::coefficients::{Coefficients, NO_EOI};
@@ -13,8 +13,8 @@ use crate::huffman::{Lookup, extend};
 use crate::markers::is_closed;
 use crate::scan::{AC_SIZE, DC_SIZE};
 
-/// Number of table pairs: one pair for the first component and black, and one pair for the other
-/// components.
+/// Number of pairs of a DC and an AC table: one pair for the first component and black, and one
+/// pair for the other components.
 pub(super) const GROUPS: usize = 2;
 
 /// Returns the table pair for component `index` of a frame.
@@ -77,7 +77,7 @@ impl Tokens {
         }
     }
 
-    /// Reads the symbols of an image. Returns the quantization table of each component.
+    /// Reads the symbols of an image, and returns the quantization table of each component.
     ///
     /// # Errors
     /// If the data violates T.81 anywhere, even where all decoders would continue.
@@ -198,9 +198,9 @@ impl Tokens {
                         self.dc(i, block[0].into(), &mut last[i])?;
                         self.ac(i, block)?;
                     } else {
-                        // Scans of a single component omit the blocks that only pad an MCU. Here,
-                        // as in jpegtran, each padding block repeats the DC coefficient of the
-                        // previous block and has no other coefficients, which costs the fewest
+                        // Scans of a single component omit the blocks that only pad an MCU. As in
+                        // jpegtran, insert padding blocks that repeat the DC coefficient of the
+                        // previous block and have no other coefficients, which costs the fewest
                         // bits.
                         let previous = last[i];
                         self.dc(i, previous, &mut last[i])?;
@@ -223,7 +223,9 @@ impl Tokens {
     fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
-            return Err(Error::new(format!("jpeg DC coefficient {value} follows {last}: more than {DC_SIZE} bits")));
+            return Err(Error::new(format!(
+                "jpeg DC coefficient {value} follows {last}: the difference has more than {DC_SIZE} bits"
+            )));
         }
         *last = value;
         // Reserve capacity for all symbols of the block.

@@ -75,8 +75,8 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    // About one byte in 256 is `ff` and needs a stuffed zero. If there are more of these bytes,
-    // the buffer grows.
+    // About one byte in 256 is `ff` and needs a stuffed zero. If more bytes are `ff`, the buffer
+    // grows.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
@@ -99,9 +99,9 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     out.extend([0xff, 0xd9]);
 }
 
-/// Appends space for the lengths of all restart segments except the last, and returns the offset of
-/// this space. Returns `None` if there are so few segments that a search is fast, or more segments
-/// than the application segment can list.
+/// Appends an application segment with space for the lengths of all restart segments except the
+/// last, and returns the offset of this space. Appends nothing and returns `None` if there are so
+/// few restart segments that a search is fast, or too many for one application segment.
 fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;
     let count = segments - 1;
@@ -114,7 +114,7 @@ fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
 /// Bit writer for a restart segment.
 struct Bits<'a> {
     out: &'a mut Vec<u8>,
-    /// Bits that have not been written yet: the lowest `held` bits, fewer than 32.
+    /// Bits that have not been written yet, in the lowest `held` bits. `held` is less than 32.
     window: u64,
     held: u32,
 }

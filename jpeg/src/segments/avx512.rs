@@ -5,8 +5,8 @@
 //! bytes. There is no branch per byte. The loop ends at the first marker.
 //!
 //! **Invariants**
-//! - Functions marked `target_feature` run only through [`unstuff`], which checks the CPU for
-//!   AVX-512 F, BW and VBMI2, BMI1, and POPCNT.
+//! - Functions marked `target_feature` are called only through [`unstuff`], which checks that the
+//!   CPU supports AVX-512 F, BW and VBMI2, BMI1, and POPCNT.
 //! - Every pointer comes from a slice that contains all bytes that are read or written.
 
 use std::arch::x86_64::*;
@@ -30,13 +30,13 @@ pub(super) fn unstuff() -> Option<Unstuff> {
     is_supported.then_some(|data, at, stream, written| unsafe { copy(data, at, stream, written) })
 }
 
-/// Does the same as [`unstuff::scalar`].
+/// Copies the same bytes as [`unstuff::scalar`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi1,popcnt")]
 fn copy(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     let ff = _mm512_set1_epi8(-1);
-    // 1 if the last vector ended with an `ff` whose stuffed zero comes next. This zero is masked
-    // out of the next vector, because advancing `at` past it would make each load depend on the
-    // previous vector.
+    // 1 if the previous vector ended with an `ff`, so that this vector starts with the stuffed
+    // zero. The zero is masked out of this vector, because advancing `at` past it would make each
+    // load depend on the previous vector.
     let mut after_ff = 0;
     // Each byte is compared with the byte after it, so one extra byte is read.
     while let (Some(from), Some(to)) = (data.get(at..at + STEP + 1), stream.get_mut(written..written + STEP)) {
@@ -47,7 +47,7 @@ fn copy(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Op
         let before_zero = _mm512_testn_epi8_mask(bytes, bytes) >> 1 | u64::from(from[STEP] == 0) << (STEP - 1);
         let stuffed = is_ff & before_zero;
         let marker = is_ff & !before_zero;
-        // All bytes before the first marker, except the zeros after an `ff`.
+        // Select all bytes before the first marker, except stuffed zeros.
         let keep = marker.wrapping_sub(1) & !marker & !(stuffed << 1 | after_ff);
         let kept = _mm512_maskz_compress_epi8(keep, bytes);
         // SAFETY: `to` has as many bytes as a vector.

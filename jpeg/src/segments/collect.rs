@@ -19,12 +19,13 @@ fn is_before(index: u32, marker: u8) -> bool {
     marker == 0xd0 | ((index - 1) & 7) as u8
 }
 
-/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without the zero
-/// stuffed after each `ff`. A `stream` as long as `data` is always long enough. Does not read past
-/// the last segment. The bytes in `stream` after the copied bytes are unspecified.
+/// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without stuffed zeros.
+/// A `stream` as long as `data` is always long enough. Does not read past the last segment. The
+/// bytes in `stream` after the copied bytes are unspecified.
 ///
-/// With `lengths`, a search for markers is unnecessary. If a marker is not where `lengths` says,
-/// the data is searched. Only a search detects damage inside segments that are not needed.
+/// With `lengths`, a search for markers is unnecessary. If a marker is not at the position that
+/// `lengths` implies, the data is searched instead. Only a search detects damage inside segments
+/// that are not needed.
 pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -212,7 +213,7 @@ mod tests {
         let mixed = [&first[..scan(&first)], &second[scan(&second)..]].concat();
         let (jumped, _) = both(&mixed, Rect::new(0, 0, size.0, size.1));
         assert_eq!(jumped, None);
-        // The next file lacks one length.
+        // A header that lacks one length.
         let mut short = first;
         let app = short.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap();
         let bytes = u16::from_be_bytes([short[app - 2], short[app - 1]]) - 2;

@@ -7,7 +7,7 @@ use crate::layout::{Layout, Window};
 /// Length in bytes of a marker, and of an `ff` with its stuffed zero.
 pub(super) const MARKER: usize = 2;
 
-/// A run of MCUs that can be decoded independently of everything before it.
+/// A sequence of MCUs that can be decoded independently of all earlier data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// Index of the segment in the scan.
@@ -21,8 +21,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns whether the segment may have `bits` bits after its last needed MCU. After the last
-    /// MCU of a complete segment, only padding up to the next byte is allowed.
+    /// Returns whether `bits` bits may follow the last needed MCU. After the last MCU of a complete
+    /// segment, only padding up to the next byte is allowed.
     pub(crate) fn may_leave(&self, bits: usize) -> bool {
         self.cut || bits < 8
     }

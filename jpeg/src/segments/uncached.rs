@@ -1,7 +1,7 @@
 //! Copies bytes to memory that the CPU will not read soon.
 
-/// Copies `from` to `to`, which must have the same length, bypassing the CPU's caches. A batch is
-/// larger than the caches, and ordinary stores would first load each cache line from memory.
+/// Copies `from` to `to`, which must have the same length, bypassing the CPU's caches. A batch does
+/// not fit in the caches, and ordinary stores would first load each cache line from memory.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {

@@ -6,7 +6,7 @@
 /// because copying whole vectors costs less than stopping exactly.
 pub(crate) type Unstuff = fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
-/// Returns the version for the backend `name` if this CPU can run it, or else the plain Rust
+/// Returns the version for the backend `name` if this CPU supports it, or otherwise the plain Rust
 /// version.
 pub(crate) fn unstuff(name: &str) -> Unstuff {
     #[cfg(target_arch = "x86_64")]
@@ -62,8 +62,8 @@ fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
         let mut mask = 0;
         for (i, word) in bytes.chunks_exact(8).enumerate() {
             let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            // Set the highest bit of each byte that is zero (no carry crosses a byte), and then
-            // pack these bits.
+            // Set the highest bit of each byte that is zero, and then pack these bits. No carry
+            // crosses a byte.
             let low = 0x7f7f_7f7f_7f7f_7f7f;
             let zero = !(((word & low) + low) | word | low);
             mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);

@@ -10,22 +10,23 @@ use crate::header::Header;
 use crate::libjpeg::{self, Options, encode};
 use crate::pixels::{Pixels, Rect};
 
-/// A change to a file's markers. Each index of a restart marker is taken modulo the number of
-/// restart markers.
+/// A change to a file's markers. Indices of restart markers are taken modulo the number of restart
+/// markers.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// Inserts a marker into the scan's data. The first field is the position, in 1/65536ths of
-    /// the data.
+    /// Inserts a marker into the data of the scan. The first field is the position, in 1/65536ths
+    /// of the length of the data.
     Insert(u16, u8),
     /// Sets a different restart interval.
     Interval(u16),
     /// Increases or decreases the number of rows in the header.
     Rows(i16),
-    /// Truncates the file inside the scan, at this position in 1/65536ths of the data.
+    /// Truncates the file inside the scan, at this position, in 1/65536ths of the length of the
+    /// data.
     Cut(u16),
 }
 

@@ -1,6 +1,6 @@
-//! Tests files with bits after the last MCU of a segment. These bits do not change any pixel, and
-//! libjpeg only warns about them. Every backend detects them in the segments that it decodes to the
-//! end.
+//! Tests files with bits after the last MCU of a segment. Such bits do not change any pixel, and
+//! libjpeg only warns about them. Every backend detects such bits in the segments that it decodes
+//! to the end.
 
 use super::{decode, decoders};
 use crate::coefficients::Coefficients;
@@ -61,7 +61,7 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
             for rest in [&[0][..], &[0x55], &[0xff, 0], &[0xff, 0xff, 0], &[0x12, 0x34], &[0; 300], &noise] {
                 let longer = with_rest(&jpeg, number, rest);
                 let (found, damage) = decode_with_all(&longer, whole);
-                let what = format!("{} bytes in segment {number} of {last}, restart {restart}", rest.len());
+                let what = format!("{} extra bytes in segment {number} of {last}, restart {restart}", rest.len());
                 assert!(found == pixels, "{what}");
                 assert!(damage.as_ref().is_some_and(|text| text.contains("in MCU")), "{what}");
                 assert_eq!(damage, plain(&longer), "{what}");

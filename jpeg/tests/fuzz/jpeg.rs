@@ -76,8 +76,8 @@ pub(crate) fn condition(jpeg: &[u8]) -> Result<Option<String>> {
     Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
 
-/// Returns whether all samples stay close to -512..=511. Far outside this range, libjpeg's C code
-/// wraps around and its SIMD code saturates.
+/// Returns whether all samples stay close to -512..=511. Far outside this range, values wrap around
+/// in libjpeg's C code, but saturate in its SIMD code.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
@@ -86,9 +86,9 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     })
 }
 
-/// Decodes one damaged file. There must be no panic, all backends must return the same result, and
-/// the pixels must equal those of libjpeg if libjpeg decodes the file. Returns whether the whole
-/// file was decoded.
+/// Decodes one damaged file. Decoding must not panic, all backends must return the same result, and
+/// the pixels must equal libjpeg's if libjpeg decodes the file. Returns whether the whole file was
+/// decoded.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let whole = random_jpeg(random, 48);
@@ -112,14 +112,16 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     match (&region, &all) {
         (Err(region), Err(all)) => assert_eq!(region.to_string(), all.to_string(), "seed {seed}"),
         (Ok(_), Err(all)) => assert!(all.to_string().contains("exceeds 32 bits"), "seed {seed}: {all}"),
-        (Err(region), Ok(_)) => panic!("seed {seed}: {region}"),
+        (Err(region), Ok(_)) => panic!("seed {seed}: the whole image can be decoded, but a region cannot: {region}"),
         (Ok(_), Ok(_)) => {}
     }
     match (condition(&jpeg), &all) {
         (Err(a), Err(b)) => assert_eq!(a, *b, "seed {seed}"),
         (Ok(_), Ok((_, None))) => {}
         (Ok(Some(a)), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
-        (condition, all) => panic!("seed {seed}: {condition:?}, but decoding says {:?}", all.as_ref().err()),
+        (condition, all) => {
+            panic!("seed {seed}: the check found {condition:?}, but decoding returned {:?}", all.as_ref().err())
+        }
     }
     let Ok((rgb, damage)) = all else { return false };
     counts[1] += 1;
@@ -133,7 +135,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
-        // Decoding the whole image detects everything that libjpeg warns about, except in the
+        // Decoding the whole image detects all damage that libjpeg warns about, except in the
         // header.
         let same_header = whole.starts_with(&jpeg[..header.scan.data]);
         assert!(
@@ -141,7 +143,11 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
             "seed {seed}: libjpeg warned {} times",
             expected.warnings
         );
-        assert!(rgb == expected.rgb, "seed {seed}: differs from libjpeg, which warned {} times", expected.warnings);
+        assert!(
+            rgb == expected.rgb,
+            "seed {seed}: the pixels differ from libjpeg's, which warned {} times",
+            expected.warnings
+        );
     }
     true
 }
@@ -157,7 +163,7 @@ fn decode_with_all(
         let mut out = Pixels::new();
         decode(decoder, jpeg, region, &mut out).map(|()| (out.data().to_vec(), out.damage().map(str::to_owned)))
     });
-    let first = found.next().expect("there is the scalar backend");
+    let first = found.next().expect("the scalar backend always exists");
     for other in found {
         match (&first, &other) {
             (Ok(a), Ok(b)) => assert!(a == b, "seed {seed}: backends differ"),
@@ -182,5 +188,5 @@ fn damaged_files_give_an_error_or_libjpeg_pixels() {
 fn damaged_files_for_long() {
     let (mut decoders, mut counts) = (decoders(), [0; 4]);
     fuzz::for_long("jpeg", |seed| check_damaged(seed, &mut decoders, &mut counts));
-    println!("fuzz jpeg: header read, decoded, compared with libjpeg, of them damaged: {counts:?}");
+    println!("fuzz jpeg: files with a readable header, decoded, compared with libjpeg, and damaged: {counts:?}");
 }

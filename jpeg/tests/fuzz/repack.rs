@@ -7,8 +7,8 @@ use crate::libjpeg;
 
 const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 
-/// Checks that a damaged file is either rejected without any output, or rewritten to a file that
-/// has the same pixels and that a second rewrite does not change. Returns whether the file was
+/// Checks that a damaged file is either rejected without any output or rewritten to a file with the
+/// same pixels. Rewriting that file again must not change it. Returns whether the file was
 /// rewritten.
 fn check_repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
@@ -23,12 +23,12 @@ fn check_repacked(seed: u64) -> bool {
     let mut packed = b"before".to_vec();
     let condition = condition(&jpeg);
     if let Err(e) = repack(&jpeg, &mut packed) {
-        assert!(packed == b"before", "seed {seed}: something was written");
+        assert!(packed == b"before", "seed {seed}: the output changed after an error");
         let unfit = e.to_string().contains("blocks in an MCU");
         assert!(unfit || !matches!(condition, Ok(None)), "seed {seed}: a valid file was not rewritten: {e}");
         return false;
     }
-    assert!(matches!(condition, Ok(None)), "seed {seed}: rewritten, but {condition:?}");
+    assert!(matches!(condition, Ok(None)), "seed {seed}: a damaged file was rewritten: {condition:?}");
     let packed = packed.split_off(6);
     if let Ok(expected) = libjpeg::decode(&jpeg) {
         let found = libjpeg::decode(&packed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -37,7 +37,7 @@ fn check_repacked(seed: u64) -> bool {
     }
     let mut again = Vec::new();
     repack(&packed, &mut again).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    assert!(again == packed, "seed {seed}: a second rewrite changes it");
+    assert!(again == packed, "seed {seed}: a second rewrite changes the file");
     true
 }
 

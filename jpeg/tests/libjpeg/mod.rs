@@ -1,5 +1,5 @@
-//! Wraps libjpeg, the reference for the JPEG tests, which decodes files and writes files of every
-//! kind. The library is mozjpeg's C code without SIMD, which has the decoder of libjpeg-turbo.
+//! Wraps libjpeg, which the JPEG tests use as the reference decoder and to write files of every
+//! kind. The library is mozjpeg's C code without SIMD. Its decoder is that of libjpeg-turbo.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -18,7 +18,7 @@ pub struct Options {
     pub restart: u32,
     pub optimize: bool,
     pub progressive: bool,
-    /// Whether RGB or CMYK is stored without conversion, which an Adobe segment marks.
+    /// Whether RGB or CMYK is stored without conversion. An Adobe segment marks such files.
     pub rgb: bool,
 }
 
@@ -51,8 +51,8 @@ pub struct Decoded {
     pub warnings: c_long,
 }
 
-/// The coefficients of one component: the number of blocks per row, the number of rows of blocks,
-/// and `64 * wide * high` values in natural order.
+/// The coefficients of one component: the number of blocks per row, the number of block rows, and
+/// `64 * wide * high` values in natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub wide: usize,
@@ -97,8 +97,8 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// Writes the same coefficients to a sequential file with a restart marker after every `restart`
-/// MCUs, like `jpegtran -restart`.
+/// Writes the coefficients of `jpeg` to a sequential file with a restart marker after every
+/// `restart` MCUs, like `jpegtran -restart`.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -115,8 +115,8 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8
     })
 }
 
-/// Writes the same coefficients to a sequential file without interleaving: one scan per component,
-/// in order.
+/// Writes the coefficients of `jpeg` to a sequential file without interleaving: one scan per
+/// component, in order.
 pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -162,7 +162,7 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Pillow's `cmyk2rgb` (libImaging/Convert.c) for one color. `left` is 255 minus black.
+/// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `left` is 255 minus black.
 fn without_ink(ink: u8, left: u8) -> u8 {
     let product = u32::from(ink) * u32::from(left);
     // The product is divided by 255 and rounded to the nearest integer.
@@ -173,7 +173,7 @@ fn without_ink(ink: u8, left: u8) -> u8 {
 pub fn coefficients(jpeg: &[u8]) -> Result<Vec<Plane>, String> {
     decompress(jpeg, |d| unsafe {
         let arrays = jpeg_read_coefficients(d);
-        let access = (*d.common.mem).access_virt_barray.expect("libjpeg sets it");
+        let access = (*d.common.mem).access_virt_barray.expect("libjpeg sets this function");
         (0..d.num_components as usize)
             .map(|i| {
                 let component = &*d.comp_info.add(i);

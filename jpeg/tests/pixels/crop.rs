@@ -1,5 +1,5 @@
-//! Tests that the pixels of a crop equal those of a full decode, for any sampling, size, restart
-//! interval and other images in the group.
+//! Tests that a crop has the same pixels as a full decode, for any sampling, size and restart
+//! interval. The other images of the group must not matter.
 
 use std::ops::RangeInclusive;
 
@@ -118,8 +118,8 @@ fn every_restart_interval_gives_the_same_pixels() {
         let pixels = pixels(width, height, 3, 40);
         let options = Options { sampling, ..Options::new(88, 1, 1) };
         let expected = libjpeg::decode(&libjpeg::encode(&pixels, width, height, 3, &options)).unwrap();
-        // Restart intervals range from one MCU to more MCUs than the image has: without chroma
-        // subsampling, it has 12 x 10 MCUs, and otherwise fewer.
+        // Restart intervals range from one MCU to more MCUs than the image has. The image has 12 x
+        // 10 MCUs without chroma subsampling, and fewer otherwise.
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));
@@ -145,8 +145,8 @@ fn one_scan_per_component_gives_the_same_pixels() {
     }
 }
 
-/// The decoder first reserves memory for the average number of bytes per pixel, which is too little
-/// for the only dense area of a large file.
+/// The decoder first reserves memory for the average number of bytes per pixel, which is not enough
+/// for a crop that contains the only dense area of a large file.
 #[test]
 fn a_crop_may_need_most_of_a_large_files_data() {
     let (size, dense) = (Size::new(2400, 1600), Rect::new(1600, 900, 800, 700));
@@ -170,7 +170,7 @@ fn a_crop_may_need_most_of_a_large_files_data() {
 }
 
 #[test]
-fn rows_that_are_decoded_separately_equal_those_of_libjpeg() {
+fn rows_decoded_separately_match_libjpeg() {
     let size = Size::new(301, 203);
     for sampling in SAMPLINGS {
         let options = Options { restart: 3, sampling, ..Options::new(90, 1, 1) };
@@ -194,5 +194,5 @@ fn rows_that_are_decoded_separately_equal_those_of_libjpeg() {
         let jpeg = libjpeg::encode(&pixels(80, 40, 3, 30), 80, 40, 3, &options);
         Jpeg::open(&jpeg).unwrap().is_divisible()
     };
-    assert_eq!([0, 1, 10, 11].map(marked), [false, true, true, false], "10 MCUs are a row");
+    assert_eq!([0, 1, 10, 11].map(marked), [false, true, true, false], "a row has 10 MCUs");
 }

@@ -1,5 +1,5 @@
-//! Tests that a repacked JPEG has the same pixels as the original, and the restart markers that
-//! speed up the decoding of crops.
+//! Tests that a repacked JPEG has the same pixels as the original, and has the restart markers that
+//! make crops faster to decode.
 
 use crate::libjpeg;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -137,7 +137,7 @@ fn form() -> impl Strategy<Value = Form> {
             width,
             height,
             color,
-            // Eight more blocks for black would exceed the limit of ten blocks per MCU.
+            // With black, the MCU would need eight more blocks and exceed the limit of ten.
             sampling: if color == ColorType::Luma || color == ColorType::Rgb || sampling != SamplingFactor::F_4_2 {
                 sampling
             } else {
@@ -268,7 +268,8 @@ fn huffman_tables_are_optimized_for_the_image() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
-    // Compared with a file whose tables are already optimal, only the restart segments cost bytes.
+    // The result is larger than a file with optimal tables only by the cost of the restart
+    // segments.
     let optimal = Form { optimized: true, ..form }.jpeg();
     let segments = restarts(&packed).1 + 1;
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
@@ -327,7 +328,7 @@ fn only_segments_that_affect_pixels_are_kept() {
     let contains = |what: &[u8]| packed.windows(what.len()).any(|w| w == what);
     assert!(contains(b"JFIF\0") && contains(b"ICC_PROFILE\0\x01\x01profile"));
     assert!(!contains(b"Photoshop") && !contains(b"something after"));
-    assert_eq!(Jpeg::open(&packed).unwrap().size(), Size::new(24, 40), "turned by its EXIF orientation");
+    assert_eq!(Jpeg::open(&packed).unwrap().size(), Size::new(24, 40), "the EXIF orientation swaps width and height");
     assert!(decoded(&jpeg) == decoded(&packed));
 }
 

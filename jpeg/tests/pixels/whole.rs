@@ -1,5 +1,5 @@
-//! Compares the decoder with libjpeg byte for byte, for whole and cropped random images of all
-//! shapes.
+//! Compares the decoder's pixels with libjpeg's byte for byte, for whole and cropped random images
+//! of all shapes.
 
 use crate::libjpeg::{Options, decode, encode};
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size};
@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Generates an image whose content ranges from smooth to noisy.
+/// Generates gradients and edges, plus noise of a random strength.
 fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
     let (roughness, slope) = (random.pick(&[0, 1, 8, 60, 255]), [random.within(0, 9), random.within(0, 9)]);
     let mut pixels = Vec::new();
@@ -43,7 +43,7 @@ fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8>
     pixels
 }
 
-/// Returns a random file, and a description of it for messages.
+/// Returns a random file and its description for failure messages.
 fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
     let (width, height) = (random.within(1, longest), random.within(1, longest));
     let channels = random.pick(&[1, 3, 3, 3, 4]);

@@ -13,7 +13,7 @@ use crate::storage::{Files, OpenFile, RowBytes, of_files};
 /// Number of bytes that are read at once to find the documents of a file.
 const SCANNED_BYTES: u64 = 1 << 20;
 
-/// How [`PackedTokens`] packs documents.
+/// Options for packing documents with [`PackedTokens`].
 #[derive(Debug, Clone, Copy)]
 pub struct Packing {
     length: usize,
@@ -24,14 +24,13 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Packs documents into rows of `length` tokens. The token `end` ends a document.
+    /// Packs documents into rows of `length` tokens. The token `end` marks the end of a document.
     pub fn new(length: usize, end: u32) -> Self {
         Packing { length, end, window: 1024, most: length, padding: 0 }
     }
 
-    /// Sets the number of consecutive documents that are packed together; 1,024 by default. With
-    /// more documents, rows have less padding, but the documents of a row are further apart in the
-    /// file.
+    /// Sets the number of consecutive documents that are packed together; 1,024 by default. A
+    /// larger number means less padding, but the documents of a row are further apart in the file.
     #[must_use]
     pub fn window(mut self, documents: usize) -> Self {
         self.window = documents;
@@ -46,7 +45,7 @@ impl Packing {
         self
     }
 
-    /// Sets the token that fills the rest of a row; 0 by default.
+    /// Sets the token that fills the unused end of a row; 0 by default.
     #[must_use]
     pub fn padding(mut self, token: u32) -> Self {
         self.padding = token;
@@ -57,8 +56,8 @@ impl Packing {
         let Packing { length, end, window, most, padding } = *self;
         if !(1..=MAX_TOKENS).contains(&length) || window == 0 || most == 0 {
             return Err(Error::config(format!(
-                "rows of {length} tokens and at most {most} documents, packed from windows of {window} documents: \
-                 expected rows of 1 to {MAX_TOKENS} tokens, and at least 1 document"
+                "invalid packing into rows of {length} tokens and at most {most} documents, from windows of {window} \
+                 documents: expected rows of 1 to {MAX_TOKENS} tokens, and at least 1 document"
             )));
         }
         for (name, token) in [("end of a document", end), ("padding", padding)] {
@@ -73,15 +72,15 @@ impl Packing {
     }
 }
 
-/// Rows of whole documents from token files, for training language models without padding most of
-/// each row.
+/// Rows of whole documents from token files, for training language models with little padding.
+///
 ///
 /// The files have the same formats as for [`TokenFile`](super::TokenFile). A document ends with a
 /// given token, which belongs to the document, or at the end of its file. The documents of a file
 /// are divided into windows of consecutive documents ([`Packing::window`]). Within a window, each
 /// document is put into the first row that has enough space (first-fit), in the order of the file.
 /// A document that is longer than a row is split into pieces. Each piece except the last fills a
-/// row. A row treats each piece as a document. All documents of a row are from one window of one
+/// row, and counts as a document. All documents of a row are from one window of one
 /// file.
 ///
 /// Each row is a sample. Its field `tokens.npy` contains the tokens, padded to the length of a row.
@@ -227,8 +226,8 @@ impl Rows {
         self.rows.len() - 1
     }
 
-    /// Returns the key of a row. The key contains a hash of the documents, so a checkpoint for
-    /// different rows is rejected.
+    /// Returns the key of a row. The key contains a hash of the row's documents, so that a
+    /// checkpoint for different rows is rejected.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
         let hash = documents.iter().fold(Hash::default(), |hash, of| hash.number(of.first).number(of.len.into()));
@@ -239,8 +238,8 @@ impl Rows {
 /// Puts each document into the first row of `length` tokens that has enough space and fewer than
 /// `most` documents. Returns the row of each document. No document may be longer than a row.
 ///
-/// The leaves of a binary tree contain the free space of each row, and every other node contains
-/// the maximum of its two children. Therefore, the search for a row takes logarithmic time.
+/// Each leaf of a binary tree contains the free space of a row, and every other node contains the
+/// maximum of its two children. Finding a row therefore takes logarithmic time.
 fn first_fit(documents: &[Document], length: u32, most: usize) -> Vec<usize> {
     let leaves = documents.len().next_power_of_two();
     let (mut free, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);

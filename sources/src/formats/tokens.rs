@@ -22,19 +22,19 @@ const DETECTION_BYTES: usize = 64 << 10;
 /// Maximum number of 16-bit words that [`check_type`] inspects.
 const MAX_COMPARED: usize = 4096;
 
-/// No real vocabulary is large enough to contain this token.
+/// Lower bound for implausible tokens. No real vocabulary is large enough to contain this token.
 const IMPLAUSIBLE: u32 = 1 << 24;
 
-/// Size, in bytes, of a chunk of a memory map. The pages of a chunk are loaded together. By
-/// default, Linux reads twice this size around a page fault, so loading a chunk does not read more
-/// than a page fault would.
+/// Size of a chunk of a memory map, in bytes. The pages of a chunk are loaded together. By default,
+/// Linux reads twice this size around a page fault, so loading a chunk does not read more than a
+/// page fault would.
 const CHUNK: usize = 64 << 10;
 
-/// Number of windows between two checks that a mapped file has not been cut short.
+/// Number of windows after which a mapped file is checked for truncation.
 const CHECKED_EVERY: u64 = 256;
 
 /// The magic numbers of llm.c files, and the token types that they imply. An llm.c header consists
-/// of 256 32-bit integers, which start with the magic number, the version, and the number of
+/// of 256 32-bit integers. The first three are the magic number, the version, and the number of
 /// tokens.
 const LLM_C_MAGIC: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
 /// Size of an llm.c header, in bytes.
@@ -100,24 +100,25 @@ pub struct TokenFile {
     stride: u64,
 }
 
-/// The windows in one file.
+/// The windows of one file.
 struct Windows {
     name: String,
     /// The offset of the first token in the file, in bytes.
     start: u64,
     count: usize,
-    /// One bit for each [chunk](CHUNK) of the file's map, set once the pages of the chunk have been
-    /// loaded without an error.
+    /// One bit for each [chunk](CHUNK) of the file's map. The bit is set once the pages of the
+    /// chunk have been loaded without an error.
     loaded: Box<[AtomicU64]>,
-    /// Approximate number of windows that were read from the map. Concurrent updates may be lost.
+    /// Approximate number of windows that have been read from the map. Concurrent updates may be
+    /// lost.
     taken: AtomicU64,
 }
 
 impl Windows {
     /// Returns the bytes in `range` of the map `map` of `file`. Loads only chunks that have not
-    /// been loaded before, and checks only occasionally that the file has not been cut short. For
-    /// every window, these two system calls would take longer than the copy. Returns `None` if
-    /// loading or the check fails.
+    /// been loaded before, and checks only occasionally that the file has not been truncated. Each
+    /// of the two is a system call, and making both for every window would take longer than the
+    /// copy. Returns `None` if loading or the check fails.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let taken = self.taken.load(Relaxed);
         self.taken.store(taken.wrapping_add(1), Relaxed);
@@ -170,7 +171,7 @@ impl TokenFile {
             let windows = (tokens + stride as u64).saturating_sub(length as u64) / stride as u64;
             if windows == 0 {
                 tracing::warn!(
-                    "{}: the file has only {tokens} tokens, too few for a window of {length}; it is skipped",
+                    "{}: the file is ignored, because it has only {tokens} tokens, too few for a window of {length}",
                     file.path.display()
                 );
             }
@@ -183,7 +184,7 @@ impl TokenFile {
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
             let cause = format!(
-                "no file has the {length} tokens of type {} that a window needs: choose shorter windows",
+                "no file has the {length} tokens of type {} that a window needs: use shorter windows",
                 kind.name()
             );
             return Err(Error::in_source(cause).at_path(path));
@@ -262,7 +263,7 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
         if (npy.kind, npy.size as u64, npy.big_endian) != (b'u', size, false) {
             let name = kind.name();
             return Err(Error::config(format!(
-                "the tokens are {}, but the dataset was opened as {name}: open it with the type of the file",
+                "the tokens are {}, but the dataset was opened as {name}: open it with the type in the file",
                 npy.shown()
             )));
         }
@@ -271,7 +272,7 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
         if of != kind {
             let (of, name) = (of.name(), kind.name());
             return Err(Error::config(format!(
-                "the header declares {of}, but the dataset was opened as {name}: open it with the type of the file"
+                "the header declares {of}, but the dataset was opened as {name}: open it with the type in the file"
             )));
         }
         (LLM_C_HEADER, count)
@@ -293,8 +294,8 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
     Ok((offset, count))
 }
 
-/// Returns the type and the number of the tokens in a file that begins with `start`, or `None` if
-/// it does not begin with an llm.c header.
+/// Returns the type and the number of the tokens in a file that begins with `start`. Returns `None`
+/// if the file does not begin with an llm.c header.
 ///
 /// # Errors
 /// If the header is truncated, or if its version is not supported.
@@ -306,7 +307,8 @@ fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
         (version, count) => {
             let shown = |word: Option<String>| word.unwrap_or_else(|| "none".to_owned());
             Err(Error::in_source(format!(
-                "invalid llm.c header, with version {} and {} tokens: expected version 1 or 7, and 1024 bytes",
+                "invalid llm.c header with version {} and {} tokens: expected version 1 or 7, and a header of 1024 \
+                 bytes",
                 shown(version.map(|version| version.to_string())),
                 shown(count.and_then(|count| count.ok()).map(|count| count.to_string())),
             )))
@@ -331,7 +333,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
         2 * halves.iter().skip(odd).step_by(2).filter(small).count() > halves.len() / 2
     };
     let largest = |odd: usize| halves.iter().skip(odd).step_by(2).map(|half| u16::from_le_bytes(*half)).max();
-    // The upper half of a 32-bit token is zero if the token is below 2^16, and small otherwise.
+    // In a 32-bit token below 2^16, the upper half is zero. In other plausible tokens, it is small.
     let looks_wide = (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_small(0));
     match kind {
         TokenType::U16 if looks_wide => Err(Error::config(format!(

@@ -1,8 +1,8 @@
 //! Temporary files with unique names, and file locks.
 //!
 //! A process locks each temporary file that it writes. The system releases the lock when the
-//! process exits. A locked file is therefore still being written, and an unlocked file was left
-//! behind by a process that was killed.
+//! process exits. Therefore, a locked file is still being written, and an unlocked file was
+//! abandoned by a process that was killed.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -43,8 +43,8 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
             return Ok(Attempted::Unsupported);
         };
         match file.try_lock() {
-            // The previous owner removes the file before it releases the lock, so check that `path`
-            // still refers to the locked file.
+            // The previous owner removes the file before it releases the lock. Therefore, check
+            // that `path` still refers to the locked file.
             Ok(()) if is_at(&file, path) => {
                 return Ok(Attempted::Locked(Locked { path: path.to_owned(), _file: file }));
             }
@@ -65,8 +65,8 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
 /// Returns `path` with a suffix that no other process uses.
 pub fn unique(path: &Path) -> PathBuf {
     let mut unique = path.as_os_str().to_owned();
-    // Processes in containers that share a folder often have the same pid, so the pid alone is not
-    // unique.
+    // Processes in different containers often have the same pid, so the pid alone is not unique in
+    // a folder that they share.
     unique.push(format!(".{:016x}{PARTIAL}", random()));
     unique.into()
 }
@@ -76,18 +76,19 @@ pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Creates a file with a [unique] name, and locks it, so that no other process mistakes it for an
-/// abandoned file and removes it.
+/// Creates a file with a [unique] name, and locks it. Without the lock, another process could
+/// mistake the file for an abandoned one and remove it.
 pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     loop {
         let unique = unique(path);
         let file = File::create_new(&unique)?;
         match file.try_lock() {
-            // Another process locked the file first, to remove it as abandoned. Try a new name.
+            // Another process considered the file abandoned and locked it first, to remove it. Try
+            // a new name.
             Err(TryLockError::WouldBlock) => {}
             Ok(()) if !unique.exists() => {}
-            // Without support for locks, no process removes abandoned files, so continue without a
-            // lock.
+            // If the file system does not support locks, no process removes abandoned files, so
+            // continue without a lock.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((unique, file)),
         }
         let _ = fs::remove_file(&unique);
@@ -97,7 +98,7 @@ pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
 /// Removes the file at `path` unless a process is still writing it.
 pub fn remove_abandoned(path: &Path) -> Result<()> {
     // A process that is writing the file holds its lock. Open the file for writing, because NFS can
-    // only lock files that are open for writing.
+    // lock only files that are open for writing.
     if let Ok(file) = File::options().write(true).open(path)
         && file.try_lock().is_ok()
     {
@@ -106,9 +107,9 @@ pub fn remove_abandoned(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes files and folders next to `target` that killed processes left behind. Considers only
-/// [unique] names that are derived from a file name that `is_own` accepts. The caller must hold the
-/// lock for `target`.
+/// Removes files and folders next to `target` that killed processes left behind. Removes only
+/// [unique] names that are derived from a file name for which `is_own` returns true. The caller
+/// must hold the lock for `target`.
 pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -117,7 +118,7 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
         if parts.is_some_and(|(own, random)| is_hex(random) && is_own(own)) {
             let path = entry.path();
-            tracing::info!("{}: removed this file, which a killed process left behind", path.display());
+            tracing::info!("{}: removed this file, which was left behind by a killed process", path.display());
             match path.is_dir() {
                 true => fs::remove_dir_all(&path).map_err(|e| Error::io(&path, &e))?,
                 false => remove_if_there(&path)?,

@@ -30,7 +30,7 @@ impl Bytes for &[u8] {
     }
 }
 
-/// A file that is not memory-mapped, and the length that it had when it was opened.
+/// A file that is not memory-mapped, and its length when it was opened.
 #[derive(Debug)]
 pub(crate) struct Unmapped {
     pub(crate) file: File,
@@ -46,7 +46,7 @@ impl Unmapped {
     pub(crate) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, buffer, at).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::in_source(format!(
-                "cannot read {} bytes from offset {at}: the file had {} bytes and was cut short while open",
+                "cannot read {} bytes from offset {at}: the file had {} bytes, and was truncated while open",
                 buffer.len(),
                 self.len
             ))
@@ -56,11 +56,11 @@ impl Unmapped {
     }
 }
 
-/// Maximum number of bytes in one read. Equals the limit for a file in a folder.
+/// Maximum number of bytes in one read. Same as the limit for a file in a folder.
 const MAX_READ: u64 = 1 << 31;
 
-/// Returns the first `len` bytes of `scratch`, which grows if needed. `scratch` never shrinks: once
-/// it fits the largest sample, no more bytes have to be zeroed.
+/// Returns the first `len` bytes of `scratch`, which grows if needed but never shrinks: once
+/// `scratch` fits the largest sample, no more bytes have to be zeroed.
 ///
 /// # Errors
 /// If `len` exceeds 2 GiB, or the allocation fails.

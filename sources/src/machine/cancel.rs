@@ -14,9 +14,9 @@ thread_local! {
     static CURRENT: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// Cancels the reads of a thread whose results are no longer needed, because the loader is being
-/// closed, its epoch was abandoned, or the user cancelled the opening of a dataset. Once the token
-/// is set, a read from a store fails promptly, even if the store does not respond.
+/// Cancels reads of a thread if their results are no longer needed: because the loader is being
+/// closed, because its epoch was abandoned, or because the user canceled the opening of a dataset.
+/// Once the token is set, a read from a store fails promptly, even if the store does not respond.
 ///
 /// A loader sets a token for its own threads. To make the opening of a dataset cancellable, set a
 /// token yourself:
@@ -47,8 +47,8 @@ impl CancelToken {
         CancelToken { run: 0, is_set: Arc::new(move |_| is_set()) }
     }
 
-    /// Creates the token of run `run`. `is_set` is shared by several runs, and receives the number
-    /// of the run.
+    /// Creates the token of the run with the number `run`. Several runs share `is_set`, which
+    /// receives the number of the run.
     #[doc(hidden)]
     pub fn of_run(run: u64, is_set: Arc<dyn Fn(u64) -> bool + Send + Sync>) -> Self {
         CancelToken { run, is_set }
@@ -59,7 +59,7 @@ impl CancelToken {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Returns whether reads should be cancelled.
+    /// Returns whether reads should be canceled.
     pub fn is_set(&self) -> bool {
         (self.is_set)(self.run)
     }
@@ -76,10 +76,10 @@ impl std::fmt::Debug for CancelToken {
     }
 }
 
-/// Returns whether the reads of the calling thread should be cancelled. If the methods of a
+/// Returns whether the reads of the calling thread should be canceled. If the methods of a
 /// [`Store`](crate::Store) block for a long time, they should call this function regularly, and
 /// return any error if it returns true. Otherwise, the loader still abandons the read, but the
-/// thread that is reading lives until the method returns.
+/// reading thread lives until the method returns.
 pub fn is_stopped() -> bool {
     CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(CancelToken::is_set))
 }
@@ -97,7 +97,7 @@ pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Returns an error if the reads of the calling thread should be cancelled.
+/// Returns an error if the reads of the calling thread should be canceled.
 ///
 /// # Errors
 /// If the token of the calling thread is set.
@@ -106,7 +106,10 @@ pub(crate) fn check() -> Result<()> {
 }
 
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Io, "the read was cancelled because the loader was closed or its epoch was abandoned")
+    Error::new(
+        ErrorKind::Io,
+        "the read was canceled: the loader was closed, its epoch was abandoned, or opening the dataset was canceled",
+    )
 }
 
 /// Sleeps for `pause`.
@@ -126,12 +129,13 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
     }
 }
 
-/// Runs `work`, which may block for a long time, so that it can be cancelled. If the calling thread
+/// Runs `work`, which may block for a long time, so that it can be canceled. If the calling thread
 /// has a token, `work` runs on a separate thread with the same token, and is abandoned when the
 /// token is set.
 ///
 /// # Errors
-/// Returns the error of `work`, or an error that says that the read was cancelled.
+///
+/// Returns the error of `work`, or an error that states that the read was canceled.
 pub(crate) fn cancellable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let Some(stop) = CancelToken::current() else { return work() };
     check()?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::error;
 
 /// Initial size of a read buffer. A buffer grows to at most twice the size of the largest file.
-/// From then on, reading a file takes two calls: one for the data, and one that returns 0.
+/// After that, reading a file takes two system calls: one for the data, and one that returns 0.
 pub(crate) const FIRST_READ: usize = 64 << 10;
 
 /// Maximum size of a file. Reading a larger file fails before it can exhaust memory.
@@ -95,8 +95,8 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
 }
 
 /// Returns the metadata of the file that `path` refers to, or `None` if nothing exists there.
-/// Unlike `Path::is_dir`, this function reports I/O errors: treating them as "not a folder" would
-/// select the wrong format.
+/// Unlike `Path::is_dir`, this function reports I/O errors, because treating an error as "not a
+/// folder" would select the wrong format.
 ///
 /// # Errors
 /// If the operating system cannot examine the path.
@@ -142,8 +142,8 @@ pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
 }
 
 /// Renames the file `from` to `to`, and replaces an existing file. On Windows, a rename fails while
-/// another process, such as a virus scanner, has either file open, so it is retried for up to a
-/// second.
+/// another process, such as a virus scanner, has either file open, so the rename is retried for up
+/// to a second.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let mut tries = if cfg!(windows) { 100 } else { 1 };
@@ -169,8 +169,8 @@ pub(crate) fn read(path: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Appends the content of a file of up to 2 GiB to `bytes`. For use in custom
-/// [`Source`](crate::Source) implementations.
+/// Appends the content of a file of up to 2 GiB to `bytes`. For custom [`Source`](crate::Source)
+/// implementations.
 ///
 /// # Errors
 /// If the file cannot be read, exceeds 2 GiB, does not fit in memory, or is a folder, a pipe or a
@@ -215,12 +215,12 @@ pub(crate) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
     if read as u64 > most { Err(too_large(most)) } else { Ok(()) }
 }
 
-/// Reads `file` to its end. Stores the bytes in `scratch` from offset `from`, and returns the
-/// offset in `scratch` at which they end.
+/// Reads `file` to its end. Stores the bytes in `scratch`, starting at offset `from`, and returns
+/// the offset in `scratch` at which they end.
 ///
-/// `scratch` is never shortened, so new bytes have to be zeroed only when a file is longer than any
-/// before it. Unlike `File::read_to_end`, this function does not need two system calls to determine
-/// the size of the file.
+/// `scratch` never shrinks, so bytes have to be zeroed only when a file is longer than all previous
+/// files. Unlike `File::read_to_end`, this function does not need two system calls to determine the
+/// size of the file.
 pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) -> Result<usize> {
     let mut len = from;
     loop {

@@ -1,11 +1,11 @@
-//! The 64-bit FNV-1a hash, which detects accidental damage but not forgery.
+//! The 64-bit FNV-1a hash, which detects accidental damage but does not protect against forgery.
 
 /// Returns the FNV-1a hash of `bytes`.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     Hash::default().bytes(bytes).end()
 }
 
-/// A 64-bit FNV-1a hash that is computed incrementally.
+/// An incremental 64-bit FNV-1a hash.
 #[derive(Clone, Copy)]
 pub struct Hash(u64);
 
@@ -16,18 +16,18 @@ impl Default for Hash {
 }
 
 impl Hash {
-    /// Hashes bytes.
+    /// Adds bytes to the hash.
     pub fn bytes(self, bytes: &[u8]) -> Self {
         Hash(bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)))
     }
 
-    /// Hashes the little-endian bytes of a number.
+    /// Adds the little-endian bytes of a number to the hash.
     pub fn number(self, number: u64) -> Self {
         self.bytes(&number.to_le_bytes())
     }
 
-    /// Hashes the length of a string and then its bytes, so that `"a"`, `"bc"` and `"ab"`, `"c"`
-    /// have different hashes.
+    /// Adds the length of a string and then its bytes to the hash, so that `"a"`, `"bc"` and
+    /// `"ab"`, `"c"` have different hashes.
     pub fn text(self, text: &str) -> Self {
         self.number(text.len() as u64).bytes(text.as_bytes())
     }

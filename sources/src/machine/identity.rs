@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// Identifies a file and a version of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Device and inode on Unix. The same for all files on other systems.
+    /// Device and inode on Unix. On other systems, all files have the same value.
     file: (u64, u64),
     len: u64,
     modified: Option<SystemTime>,
@@ -29,7 +29,7 @@ impl Identity {
 
     /// Compares this identity with the file that is now at `path`. If it is the same file, returns
     /// its current length. If the file was removed or replaced, logs a warning and returns `None`,
-    /// because the open file is still readable.
+    /// because the open file can still be read.
     ///
     /// # Errors
     /// If the file was modified in place, unless `may_be_written` is true.
@@ -42,7 +42,7 @@ impl Identity {
             }
         };
         if now.file != self.file {
-            tracing::warn!("{}: replaced by a different file; continuing with the open one", path.display());
+            tracing::warn!("{}: replaced by a different file; continuing with the open file", path.display());
             return Ok(None);
         }
         if now != *self && !may_be_written {
@@ -53,7 +53,8 @@ impl Identity {
                 format!("its modification time was {was} when it was opened and is {is} now (`stat -c %.9Y`)")
             };
             return Err(Error::in_source(format!(
-                "the file was written to while open: {changed}; reopen the loader, and update a file by renaming a new one over it"
+                "the file was written to while open: {changed}; reopen the loader, and update a file by renaming a new \
+                 file over it"
             ))
             .at_path(path));
         }
@@ -66,7 +67,7 @@ impl Identity {
     }
 }
 
-/// Formats a time as seconds since 1970, like `stat`.
+/// Formats a time as seconds since 1970, like the program `stat`.
 fn seconds(time: Option<SystemTime>) -> String {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     since.map_or_else(

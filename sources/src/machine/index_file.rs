@@ -1,10 +1,10 @@
 //! Reads and writes index files next to the data, so that a dataset is scanned only once. Writes
 //! are atomic, and reads verify a hash.
 //!
-//! The format is little-endian. The file begins with a magic number of 8 bytes, the last of which
+//! The format is little-endian. The file begins with a magic number of 8 bytes, of which the last
 //! is the version. Then come numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and
-//! raw bytes, in the order in which `Encoder` was called. The last 8 bytes are the FNV-1a hash of
-//! all bytes before them.
+//! raw bytes, in the order of the calls of `Encoder`. The last 8 bytes are the FNV-1a hash of all
+//! bytes before them.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
@@ -43,15 +43,17 @@ pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
 /// File extension that no other program uses.
 const OWN_EXTENSION: &str = "warpfeed-index";
 
-/// Writes the index `bytes` to `target` atomically. Fails, instead of overwriting `target`, if
-/// `target` exists and may belong to a different program, because it has neither our file extension
-/// nor our magic number.
+/// Writes the index `bytes` to `target` atomically. Fails if `target` exists and may belong to a
+/// different program, because it has neither our file extension nor our magic number.
 pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Err(ErrorKind::OutOfMemory.into());
     }
     if target.extension().is_none_or(|extension| extension != OWN_EXTENSION) && is_foreign(target, bytes) {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is not an index has this name"));
+        return Err(io::Error::new(
+            ErrorKind::AlreadyExists,
+            "the existing file is not an index, so it is not overwritten",
+        ));
     }
     // Write a temporary file, because other processes or threads may be writing the same index.
     let (partial, mut file) = attempt::create(target)?;
@@ -83,7 +85,7 @@ pub(crate) fn modified(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Encodes an index file. If memory runs out, discards the bytes, so that no index is written.
+/// Encodes an index file. If memory runs out, the bytes are discarded, and no index is written.
 pub(crate) struct Encoder(Option<Vec<u8>>);
 
 impl Encoder {
@@ -118,7 +120,7 @@ impl Encoder {
     }
 }
 
-/// Decodes an index file without trusting its content. The methods return `None` if the file is too
+/// Decodes an index file. The content is untrusted: the methods return `None` if the file is too
 /// short.
 pub(crate) struct Decoder<'a>(&'a [u8]);
 

@@ -11,7 +11,7 @@ use super::cancel::{CancelToken, during};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
 
-/// Maximum number of threads of [`in_parallel`]. May exceed the number of cores, because the
+/// Maximum number of threads of [`in_parallel`]. It may exceed the number of cores, because the
 /// threads mostly wait for the disk.
 const THREADS: usize = 16;
 
@@ -54,7 +54,7 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
     collected(results.into_iter())
 }
 
-/// Starts a pool of `threads` threads with `start`. If not all of them can be spawned, tries half
+/// Starts a pool of `threads` threads with `start`. If not all threads can be spawned, tries half
 /// as many, and so on. Returns `None` if not even two threads can be spawned.
 fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
@@ -70,16 +70,16 @@ fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -
 struct Progress<R> {
     /// Index of the next item to start.
     next: usize,
-    /// Total size of the items that have been started but not passed to `take` yet.
+    /// Total size of the items that have been started but not yet passed to `take`.
     started: u64,
     failed: bool,
-    /// Finished results that wait for the results of earlier items, by item index.
+    /// Finished results that wait for the result of an earlier item, by item index.
     results: BTreeMap<usize, Result<R>>,
 }
 
 /// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
 /// result, in the order of the items. The total size of the items that have been started but not
-/// taken is at most `most`, except that a single item may be larger.
+/// taken is at most `most`, unless a single item is larger.
 ///
 /// # Errors
 /// The first error of `work` or `take`, in the order of the items.
@@ -96,8 +96,8 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Progress<R>>| drop(changed.wait(guard));
     let stop = CancelToken::current();
-    // Waits until `most` admits the next item, and returns the item's index. Returns `None` after
-    // the last item or an error.
+    // Waits until the limit `most` allows the next item to start, and returns the index of that
+    // item. Returns `None` after the last item or an error.
     let start_next = || loop {
         let mut now = lock();
         let item = items.get(now.next).filter(|_| !now.failed)?;
@@ -129,7 +129,7 @@ pub(crate) fn in_order<T: Sync, R: Send>(
                 }
                 wait(now);
             };
-            // If a panic ended this loop, the threads would wait forever, so catch it.
+            // If a panic ended this loop, the threads would wait forever, so catch panics.
             let taken = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
             now.started -= size(item);

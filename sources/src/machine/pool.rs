@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// A rayon pool that joins its threads when it is dropped.
 ///
 /// rayon does not join its threads, so a thread could destroy its thread-local values while the
-/// program shuts down. In Python, such a value might refer to an interpreter that no longer exists.
+/// program exits. In Python, such a value might refer to an interpreter that no longer exists.
 pub struct Pool {
     /// The rayon pool. `None` only while this value is being dropped.
     pool: Option<Arc<rayon::ThreadPool>>,
@@ -35,7 +35,7 @@ impl Pool {
         match builder.num_threads(threads).spawn_handler(spawn).build() {
             Ok(pool) => Ok(Pool { pool: Some(Arc::new(pool)), threads: handles }),
             Err(e) => {
-                // rayon has told the threads that were spawned to exit.
+                // rayon has already requested the spawned threads to exit.
                 join(&handles);
                 let text = format!("cannot start {threads} worker threads: {e}");
                 Err(Error::new(ErrorKind::Io, text).with_source(e))
@@ -61,7 +61,7 @@ impl Deref for Pool {
 fn join(threads: &Threads) {
     let threads = std::mem::take(&mut *threads.lock().expect("no thread panics while holding the lock"));
     for thread in threads {
-        // Ignore a panic of the thread: the task that panicked has already reported it.
+        // Ignore a panic of the thread, because the task that panicked has already reported it.
         let _ = thread.join();
     }
 }

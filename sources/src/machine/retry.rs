@@ -6,16 +6,16 @@ use crate::error::{Error, Result, guarded};
 
 /// Default number of retries per read after a transient error.
 pub const RETRIES: usize = 3;
-/// Maximum number of retries per read. With pauses of up to one second, 1000 retries take about a
-/// quarter of an hour.
+/// Maximum number of retries per read. With pauses of up to one second, 1000 retries take about 15
+/// minutes.
 const MAX_RETRIES: usize = 1000;
-/// Pause before the first retry. Each later pause is four times as long as the previous one, up to
-/// [`LONGEST_PAUSE`].
+/// Pause before the first retry. Each later pause is four times as long as the previous pause, up
+/// to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs `attempt`, which reads sample `sample`, and converts panics into errors. Retries up to
-/// `times` times, as long as the error is transient and `go_on` returns true.
+/// `times` times, while the error is transient and `go_on` returns true.
 pub fn retried<T>(
     times: usize,
     sample: u64,
@@ -43,7 +43,7 @@ pub fn retried<T>(
 pub fn check_retries(times: usize) -> Result<()> {
     if times > MAX_RETRIES {
         return Err(Error::config(format!(
-            "retries({times}): expected at most {MAX_RETRIES}, which take a quarter of an hour per sample"
+            "retries({times}): expected at most {MAX_RETRIES}, which take about 15 minutes per sample"
         )));
     }
     Ok(())

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::error::{Error, Result};
 
 /// Returns a local path with `/` between its components, so that keys and layouts are the same on
-/// every operating system. On Windows, removes the prefix `\\?\` of a canonical path, because `/`
-/// is not a separator after it.
+/// every operating system. On Windows, removes the prefix `\\?\` of a canonical path, because
+/// `/` is not a separator after this prefix.
 pub(crate) fn slashed(path: &str) -> Cow<'_, str> {
     if cfg!(windows) { with_slashes(path).into() } else { path.into() }
 }
@@ -21,7 +21,7 @@ pub(crate) fn root(folder: &Path) -> Result<String> {
         return Err(Error::in_source("the path is not UTF-8").at_path(folder));
     };
     let text = slashed(text);
-    // An empty path is the current folder, for which the prefix is empty.
+    // An empty path means the current folder, so the prefix is empty.
     let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
     Ok(format!("{text}{slash}"))
 }
@@ -32,7 +32,7 @@ fn with_slashes(path: &str) -> String {
     match verbatim.strip_prefix(r"UNC\") {
         Some(share) => format!("//{share}").replace('\\', "/"),
         None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
-        // The path of a device or a volume cannot be written without the prefix.
+        // The path of a device or a volume is invalid without the prefix.
         None => path.to_owned(),
     }
 }

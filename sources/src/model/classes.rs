@@ -19,7 +19,7 @@ const MAX_SHOWN: usize = 10;
 /// A list of class names. The label of a class is the index of its name in the list, regardless of
 /// the label that the dataset itself assigns to the class.
 ///
-/// With a list, datasets with different classes get the same labels. For example, if a class does
+/// With a shared list, a class has the same label in every dataset. For example, if a class does
 /// not occur in the validation set, the labels of the other classes do not shift.
 ///
 /// ```
@@ -28,7 +28,7 @@ const MAX_SHOWN: usize = 10;
 /// let classes = Classes::new(["cat", "dog"])?;
 /// assert_eq!(classes.names(), ["cat", "dog"]);
 /// let twice = Classes::new(["cat", "cat"]).unwrap_err();
-/// assert_eq!(twice.cause(), "classes: \"cat\" occurs twice, as number 0 and 1");
+/// assert_eq!(twice.cause(), "classes: \"cat\" occurs twice, at indices 0 and 1");
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Creates a list of `names`, which get the labels 0, 1, 2, ….
+    /// Creates a list of `names`. Their labels are 0, 1, 2, ….
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list or a name is empty, or if a name
@@ -53,7 +53,7 @@ impl Classes {
                 return Err(Error::config(format!("classes: name {label} is empty")));
             }
             if let Some(first) = labels.insert(name, label) {
-                return Err(Error::config(format!("classes: {name:?} occurs twice, as number {first} and {label}")));
+                return Err(Error::config(format!("classes: {name:?} occurs twice, at indices {first} and {label}")));
             }
         }
         drop(labels);
@@ -61,8 +61,8 @@ impl Classes {
     }
 
     /// Reads the list from a text file with one name per line, or from a `.json` file with an array
-    /// of names. In a text file, ignores white space around names, empty lines at the end, and a
-    /// byte order mark.
+    /// of names. In a text file, white space around names, empty lines at the end, and a byte order
+    /// mark are ignored.
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. Otherwise, as for
@@ -109,8 +109,8 @@ impl Classes {
         self.number_if(source, false)
     }
 
-    /// Like [`number`](Classes::number), but if `lenient` is true, a class that is not in the list
-    /// is an error only when one of its samples is read.
+    /// Like [`number`](Classes::number), but if `lenient` is true, the error for a class that is
+    /// not in the list is returned only when one of its samples is read.
     pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);
@@ -135,14 +135,14 @@ impl Classes {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let (shown, listed) = (shown.join(", "), self.names.len());
         Error::config(format!(
-            "classes: the dataset has {shown}{more}, not in the list of {listed}: add the missing names, or skip these \
-             samples with OnError::Skip"
+            "classes: the dataset has classes that are not in the list of {listed} names: {shown}{more}; add them, or \
+             skip these samples with OnError::Skip"
         ))
     }
 }
 
 /// Returns the category ID of each of the `classes` in the datasets `parts`. The result is empty if
-/// a class has no ID, or different IDs in different datasets.
+/// a class has no ID, or has different IDs in different datasets.
 pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
     let mut ids = HashMap::new();
     for part in parts {
@@ -155,7 +155,7 @@ pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &
     classes.iter().map(|name| ids.get(name).copied()).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// A source with the labels of a class list.
+/// A source in which a class list determines the labels.
 struct Relabeled {
     source: Arc<dyn Source>,
     classes: Classes,

@@ -42,10 +42,10 @@ use crate::stats::NetworkStats;
 /// joins datasets and samples from them.
 pub struct Concat {
     parts: Vec<Arc<dyn Source>>,
-    /// For each dataset, the joined index after its last sample.
+    /// For each dataset, the index in the joined dataset after its last sample.
     ends: Vec<usize>,
     classes: Vec<String>,
-    /// For each dataset, the mapping from old to new labels. Empty if labels are unchanged.
+    /// For each dataset, the mapping from old to new labels, or empty if labels are unchanged.
     relabel: Vec<Relabel>,
 }
 
@@ -72,8 +72,8 @@ impl Concat {
     }
 
     /// Joins the datasets `parts`, in this order, with one label per class name. The label is the
-    /// index of the name in the sorted list of all names. A [`Folder`](crate::Folder) that contains
-    /// the class folders of all datasets would have the same labels.
+    /// index of the name in the sorted list of all names, as in a [`Folder`](crate::Folder) that
+    /// contains the class folders of all datasets.
     ///
     /// Reading a sample fails if its label has no class name or is not a number.
     ///
@@ -122,7 +122,7 @@ impl Concat {
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
 
-    /// Returns the joined label for the label `old` of dataset `part`.
+    /// Returns the label in the joined dataset for the label `old` of dataset `part`.
     fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
         let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
         relabel.of(old).map(Some)
@@ -141,8 +141,8 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
         let Some(label) = part.classes().iter().zip(names).position(|(name, other)| name != other) else { continue };
         let (first, second) = (index.min(longest), index.max(longest));
         return Err(Error::config(format!(
-            "joined datasets: label {label} is {:?} in set {first} and {:?} in set {second}: use match_labels_by_name to join \
-             labels by class name, or keep_labels to leave them unchanged",
+            "joined datasets: label {label} is {:?} in dataset {first} and {:?} in dataset {second}: use \
+             match_labels_by_name to join labels by class name, or keep_labels to leave them unchanged",
             parts[first].classes()[label],
             parts[second].classes()[label]
         )));
@@ -155,8 +155,8 @@ fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel
     if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
         let samples = parts[part].len();
         return Err(Error::config(format!(
-            "joined datasets: set {part} ({}, {samples} samples) has no class names, so its labels cannot be joined by \
-             class name: use keep_labels to leave them unchanged",
+            "joined datasets: dataset {part} ({}, {samples} samples) has no class names, so its labels cannot be \
+             joined by class name: use keep_labels to leave them unchanged",
             parts[part].kind()
         )));
     }
@@ -184,7 +184,7 @@ impl Source for Concat {
         Ok(sample)
     }
 
-    /// Lets each dataset prefetch its own samples. Divides the byte budget among the datasets in
+    /// Lets each dataset prefetch its own samples. The byte budget is divided among the datasets in
     /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
@@ -339,7 +339,7 @@ mod tests {
         Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
     }
 
-    /// A source that requests the largest possible prefetch budget and records what it gets.
+    /// A source that requests the largest possible prefetch budget and records the granted budget.
     struct Greedy(Arc<Mutex<Vec<usize>>>);
 
     impl Source for Greedy {
@@ -441,6 +441,6 @@ mod tests {
         let all = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &[]), set("c", 1, &["x", "y"])]).unwrap();
         assert_eq!(all.classes(), ["x", "y"]);
         let e = Concat::new(vec![set("a", 1, &["x"]), set("b", 1, &["x", "z"]), set("c", 1, &["x", "y"])]).unwrap_err();
-        assert!(e.cause().contains("label 1 is \"z\" in set 1 and \"y\" in set 2"), "{e}");
+        assert!(e.cause().contains("label 1 is \"z\" in dataset 1 and \"y\" in dataset 2"), "{e}");
     }
 }

@@ -1,6 +1,6 @@
-//! A macro that delegates methods to a wrapped value.
+//! A macro that delegates methods to a field.
 
-/// Implements methods by calling the method of the same name on a field. The first line of the
+/// Implements methods by calling the methods of the same name on a field. The first line of the
 /// input selects the field, for example `|this| this.source;`.
 macro_rules! forward {
     (|$this:ident| $to:expr; $(fn $name:ident($($arg:ident: $type:ty),*) $(-> $returned:ty)?;)*) => {

@@ -9,7 +9,7 @@ const HEADER: usize = SIGNATURE.len() + 4;
 /// Size of the end position of a frame, in bytes.
 const END: usize = size_of::<u64>();
 
-/// The frames of a clip: several encoded images in one field of a sample. `field::Image::frames` of
+/// The frames of a clip: several encoded images in one field of a sample. `field::Image::frames` in
 /// the crate `warpfeed` reads such a field.
 ///
 /// The field contains, in this order:
@@ -38,7 +38,7 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// Returns the content of a field with the encoded images `frames`.
+    /// Returns the content of a field that contains the encoded images `frames`.
     ///
     /// # Panics
     /// If there are more than `u32::MAX` frames.
@@ -53,8 +53,8 @@ impl<'a> Frames<'a> {
         to
     }
 
-    /// Appends the content of a field with `count` frames to `to`. `add` appends the encoded image
-    /// of the frame with the given index.
+    /// Appends the content of a field that contains `count` frames to `to`. `add` appends the
+    /// encoded image of the frame with the given index.
     ///
     /// # Errors
     /// The first error that `add` returns.
@@ -97,7 +97,7 @@ impl<'a> Frames<'a> {
                 shown.escape_ascii()
             )));
         }
-        let cut = || Error::decode(format!("the list of frames ends in its header, at byte {}", bytes.len()));
+        let cut = || Error::decode(format!("the list of frames is truncated in its header, at byte {}", bytes.len()));
         let (start, rest) = bytes.split_first_chunk::<HEADER>().ok_or_else(cut)?;
         let [.., version, a, b, c, d] = *start;
         if version != SIGNATURE[7] {
@@ -106,7 +106,7 @@ impl<'a> Frames<'a> {
         let count = u32::from_le_bytes([a, b, c, d]);
         let table = usize::try_from(u64::from(count) * END as u64).ok();
         let (ends, data) = table.and_then(|table| rest.split_at_checked(table)).ok_or_else(|| {
-            Error::decode(format!("the list claims to have {count} frames, but it ends at byte {}", bytes.len()))
+            Error::decode(format!("the list of frames claims {count} frames, but is truncated at byte {}", bytes.len()))
         })?;
         let ends = ends.as_chunks::<END>().0;
         let mut start = 0;
@@ -114,7 +114,7 @@ impl<'a> Frames<'a> {
             let end = u64::from_le_bytes(*end);
             if end < start || end > data.len() as u64 {
                 return Err(Error::decode(format!(
-                    "frame {frame}: occupies the bytes {start} to {end} of {} bytes of frames",
+                    "frame {frame} claims bytes {start} to {end}, but there are only {} bytes of frames",
                     data.len()
                 )));
             }
@@ -122,7 +122,7 @@ impl<'a> Frames<'a> {
         }
         if start != data.len() as u64 {
             let more = data.len() as u64 - start;
-            return Err(Error::decode(format!("{more} bytes follow the last of {count} frames")));
+            return Err(Error::decode(format!("unexpected data after the last frame: {more} bytes")));
         }
         Ok(Frames { ends, data })
     }
@@ -174,9 +174,11 @@ mod tests {
             Frames::read(&whole[..end]).unwrap_err();
         }
         assert!(message(b"").contains("not a list of frames"));
-        assert!(message(&whole[..9]).contains("ends in its header, at byte 9"));
-        assert!(message(&whole[..20]).contains("claims to have 2 frames, but it ends at byte 20"));
-        assert!(message(&whole[..whole.len() - 1]).contains("frame 1: occupies the bytes 5 to 11 of 10 bytes"));
+        assert!(message(&whole[..9]).contains("truncated in its header, at byte 9"));
+        assert!(message(&whole[..20]).contains("claims 2 frames, but is truncated at byte 20"));
+        assert!(
+            message(&whole[..whole.len() - 1]).contains("frame 1 claims bytes 5 to 11, but there are only 10 bytes")
+        );
     }
 
     #[test]
@@ -189,10 +191,12 @@ mod tests {
         };
         assert!(message(b"\xff\xd8\xff\xe0").contains(r"\xff\xd8\xff\xe0"));
         assert!(message(&with(7, &[2])).contains("version 2"));
-        assert!(message(&with(8, &1_u32.to_le_bytes())).contains("14 bytes follow the last of 1 frames"));
-        assert!(message(&with(8, &3_u32.to_le_bytes())).contains("frame 0: occupies the bytes 0 to 5 of 3 bytes"));
-        assert!(message(&with(8, &u32::MAX.to_le_bytes())).contains("claims to have 4294967295 frames"));
-        assert!(message(&[&whole[..], b"!"].concat()).contains("1 bytes follow the last of 2 frames"));
+        assert!(message(&with(8, &1_u32.to_le_bytes())).contains("unexpected data after the last frame: 14 bytes"));
+        assert!(
+            message(&with(8, &3_u32.to_le_bytes())).contains("frame 0 claims bytes 0 to 5, but there are only 3 bytes")
+        );
+        assert!(message(&with(8, &u32::MAX.to_le_bytes())).contains("claims 4294967295 frames"));
+        assert!(message(&[&whole[..], b"!"].concat()).contains("unexpected data after the last frame: 1 bytes"));
     }
 
     #[test]
@@ -205,6 +209,8 @@ mod tests {
         }
         let mut changed = whole.clone();
         changed[12..20].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert!(message(&changed).contains("frame 0: occupies the bytes 0 to 18446744073709551615 of 11 bytes"));
+        assert!(
+            message(&changed).contains("frame 0 claims bytes 0 to 18446744073709551615, but there are only 11 bytes")
+        );
     }
 }

@@ -35,13 +35,14 @@ pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> R
     Labels { source, workers, retries, missing: "no label" }.of(&(0..count), Some(samples))
 }
 
-/// Returns the error for the index `sample`, which is out of range in a dataset of `count` samples.
+/// Returns the error for the sample index `sample`, which is out of range in a dataset of `count`
+/// samples.
 pub fn no_sample(sample: u64, count: u64) -> Error {
     Error::config(format!("sample {sample} is out of range: the dataset has samples 0 to {}", count.saturating_sub(1)))
 }
 
-/// Reads the labels of many samples on several threads. Does not read images if the source supports
-/// that.
+/// Options for reading the labels of many samples on several threads. Images are not read if the
+/// source supports that.
 pub struct Labels<'a> {
     /// The dataset to read.
     pub source: &'a dyn Source,
@@ -61,8 +62,8 @@ impl Labels<'_> {
         let label = |scratch: &mut Vec<u8>, position: usize| {
             let index = subset.map_or(range.start + position as u64, |indices| indices[position]);
             let label = || {
-                // Check the token here, because sources need not check it and there may be millions
-                // of samples.
+                // Check the token here, because sources need not check it, and there may be
+                // millions of samples.
                 check_stop()?;
                 source.label(index as usize, scratch)
             };
@@ -80,13 +81,13 @@ impl Labels<'_> {
         };
         let stop = CancelToken::current();
         let count = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
-        // A separate pool is not wasteful: it is dropped before the loader's pool starts.
+        // This separate pool wastes no memory: it is dropped before the loader's pool starts.
         Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
             .install(|| {
                 let label = |scratch: &mut Vec<u8>, position| during(stop.clone(), || label(scratch, position));
                 (0..count).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
             })
-            // Collect in order, so that timing does not determine which sample's error is returned.
+            // Collect in order, so that the returned error does not depend on timing.
             .into_iter()
             .collect()
     }
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_ends_label_reading_between_samples() {
+    fn canceling_ends_label_reading_between_samples() {
         let read = Arc::new(AtomicUsize::new(0));
         let source = Counted(read.clone());
         let labels = Labels { source: &source, workers: 2, retries: 3, missing: "no label" };
@@ -128,7 +129,7 @@ mod tests {
             move || read.load(Ordering::SeqCst) >= 8
         });
         let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
-        assert!(error.to_string().contains("the read was cancelled"), "{error}");
+        assert!(error.to_string().contains("the read was canceled"), "{error}");
         // Each of the two threads may have checked the token before it was set.
         assert!((8..8 + 2).contains(&read.load(Ordering::SeqCst)), "{read:?}");
     }

@@ -15,8 +15,8 @@ pub struct BatchIndex {
     pub batch: u64,
 }
 
-/// The order in which one loader reads a source. A source can look ahead any number of batches. The
-/// order contains only the samples of this loader's rank.
+/// The order in which one loader reads a source, restricted to the samples of the loader's rank. A
+/// source can look ahead any number of batches.
 ///
 /// The order is a function, not a queue: any batch can be queried at any time, and no batches are
 /// stored. See [`Source::follow`](super::Source::follow) for an example. If the program changes
@@ -46,9 +46,9 @@ pub enum NextUse {
 }
 
 impl Lookahead {
-    /// Creates an order with the prefetch budget `bytes` from two functions: `batches(epoch)`
-    /// returns the number of batches in an epoch, and `samples(batch)` returns the samples of a
-    /// batch. Loaders create their own orders, so this function is useful only in tests of sources.
+    /// Creates an order with the prefetch budget `bytes`. `batches(epoch)` returns the number of
+    /// batches in an epoch, and `samples(batch)` returns the samples of a batch. Loaders create
+    /// their own orders, so this function is useful only in tests of sources.
     pub fn new(
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
@@ -59,14 +59,14 @@ impl Lookahead {
     }
 
     /// Adds the inverse of the order: `next(epoch, sample, batch)` returns the first batch of
-    /// `epoch`, starting at `batch`, in which a rank on this machine reads `sample`.
+    /// `epoch`, at or after `batch`, in which a rank on this machine reads `sample`.
     #[must_use]
     pub fn with_next(mut self, next: impl Fn(u64, u64, u64) -> Position + Send + Sync + 'static) -> Self {
         self.next = Arc::new(next);
         self
     }
 
-    /// Returns the first batch, starting at `from`, in which a rank on this machine reads `sample`.
+    /// Returns the first batch at or after `from` in which a rank on this machine reads `sample`.
     /// Searches `epochs` epochs, each in constant time. The environment variables of the launcher
     /// or `Loader::local_world_size` determine which ranks are on this machine.
     pub fn next_use(&self, sample: u64, from: BatchIndex, epochs: u64) -> NextUse {
@@ -99,8 +99,8 @@ impl Lookahead {
         (index.batch < (self.batches)(index.epoch)).then(|| (self.samples)(index))?
     }
 
-    /// Returns the next batch, which is the first batch of the next epoch if this batch is the last
-    /// of its epoch.
+    /// Returns the next batch in the order. After the last batch of an epoch, this is the first
+    /// batch of the next epoch.
     pub fn after(&self, BatchIndex { epoch, batch }: BatchIndex) -> BatchIndex {
         if batch + 1 < (self.batches)(epoch) {
             BatchIndex { epoch, batch: batch + 1 }
@@ -120,8 +120,8 @@ impl Lookahead {
         })
     }
 
-    /// Returns the order restricted to the samples in `part`, which are then numbered from 0. The
-    /// new order has the prefetch budget `bytes`.
+    /// Returns the order restricted to the samples in `part`, renumbered from 0. The new order has
+    /// the prefetch budget `bytes`.
     pub(crate) fn part(&self, bytes: usize, part: Range<u64>) -> Self {
         let (all, next, first) = (self.samples.clone(), self.next.clone(), part.start);
         let within_part = move |sample| part.contains(&sample).then(|| sample - first);
@@ -142,15 +142,15 @@ impl std::fmt::Debug for Lookahead {
 /// A loader calls these methods on its critical path, so they should start work on other threads
 /// and return immediately. Calls do not overlap, but samples may be read during a call.
 ///
-/// To avoid deadlocks, a source must follow two rules. It returns the bytes of a sample to its
-/// budget when the sample is read, not in [`done`](Prefetcher::done), because a batch may exceed
-/// the whole budget. And a read may wait for a request in flight, but never for free budget: if no
-/// request contains the sample, it is read directly.
+/// To avoid deadlocks, a source must follow two rules. First, it returns the bytes of a sample to
+/// its budget when the sample is read, not in [`done`](Prefetcher::done), because a batch may
+/// exceed the whole budget. Second, a read may wait for a request in flight, but never for free
+/// budget: if no request contains the sample, the sample is read directly.
 pub trait Prefetcher: Send + Sync {
-    /// Called before the loader reads from `batch` on, in the order of the [`Lookahead`]. Cancels
-    /// the prefetching of earlier batches, and drops prefetched samples that are no longer needed.
-    /// A loader need not call this method between consecutive epochs, but if it does, `batch` is
-    /// the next batch of the order.
+    /// Called before the loader reads `batch` and later batches, in the order of the [`Lookahead`].
+    /// Cancels the prefetching of earlier batches, and drops prefetched samples that are no longer
+    /// needed. A loader need not call this method between consecutive epochs, but if it does,
+    /// `batch` is the next batch of the order.
     fn start(&self, batch: BatchIndex);
 
     /// Called when all samples of `batch` have been read.
@@ -158,7 +158,7 @@ pub trait Prefetcher: Send + Sync {
         let _ = batch;
     }
 
-    /// Called when the loader abandons its position, because the program left an epoch early or
+    /// Called when the loader abandons its position, because the program ended an epoch early or
     /// requested an epoch out of sequence. Cancels all reads in progress. Prefetching resumes with
     /// the next [`start`](Prefetcher::start). Not called between consecutive epochs.
     fn stop(&self) {}

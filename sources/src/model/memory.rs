@@ -70,9 +70,9 @@ impl OwnedSample {
 impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
-    /// Copies a sample. Encodes typed values as the [bytes of a file](Value::encoded). Copies the
-    /// label that [`Sample::label`] returns, but copies class indices inside fields as they are
-    /// stored; [`Sample::class`] converts these to the loader's labels.
+    /// Copies a sample. Typed values are encoded as the [bytes of a file](Value::encoded). The
+    /// copied label is the label that [`Sample::label`] returns, but class indices inside fields
+    /// are copied as stored; [`Sample::class`] converts these to the loader's labels.
     ///
     /// # Errors
     /// If the label is not a number.

@@ -7,8 +7,8 @@ pub enum Position {
     At(u64),
     /// The sample does not occur in the queried range of the epoch.
     Absent,
-    /// The sampler cannot find the position in constant time: it samples with replacement, or it
-    /// cannot invert its order.
+    /// The sampler cannot find the position in constant time, because it samples with replacement
+    /// or cannot invert its order.
     Unknown,
 }
 

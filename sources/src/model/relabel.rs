@@ -7,16 +7,16 @@ use crate::error::{Error, Result};
 pub(crate) enum Relabel {
     /// Maps labels by class name.
     Named {
-        /// The name of each class of the dataset, and its new label, or `None` if it has no new
+        /// For each class of the dataset, its name and its new label, or `None` if it has no new
         /// label.
         classes: Vec<(String, Option<i64>)>,
         /// Description of the dataset, for messages.
         set: String,
-        /// How the new labels are chosen, for messages.
+        /// Description of the new labels, for messages.
         how: &'static str,
     },
-    /// Leaves labels unchanged, because the dataset has no class names. The labels must be less
-    /// than this number of classes.
+    /// Leaves labels unchanged, because the dataset has no class names. Labels must be less than
+    /// this number of classes.
     Unnamed(usize),
 }
 
@@ -24,7 +24,8 @@ impl Relabel {
     /// Returns the new label for the label `old`.
     ///
     /// # Errors
-    /// If the label has no class name, or its class has no new label.
+    ///
+    /// If the label has no class name, or if its class has no new label.
     pub(crate) fn of(&self, old: i64) -> Result<i64> {
         let index = usize::try_from(old).ok();
         match self {

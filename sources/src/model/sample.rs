@@ -14,7 +14,7 @@ pub(crate) const MAX_FIELDS: usize = 16;
 /// Suffix of the field that stores the value of the first class in a mask.
 const FIRST_CLASS_OF_MASK: &str = ".first_class.txt";
 
-/// Value of mask pixels that belong to no class.
+/// Value of mask pixels without a class.
 const VOID: u8 = 255;
 
 /// Maximum number of nested sources that map the labels of a sample to new labels.
@@ -42,7 +42,8 @@ pub struct Sample<'a> {
     label: Label<'a>,
     /// Mappings of the labels, in the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
-    /// Number of leading `relabels` that do not apply to the label, because it was set later.
+    /// Number of leading `relabels` that do not apply to the label, because the label was set
+    /// later.
     done: usize,
     lacks: Option<&'a Lacks>,
 }
@@ -52,27 +53,27 @@ pub struct Sample<'a> {
 pub(crate) struct Lacks {
     /// Name of the image column.
     pub(crate) image: Option<String>,
-    /// Advice for the user, if no label column was chosen although columns contain integers.
+    /// Advice for the user if no label column was selected, although some columns contain integers.
     pub(crate) label: Option<Arc<str>>,
 }
 
 impl Lacks {
-    /// Returns advice for a table without a label column, if there are columns that contain
-    /// integers, `candidates`.
+    /// Returns advice for a table without a label column. `candidates` are the columns that contain
+    /// integers; if there are none, returns `None`.
     pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
         let first = candidates.first()?;
         let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
         Some(
             format!(
-                "no label column was found; \"{listed}\" {have} integers: choose one with TableOptions::label({first:?}), or \
-                 read -1 with unlabeled(true)"
+                "no label column was found; \"{listed}\" {have} integers: select one with \
+                 TableOptions::label({first:?}), or read -1 with unlabeled(true)"
             )
             .into(),
         )
     }
 }
 
-/// Where a sample's label comes from.
+/// The origin of a sample's label.
 #[derive(Debug, Clone, Copy)]
 enum Label<'a> {
     /// The sample has no label.
@@ -80,8 +81,8 @@ enum Label<'a> {
     /// The source set the label, for example from a class folder or from an integer in a
     /// MessagePack map.
     Class(i64),
-    /// Decimal text in the field `cls`. Parsed only when the label is requested, so that the field
-    /// may have any content if labels are not used.
+    /// Decimal text in the field `cls`. It is parsed only when the label is requested, so that the
+    /// field may have any content if labels are not used.
     Text(&'a [u8]),
 }
 
@@ -99,13 +100,14 @@ impl<'a> Sample<'a> {
         self
     }
 
-    /// Returns the image column in which this sample is empty, if the sample is a table row.
+    /// Returns the name of the image column, if the sample is a table row in which this column is
+    /// empty.
     #[doc(hidden)]
     pub fn lacks_image(&self) -> Option<&'a str> {
         self.lacks?.image.as_deref()
     }
 
-    /// Returns advice if the sample has no label because no column was chosen as the label.
+    /// Returns advice if the sample has no label because no label column was selected.
     #[doc(hidden)]
     pub fn lacks_label(&self) -> Option<&'a Arc<str>> {
         self.lacks?.label.as_ref()
@@ -116,15 +118,16 @@ impl<'a> Sample<'a> {
     /// already set.
     ///
     /// # Errors
-    /// If the sample already has 16 fields or a field called `name`, or if a file of this name
-    /// cannot represent the value.
+    ///
+    /// If the sample already has 16 fields or a field called `name`, or if the value cannot be
+    /// stored in a file of this name.
     pub fn with_field(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<Self> {
         self.push(name, value)?;
         Ok(self)
     }
 
-    /// Like [`with_field`](Sample::with_field), but modifies the sample in place. For use in inner
-    /// loops of sources, because moving the sample for every field would be slow.
+    /// Like [`with_field`](Sample::with_field), but modifies the sample in place. For inner loops
+    /// of sources, because moving the sample for every field would be slow.
     pub fn push(&mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<()> {
         let value = value.into();
         value.check_name(name)?;
@@ -140,7 +143,7 @@ impl<'a> Sample<'a> {
             return Err(Error::in_source(format!("field {name:?} occurs twice")));
         }
         let Some(slot) = self.fields.get_mut(self.len) else {
-            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields; {name:?} does not fit")));
+            return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: cannot add {name:?}")));
         };
         *slot = (name, value);
         self.len += 1;
@@ -171,15 +174,15 @@ impl<'a> Sample<'a> {
         self.relabels.iter().flatten().count()
     }
 
-    /// Returns whether [`class`](Sample::class) may return a different number than its argument.
+    /// Returns whether [`class`](Sample::class) may return a number that differs from its argument.
     #[doc(hidden)]
     pub fn is_relabeled(&self) -> bool {
         self.relabels[0].is_some()
     }
 
-    /// Converts a class index in a field, such as the class of a box, to the loader's label. The
-    /// labels are determined by `Loader::classes` or by the class names of joined datasets.
-    /// Otherwise, returns `number` unchanged.
+    /// Converts a class index in a field, such as the class of a box, to the loader's label.
+    /// `Loader::classes` or the class names of joined datasets determine the labels. If neither
+    /// applies, returns `number` unchanged.
     ///
     /// # Errors
     /// If the class has no label. The message names the class.
@@ -188,10 +191,11 @@ impl<'a> Sample<'a> {
     }
 
     /// Returns the pixel value of the first class in the mask `stem`. For example, this value is 1
-    /// in Pascal VOC. Returns `None` if the pixel values are not classes of the source.
+    /// in Pascal VOC. Returns `None` if pixel values are not class indices of the source.
     ///
     /// # Errors
-    /// If the field that stores this value is not a number.
+    ///
+    /// If the field that stores this value does not contain a number from 0 to 255.
     #[doc(hidden)]
     pub fn first_class_of_mask(&self, stem: &str) -> Result<Option<i64>> {
         let matches = |name: &str| name.strip_prefix(stem) == Some(FIRST_CLASS_OF_MASK);
@@ -202,9 +206,9 @@ impl<'a> Sample<'a> {
         number.map(Some).ok_or_else(|| Error::in_source(format!("field {name:?} is not a number from 0 to {VOID}")))
     }
 
-    /// Converts a pixel value of a mask to the loader's labels, as [`class`](Sample::class)
-    /// converts class indices. `first` is the pixel value of the first class. Smaller values, and
-    /// 255, are not classes and are returned unchanged.
+    /// Converts a pixel value of a mask to the loader's labels, as [`class`](Sample::class) does
+    /// for class indices. `first` is the pixel value of the first class. Smaller values, and 255,
+    /// are not classes and are returned unchanged.
     ///
     /// # Errors
     /// As for [`class`](Sample::class), and if the new value would be 255.
@@ -216,7 +220,9 @@ impl<'a> Sample<'a> {
         let new = self.class(value - first)?.saturating_add(first);
         if new == i64::from(VOID) {
             let class = new - first;
-            return Err(Error::in_source(format!("class {class} would be {VOID} in the mask, which marks no class")));
+            return Err(Error::in_source(format!(
+                "class {class} would have the value {VOID} in the mask, which means that a pixel belongs to no class"
+            )));
         }
         Ok(new)
     }
@@ -257,8 +263,8 @@ impl<'a> Sample<'a> {
         self.value(name).map(|value| value.encoded(name))
     }
 
-    /// Returns the name and the bytes of the first field that contains bytes and for whose name
-    /// `matches` returns true.
+    /// Returns the name and the bytes of the first field that contains bytes and has a name for
+    /// which `matches` returns true.
     #[doc(hidden)]
     pub fn bytes_named(&self, matches: impl Fn(&str) -> bool) -> Option<(&'a str, &'a [u8])> {
         self.fields().iter().find_map(|&(name, value)| match value {
@@ -280,7 +286,7 @@ impl<'a> Sample<'a> {
         self.bytes_named(format::is_image)
     }
 
-    /// Returns the content of the field `cls`, if the label comes from it.
+    /// Returns the content of the field `cls`, if it determines the label.
     pub(crate) fn label_text(&self) -> Option<&'a [u8]> {
         if let Label::Text(text) = self.label { Some(text) } else { None }
     }
@@ -306,7 +312,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns whether two names refer to the same field. Either of them may omit the extension.
+/// Returns whether two names refer to the same field. Either name may omit the extension.
 pub fn are_one(known: &str, wanted: &str) -> bool {
     let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
     known == wanted || extends(known, wanted) || extends(wanted, known)

@@ -53,14 +53,15 @@ pub trait Source: Send + Sync {
     /// if the sample cannot be read. The error should state the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Returns the only field of sample `index`, and appends the sample's key to `key`, if the field
-    /// is an array in memory that a loader can copy. The key and the array must be those that
+    /// Returns the only field of sample `index` if it is an array in memory, which a loader can
+    /// copy. Appends the sample's key to `key`. The key and the array must be those that
     /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
     ///
-    /// A loader then only copies each sample. It falls back to `read` if the result is `None`, if a
-    /// trace is being recorded, if a field type rejects the array, or if the array exceeds the
-    /// maximum size of a sample. Implement this method only if [`fields`](Source::fields) returns a
-    /// single name, and if finding the array costs no system call in most cases.
+    /// With this method, a loader only copies each sample. The loader calls `read` instead if the
+    /// result is `None`, if a trace is being recorded, if a field type rejects the array, or if the
+    /// array is larger than a sample may be. Implement this method only if
+    /// [`fields`](Source::fields) returns a single name, and if finding the array usually costs no
+    /// system call.
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
         let _ = (index, key);
         None
@@ -132,14 +133,14 @@ pub trait Source: Send + Sync {
     ///
     /// A loader calls this method when the program requests an epoch, on the requesting thread, and
     /// before it prepares an epoch in advance. If the check fails, the epoch ends before its first
-    /// batch. If the source has a [prefetcher](Source::follow), the loader also checks when it is
-    /// opened. If this check fails, opening the loader fails.
+    /// batch. If the source has a [prefetcher](Source::follow), opening the loader also calls this
+    /// method, and fails if the check fails.
     ///
-    /// During a check, other threads may be reading samples or running the same check.
+    /// Other threads may be reading samples or running the same check at the same time.
     ///
     /// For the sources of this crate, the check fails if a shard was modified in place. Databases
     /// may be modified. If a file was removed or replaced, a warning is logged, because the open
-    /// file is still readable. [`Lmdb`](crate::Lmdb) checks its file immediately.
+    /// file can still be read. [`Lmdb`](crate::Lmdb) checks its file immediately.
     /// [`Tar`](crate::Tar) checks each shard when one of its samples is next read, and reports the
     /// error for that sample.
     ///
@@ -151,9 +152,9 @@ pub trait Source: Send + Sync {
     }
 
     /// Verifies whole files against checksums that individual reads do not check, such as the
-    /// `hashes` of MDS shards. Verifies the files that have their first sample in `samples`. Calls
-    /// `found` with an error for each file that is damaged or unreadable. The command
-    /// `warpfeed verify` calls this method; a loader never does. The default does nothing.
+    /// `hashes` of MDS shards. Verifies each file whose first sample is in `samples`. Calls `found`
+    /// with an error for each file that is damaged or unreadable. The command `warpfeed verify`
+    /// calls this method; a loader never does. The default does nothing.
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let _ = (samples, found);
     }
@@ -193,8 +194,8 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns the file that contains sample `index`, for error messages: its image file, a shard
-    /// or a database. Returns `None`, the default, if there is no such file.
+    /// Returns the file that contains sample `index`, for error messages. This is an image file, a
+    /// shard or a database. Returns `None`, the default, if there is no such file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
@@ -205,15 +206,15 @@ pub trait Source: Send + Sync {
         0
     }
 
-    /// Returns the class names, indexed by label. The result is empty, the default, if the dataset
-    /// does not contain class names.
+    /// Returns the class names, indexed by label. The default is an empty list, which means that
+    /// the dataset does not contain class names.
     fn classes(&self) -> &[String] {
         &[]
     }
 
     /// Returns the ID that the dataset uses for each class, indexed by label. For example,
-    /// evaluation on [`Coco`](crate::Coco) needs these category IDs. The result is empty, the
-    /// default, if any class has no ID.
+    /// evaluation on [`Coco`](crate::Coco) needs these category IDs. The default is an empty list,
+    /// which means that a class has no ID.
     fn category_ids(&self) -> Vec<i64> {
         Vec::new()
     }
@@ -221,8 +222,8 @@ pub trait Source: Send + Sync {
     /// Returns whether samples have images. Returns `None`, the default, if the source does not
     /// know this without reading samples.
     ///
-    /// If a source has no images, a loader that reads other fields omits the field `image`, unless
-    /// the program requested it.
+    /// If a source has no images, a loader with other fields omits the field `image`, unless the
+    /// program requested it.
     fn has_images(&self) -> Option<bool> {
         None
     }
@@ -242,7 +243,7 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
-    /// Divides a dataset of robot episodes into its frames and its other files, for `pack --frames`.
+    /// Divides a dataset of robot episodes into frames and other files, for `pack --frames`.
     /// `packed` is the name of the file to which the frames will be packed. Returns `None`, the
     /// default, if the dataset has no episodes.
     ///
@@ -255,7 +256,7 @@ pub trait Source: Send + Sync {
 
     /// Returns a view of the dataset that may omit all fields except the image, the label and
     /// `fields`. The names in `fields` may omit the extension. Returns `None`, the default, if
-    /// reading fewer fields saves nothing.
+    /// reading fewer fields is not faster.
     ///
     /// A loader reads its samples from the view. All other uses of the source, such as
     /// `Batches::source`, still see all fields.
@@ -264,9 +265,9 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns the counters of the requests that the source has sent to a store. Returns `None`,
-    /// the default, if the source is on this machine. A source that wraps other sources returns the
-    /// sum of their counters.
+    /// Returns the counters of the requests that the source has sent to an object store. Returns
+    /// `None`, the default, if the dataset is on this machine. A source that wraps other sources
+    /// returns the sum of their counters.
     fn network(&self) -> Option<NetworkStats> {
         None
     }
@@ -278,12 +279,12 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// A dataset of robot episodes, divided by [`Source::divided`].
+/// A dataset of robot episodes, as divided by [`Source::divided`].
 pub struct Divided {
     /// The images and texts of each frame. Each frame is a sample.
     pub frames: Arc<dyn Source>,
-    /// All other files of the dataset: their paths, relative to the folder of the dataset, and
-    /// their contents.
+    /// The paths and contents of all other files of the dataset. Paths are relative to the folder
+    /// of the dataset.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
@@ -294,7 +295,7 @@ impl std::fmt::Debug for Divided {
     }
 }
 
-/// With this implementation, `Loader::source` accepts the result of [`open`](crate::open()).
+/// Allows `Loader::source` to accept the result of [`open`](crate::open()).
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         (**self).read(index, scratch)

@@ -82,7 +82,7 @@ pub trait Store: Send + Sync {
     /// If the objects cannot be listed. The message should contain the prefix.
     fn list(&self, prefix: &str) -> Result<Vec<Object>>;
 
-    /// Like [`list`](Store::list), but bypasses cached listings. Used for downloads, which are not
+    /// Like [`list`](Store::list), but bypasses cached listings. For downloads, which are not
     /// validated against the server again.
     ///
     /// # Errors
@@ -94,9 +94,10 @@ pub trait Store: Send + Sync {
     /// Returns the object at `url`.
     ///
     /// # Errors
-    /// If the object does not exist. The message should contain the URL. Use [`Error::absent`] if it
-    /// is certain that the object does not exist. Otherwise, packing must list the objects to find
-    /// out.
+    ///
+    /// If the object does not exist. The message should contain the URL. Use [`Error::absent`] if
+    /// it is certain that the object does not exist. Without this mark, packing must list the
+    /// objects to find out.
     fn object(&self, url: &str) -> Result<Object>;
 
     /// Fills `to` with the bytes of `object` that start at offset `at`.
@@ -134,7 +135,7 @@ pub trait Store: Send + Sync {
         reply.done(read.map(|()| bytes));
     }
 
-    /// Creates an upload to `url`, for `Pack`. Does not send a request yet. The default returns an
+    /// Creates an upload to `url`, for `Pack`, without sending a request. The default returns an
     /// error, which is correct for a read-only store.
     ///
     /// # Errors
@@ -153,21 +154,23 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns the local cache of this store for a loader that reads in `order`. `set` is a hash of
-    /// the dataset: in datasets with the same hash, samples have the same indices, in every process
-    /// and in every run. Returns `None`, the default, if the store has no cache.
+    /// the dataset: if two datasets have the same hash, their samples have the same indices, in
+    /// every process and in every run. Returns `None`, the default, if the store has no cache.
     fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         let _ = (set, order);
         None
     }
 
     /// Downloads `objects`, which are below the URL `base`, to a local folder, and returns the path
-    /// of the folder. Used for formats that can read only local files. An object at `base/a/b`
-    /// becomes the file `a/b` in the folder. `read` reads several ranges of objects in this store
-    /// at once, and retries failures. The files must exist at least until this process ends. The
-    /// default returns an error, which is correct for a store without a cache.
+    /// of the folder. For formats that can read only local files. An object at `base/a/b` becomes
+    /// the file `a/b` in the folder. `read` reads several ranges of objects in this store at once,
+    /// and retries failures. The files must exist at least until this process ends. The default
+    /// returns an error, which is correct for a store without a cache.
     ///
     /// # Errors
-    /// If the store has no cache, the files do not fit in the cache, or the objects cannot be read.
+    ///
+    /// If the store has no cache, if the files do not fit in the cache, or if the objects cannot be
+    /// read.
     fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         let _ = (base, objects, read);
         Err(Error::config(
@@ -181,7 +184,7 @@ pub trait Store: Send + Sync {
 /// While the function runs, requests for later ranges are in flight.
 pub type ReadParts<'a> = dyn Fn(&[(&Object, Range<u64>)], &mut dyn FnMut(Vec<u8>) -> Result<()>) -> Result<()> + 'a;
 
-/// An object that is being written. The object becomes visible, as a whole, only when the upload is
+/// An object that is being written. It becomes visible, as a whole, only when the upload is
 /// [completed](Upload::complete).
 pub trait Upload: Send {
     /// Appends bytes. May block until earlier bytes have been sent.
@@ -191,34 +194,35 @@ pub trait Upload: Send {
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Makes the object visible. If `new` is true and an object with this name already exists, even
-    /// one from a concurrent upload, keeps that object and returns `false`. If a store can detect
-    /// an existing object only before it writes, its documentation should say so.
+    /// from a concurrent upload, keeps that object and returns `false`. If a store checks for an
+    /// existing object only before it writes, its documentation should say so.
     ///
     /// # Errors
     /// If the bytes cannot be sent. In that case, the object may or may not exist.
     fn complete(self: Box<Self>, new: bool) -> Result<bool>;
 }
 
-/// A local cache of bytes from a [`Store`], as used by one loader with a known order. An entry is a
-/// range of an object, and is found only by a lookup of the identical range.
+/// A local cache of bytes from a [`Store`], for one loader with a known order. An entry is a range
+/// of an object. Lookups must use the identical range.
 ///
-/// A source that prefetches does not request ranges that are cached, and offers the bytes of every
-/// sample that it has fetched to the cache.
+/// A source that prefetches does not request cached ranges, and offers the bytes of every sample
+/// that it has fetched to the cache.
 pub trait ObjectCache: Send + Sync {
-    /// Called when the loader reads from `batch` on, at least once per batch.
+    /// Called before the loader reads `batch` and later batches, at least once per batch.
     fn start(&self, batch: BatchIndex);
 
     /// Returns whether the `len` bytes of `object` that start at offset `at` are cached. A later
-    /// [`get`](ObjectCache::get) may still fail, because another process may evict them.
+    /// [`get`](ObjectCache::get) may still fail, because another process may evict the bytes.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 
     /// If the bytes of `object` that start at offset `at` are cached, fills `to` with them and
-    /// returns the tier that contained them. Otherwise, returns `None` and leaves unspecified
-    /// content in `to`.
+    /// returns the tier that contained them. Otherwise, returns `None`, and the content of `to` is
+    /// unspecified.
     fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier>;
 
     /// Offers the bytes of `object` that start at offset `at` and belong to `sample`. `next` is the
-    /// batch after the one for which they were fetched. The cache decides whether to store them.
+    /// batch after the batch for which the bytes were fetched. The cache decides whether to store
+    /// them.
     fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex);
 }
 
@@ -246,8 +250,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Receives the result of one [`Store::fetch`]. If it is dropped before [`done`](Self::done) is
-/// called, the read fails, so that no read waits forever.
+/// Receives the result of one [`Store::fetch`]. If this value is dropped before
+/// [`done`](Self::done) is called, the read fails, so that no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -263,7 +267,7 @@ pub struct ReadCompletion {
     started: Instant,
     shared: Arc<Shared>,
     /// Callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
-    /// `Sync`, which futures that move between threads need.
+    /// `Sync`, as required by futures that move between threads.
     done: Mutex<Option<Done>>,
 }
 
@@ -324,8 +328,8 @@ impl ReadCompletion {
         }
     }
 
-    /// Returns a completion that transforms the result with `then`. For use in a store that wraps
-    /// a different store.
+    /// Returns a completion that transforms the result with `then`. For stores that wrap a
+    /// different store.
     #[must_use]
     pub fn map(mut self, then: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
         let done = self.take().map(|done| -> Done { Box::new(move |bytes| done(then(bytes))) });
@@ -390,8 +394,8 @@ impl Stores {
         let found = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(wanted));
         found.map(|(_, store)| store).ok_or_else(|| {
             Error::config(format!(
-                "no store is registered for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or copy the \
-                 dataset to this machine"
+                "no store is registered for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or \
+                 copy the dataset to this machine"
             ))
             .at_path(url)
         })

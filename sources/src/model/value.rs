@@ -34,7 +34,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Returns the bytes of the value in memory.
+    /// Returns the value's bytes in memory.
     pub fn memory(&self) -> &'a [u8] {
         match *self {
             Value::Bytes(bytes) => bytes,
@@ -57,15 +57,16 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns a value of the same type and shape whose [`memory`](Value::memory) is `bytes`.
+    /// Returns a value of the same type and shape with `bytes` as its [`memory`](Value::memory).
     ///
     /// # Errors
-    /// If this is text, and `bytes` is not UTF-8.
+    ///
+    /// If the value is text, and `bytes` is not UTF-8.
     pub(crate) fn moved<'b>(&self, bytes: &'b [u8]) -> Result<Value<'b>> {
         Ok(match *self {
             Value::Bytes(_) => Value::Bytes(bytes),
             Value::Text(_) => Value::Text(
-                std::str::from_utf8(bytes).map_err(|e| Error::in_source(format!("a text is not UTF-8: {e}")))?,
+                std::str::from_utf8(bytes).map_err(|e| Error::in_source(format!("the text is not UTF-8: {e}")))?,
             ),
             Value::Numbers(Numbers { shape, element, axes, .. }) => {
                 Value::Numbers(Numbers { bytes, shape, element, axes })
@@ -194,7 +195,7 @@ impl Element {
 
 /// An element type of [`Numbers`]: an integer of up to 64 bits, `f32` or `f64`.
 pub trait Number: bytemuck::Pod {
-    /// The element type. This trait is sealed, because code outside the crate cannot name
+    /// The element type. This seals the trait, because code outside the crate cannot name
     /// `Element`.
     #[doc(hidden)]
     const ELEMENT: Element;
@@ -219,7 +220,8 @@ impl<'a> Numbers<'a> {
         let found = numbers.len();
         Self::of_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
             Error::in_source(format!(
-                "{found} numbers do not match the shape {shape:?}; expected their product, and at most {AXES} axes"
+                "{found} numbers do not match the shape {shape:?}; expected as many numbers as the product of the \
+                 shape, and at most {AXES} axes"
             ))
         })
     }
@@ -392,7 +394,7 @@ impl<'a> Lists<'a> {
         Ok(Lists { bytes: to, count })
     }
 
-    /// Creates lists from the bytes of `count` lists that [`append_lists`] wrote.
+    /// Creates lists from bytes that [`append_lists`] wrote for `count` lists.
     #[cfg(feature = "annotations")]
     pub(crate) fn of_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }

@@ -38,12 +38,12 @@ pub struct Zip {
 
 struct Part {
     source: Arc<dyn Source>,
-    /// Prefix of the names of the fields, with a period at its end, or empty.
+    /// Prefix of the field names, with a trailing period, or empty.
     prefix: String,
 }
 
 thread_local! {
-    /// A buffer for reading a sample of one of the datasets.
+    /// Buffer for reading a sample from one of the datasets.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -77,8 +77,8 @@ impl Zip {
         if let Some(number) = parts.iter().position(|part| part.len() != len) {
             let other = &parts[number];
             return Err(Error::config(format!(
-                "zip: dataset {number} ({}) has {} samples, but dataset 0 ({}) has {len}; all need the same samples in the \
-                 same order",
+                "zip: dataset {number} ({}) has {} samples, but dataset 0 ({}) has {len}; all need the same samples in \
+                 the same order",
                 other.kind(),
                 other.len(),
                 parts[0].kind()
@@ -88,7 +88,7 @@ impl Zip {
         Ok(Zip { parts, len, checks_keys: true })
     }
 
-    /// Zips `parts` without comparing keys. Samples with the same index belong together.
+    /// Zips `parts` without comparing keys. Samples are matched by index.
     ///
     /// # Errors
     /// See [`new`](Zip::new).
@@ -118,7 +118,7 @@ impl Zip {
         Ok(self)
     }
 
-    /// Reads the samples `index` of all datasets and copies them to `to`.
+    /// Reads sample `index` of all datasets, and copies them to `to`.
     fn copy(&self, index: usize, buffer: &mut Vec<u8>, to: &mut Vec<u8>) -> Result<Copy> {
         let mut copy = Copy::default();
         for (number, part) in self.parts.iter().enumerate() {
@@ -132,8 +132,8 @@ impl Zip {
                 copy.key = put(to, &[sample.key().as_bytes()]);
             } else if self.checks_keys && to[copy.key.clone()] != *sample.key().as_bytes() {
                 return Err(Error::in_source(format!(
-                    "zip: sample {index} has the key {:?} in dataset 0 ({}) and {:?} in dataset {number} ({}); the datasets \
-                     need the same samples in the same order, or use Zip::by_index if only the keys differ",
+                    "zip: sample {index} has the key {:?} in dataset 0 ({}) and {:?} in dataset {number} ({}); the \
+                     datasets need the same samples in the same order, or use Zip::by_index if only the keys differ",
                     String::from_utf8_lossy(&to[copy.key.clone()]),
                     self.parts[0].source.kind(),
                     sample.key(),
@@ -193,7 +193,7 @@ impl Source for Zip {
         Ok(sample)
     }
 
-    /// The byte budget is divided among the datasets in proportion to their
+    /// Divides the byte budget among the datasets in proportion to their
     /// [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let all = self.parts.iter().map(|part| part.source.ahead_bytes() as u128).sum::<u128>().max(1);
@@ -254,7 +254,8 @@ impl Source for Zip {
         self.parts[0].source.category_ids()
     }
 
-    /// Images count even in a dataset with a prefix, although they may be ordinary fields there.
+    /// Also returns true for images in a dataset with a prefix, although they may be ordinary
+    /// fields there.
     fn has_images(&self) -> Option<bool> {
         let known: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
         match known.contains(&Some(true)) {

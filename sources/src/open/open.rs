@@ -20,8 +20,8 @@ use crate::options::{DataFormat, Options};
 /// ```
 ///
 /// # Errors
-/// If the path does not exist, if the format is not recognized (the message lists the formats), if
-/// a folder contains both shards and images, or if the dataset cannot be opened.
+/// If the path does not exist, if the format is not recognized (the message lists the formats), or
+/// if the dataset cannot be opened. Also if a folder contains both shards and images.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
@@ -30,12 +30,12 @@ impl Options {
     /// Opens the dataset at `path` like [`open`], but with these options.
     ///
     /// # Errors
-    /// In addition to the errors of [`open`]: if an option does not apply to this dataset
-    /// ([`index`](Options::index), [`table`](Options::table), or `mmap(false)` for an LMDB
-    /// database), if a class is not in the class list, if no [store](Options::store) is registered
-    /// for the URL, or if the format cannot be read from stores.
+    /// As for [`open`]. Also if an option does not apply to this dataset:
+    /// [`index`](Options::index), [`table`](Options::table), or `mmap(false)` for an LMDB database.
+    /// Also if a class is not in the class list, if no [store](Options::store) is registered for
+    /// the URL, or if the format cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-        // Clones share the record of used options, so use a copy that has its own record.
+        // Clones share the record of used options, so use a copy with its own record.
         let (path, options) = (path.as_ref(), self.renewed());
         let source = options.open_part(path)?;
         options.check_used().map_err(|e| e.at_path(path))?;
@@ -43,7 +43,7 @@ impl Options {
     }
 
     /// Opens one of several datasets that share these options. Unlike [`open`](Options::open),
-    /// accepts options that do not apply to this dataset. After opening all of the datasets, call
+    /// accepts options that do not apply to this dataset. After opening all datasets, call
     /// [`check_used`](Options::check_used) to verify that each option applied to at least one of
     /// them.
     ///
@@ -65,14 +65,16 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
     if options.masks.is_some() {
         if at.storage.is_store() {
-            let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or pack it, which includes the masks";
+            let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or \
+                         pack the dataset with its masks";
             return Err(Error::config(cause).at_path(path));
         }
         // Do not detect the format: the folders of images and masks together may look like a
-        // different format, for example like YOLO if the masks are in `labels`.
+        // different format, such as YOLO if the masks are in `labels`.
         if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || file::is_file(path)? {
             return Err(Error::config(
-                "separate masks require a folder of images, but this is not one: remove the option masks",
+                "separate masks require a folder of images, but this is not a folder of images: remove the option \
+                 masks",
             )
             .at_path(path));
         }

@@ -25,7 +25,7 @@ impl DataFormat {
         })
     }
 
-    /// Returns whether the file at `path`, which begins with `start`, has this format.
+    /// Returns whether the file at `path` has this format. `start` is the beginning of the file.
     fn matches_file(&self, path: &Path, start: &[u8]) -> bool {
         (self.is_file)(path, start) || self.has_extension(path)
     }
@@ -34,20 +34,21 @@ impl DataFormat {
 /// The result of a lookup at a path or URL.
 enum Found {
     File,
-    /// A folder. If it is in a store, the lookup has listed it.
+    /// A folder. If the folder is in a store, the lookup has listed it.
     Folder,
-    /// Nothing exists there. Contains the error if the store could not list the URL.
+    /// Nothing exists at this location. Contains the error if the store could not list the URL.
     Nothing(Option<Error>),
 }
 
 /// Opens the dataset at this location as `format`, or detects the format if `format` is `None`.
 ///
 /// # Errors
-/// If nothing exists at the location, if no format is detected, if a folder cannot be listed or
-/// contains both shards and images, or if the format cannot open the dataset.
+///
+/// If nothing exists at the location, if no format is detected, or if the dataset cannot be opened
+/// in its format. Also if a folder cannot be listed, or contains both shards and images.
 pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFormat>, options: &Options) -> Opened {
-    // With an explicit format, skip the lookup in the store, unless the URL may name a part of a
-    // dataset, such as `all.lmdb/train`.
+    // With an explicit format, skip the lookup in the store. The exception is a URL that may name a
+    // part of a dataset, such as `all.lmdb/train`.
     if let Some(format) = format.filter(|format| !format.has_parts && location.storage.is_store()) {
         return format.open(location, options);
     }
@@ -80,8 +81,8 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
 }
 
 /// Looks up whether a file or a folder exists at the location. In a store, a URL with the extension
-/// of a known format counts as a file without a request, and any other URL is listed. If the
-/// listing is empty and `format` is given, also looks for an object with that URL.
+/// of a known format counts as a file, without a request, and any other URL is listed. If the
+/// listing is empty and `format` is given, also looks for an object at the URL itself.
 ///
 /// # Errors
 /// If the operating system or the store reports an error.
@@ -98,7 +99,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
         return Ok(Found::File);
     }
     let error = match location.list() {
-        // The request has already been retried, so the store must be unreachable.
+        // The request has already been retried, so the store is probably unreachable.
         Err(e) if e.kind() == ErrorKind::Io && format.is_none() => return Err(e),
         // Some stores report an error for the listing of a folder that does not exist.
         Err(e) => Some(e),
@@ -112,7 +113,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
     }
 }
 
-/// Returns `format` if it is given, and all formats otherwise.
+/// Returns only `format` if it is given, and all formats otherwise.
 fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
     DATA_FORMATS.iter().filter(move |known| format.is_none_or(|format| format.name == known.name))
 }
@@ -132,8 +133,8 @@ fn format_of_pattern(location: &DatasetLocation) -> Result<Option<&'static DataF
         return match other {
             None => Ok(Some(format)),
             Some(other) => Err(Error::config(format!(
-                "only tar shards can be opened with a pattern in braces, but these files have the format {}: open their \
-                 folder, or a split in it, as in folder/train",
+                "only tar shards can be opened with a pattern in braces, but these files have the format {}: open \
+                 their folder, or a split in it, as in folder/train",
                 other.name
             ))),
         };
@@ -141,8 +142,8 @@ fn format_of_pattern(location: &DatasetLocation) -> Result<Option<&'static DataF
     Ok(None)
 }
 
-/// Returns the dataset that this path names a part of, such as `all.lmdb` for `all.lmdb/train`, and
-/// its format. The format is `None` if the dataset is a single file.
+/// If this path names a part of a dataset, as in `all.lmdb/train`, returns the path of the dataset
+/// (`all.lmdb`) and its format. The format is `None` if the dataset is a single file.
 ///
 /// # Errors
 /// If the operating system cannot examine the path.
@@ -177,7 +178,7 @@ fn enclosing_dataset(
     Ok(Some((dataset, detected)))
 }
 
-/// Returns the first of `formats` that recognizes the layout of a folder.
+/// Returns the first of `formats` that matches the layout of a folder.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -193,7 +194,7 @@ fn by_layout(
     Ok(None)
 }
 
-/// Returns the first of `formats` that recognizes a file in a folder.
+/// Returns the first of `formats` that matches a file in a folder.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -209,8 +210,8 @@ fn by_files(
     Ok(None)
 }
 
-/// Returns the first bytes of a file. If the file is in a store, reads it only if its URL ends in
-/// `.json`, because all other formats are identified by the file name.
+/// Returns the first bytes of a file. A file in a store is read only if its URL ends in `.json`,
+/// because all other formats are identified by the file name.
 fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
     match &location.storage {
         Storage::Machine { .. } => file::start(&location.path, START),
@@ -223,8 +224,8 @@ fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
     }
 }
 
-/// Opens a folder as the format that matches its layout, as class folders, or as the format of its
-/// files, in this order.
+/// Opens a folder in the first of these formats that applies: the format of its layout, class
+/// folders, or the format of its files.
 ///
 /// # Errors
 /// If no format matches, or if the folder contains both tar shards and images.
@@ -240,8 +241,8 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
             let shards = (tar::ROW.files)(tree)?;
             if shards > 0 {
                 return Err(Error::in_source(format!(
-                    "contains {shards} .tar files and {} images: open one of the two by its format, tar or folder, or move \
-                     them apart",
+                    "contains {shards} .tar files and {} images: open one of the two by its format, tar or folder, or \
+                     move them apart",
                     folder.len()
                 )));
             }
@@ -265,7 +266,7 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     tar::unmerged_in(tree)?;
     let cause = match location.storage.is_store() {
         true => format!("found no .tar objects, and {}", e.cause()),
-        false => format!("{}; no data.mdb, no .tar files", e.cause()),
+        false => format!("{}; there is also no data.mdb and no .tar file", e.cause()),
     };
     let hint = match tree.files("tar")?.len() {
         0 => String::new(),
@@ -274,9 +275,8 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     Err(Error::in_source(cause + &hint).at_path(e.path().unwrap_or(&location.path)))
 }
 
-/// Checks that a folder of class folders is not an annotated dataset, in which folder names such as
-/// `train` would wrongly become labels. `images` yields the paths of the folders that contain
-/// images.
+/// Checks that a folder of class folders is not an annotated dataset: names such as `train` would
+/// wrongly become class names. `images` yields the paths of the folders that contain images.
 ///
 /// # Errors
 /// If the folder is an annotated dataset. The message names the path to open instead.
@@ -311,7 +311,7 @@ fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
 fn no_such_path(path: &Path) -> Error {
     match intended_url(path) {
         Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")),
-        // State the absolute path, so that the user sees where a relative path points.
+        // State the absolute path, so that the user sees how a relative path was resolved.
         None => {
             let e = fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
             Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e)
@@ -319,8 +319,8 @@ fn no_such_path(path: &Path) -> Error {
     }
 }
 
-/// Returns the URL that the user probably intended with a path such as `s3:/bucket/train`, in which
-/// a slash is missing.
+/// Returns the URL that the user probably meant by a path such as `s3:/bucket/train`, in which a
+/// slash is missing.
 fn intended_url(path: &Path) -> Option<String> {
     let (scheme, rest) = path.to_str()?.split_once(":/")?;
     // A single letter before the colon is a Windows drive.

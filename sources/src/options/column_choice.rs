@@ -1,6 +1,6 @@
-//! The options that choose the columns of a dataset.
+//! The options that select the columns of a dataset.
 
-/// The columns that the user chose.
+/// The columns that the user has selected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) image: Option<String>,

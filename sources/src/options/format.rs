@@ -24,21 +24,21 @@ pub struct DataFormat {
     pub extensions: &'static [&'static str],
     /// Returns whether a folder is a dataset of this format.
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
-    /// Counts the files in a folder that indicate this format. Called only if no format's
-    /// `is_folder` returns true and the folder contains no images.
+    /// Counts the files in a folder that indicate this format. Called only if the folder contains
+    /// no images and no format's `is_folder` returns true.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
     /// Returns whether a file is a dataset of this format, given its path and its first bytes. For
-    /// a file in a store, the slice of first bytes may be empty.
+    /// a file in a store, the first bytes may be missing.
     pub(crate) is_file: fn(&Path, &[u8]) -> bool,
     /// Returns whether a path that does not exist is a pattern for several files.
     pub(crate) is_pattern: fn(&Path) -> Result<bool>,
     /// Looks for annotations of this format near the images of a folder that would otherwise be
-    /// opened as class folders. If it finds any, returns a message that describes the annotations
+    /// opened as class folders. If there are any, returns a message that describes the annotations
     /// and names the path to open instead.
     pub(crate) annotates: fn(&Siblings<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
-    /// The companion files to download, if the format can read only local files.
+    /// Companion files to download with the dataset, if the format can read only local files.
     pub(crate) brings: Option<Companions>,
     pub(crate) opener: Open,
 }
@@ -69,8 +69,9 @@ impl DataFormat {
     /// Opens the dataset at this location.
     ///
     /// # Errors
-    /// If `at` names a part of the dataset but the format has no parts, or if the dataset cannot be
-    /// downloaded or opened.
+    ///
+    /// If `location` names a part of the dataset but the format has no parts, or if the dataset
+    /// cannot be downloaded or opened.
     pub(crate) fn open(&self, location: DatasetLocation, options: &Options) -> Opened {
         if !self.has_parts {
             self.check_whole(&location)?;
@@ -81,13 +82,15 @@ impl DataFormat {
         }
     }
 
-    /// Checks that `at` names a whole dataset.
+    /// Checks that `location` names a whole dataset.
     ///
     /// # Errors
-    /// If `at` names a part of a dataset.
+    ///
+    /// If `location` names a part of a dataset.
     pub(crate) fn check_whole(&self, location: &DatasetLocation) -> Result<()> {
         let Some(part) = &location.part else { return Ok(()) };
-        Err(Error::config(format!("{} datasets have no parts such as {part:?}", self.name)).at_path(&location.path))
+        Err(Error::config(format!("{} datasets have no parts: remove {part:?} from the path", self.name))
+            .at_path(&location.path))
     }
 
     pub(crate) fn has_extension(&self, path: &Path) -> bool {
@@ -100,13 +103,12 @@ impl DataFormat {
 /// disabled in this build. `what` describes the dataset.
 #[allow(dead_code)] // unused if all features are enabled
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
-    let cause =
-        format!("this is {what}, which this build of warpfeed cannot read: enable the Cargo feature {feature:?}");
+    let cause = format!("this build of warpfeed cannot read {what}: enable the Cargo feature {feature:?}");
     Err(Error::config(cause).at_path(path))
 }
 
-/// Expands to a function that opens a dataset, or to the result of an expression that does. If the
-/// Cargo feature is disabled, opening fails with an error that names the feature.
+/// Expands to a function that opens a dataset, or to the result of an expression that does so. If
+/// the Cargo feature is disabled, opening fails with an error that names the feature.
 macro_rules! with_feature {
     ($feature:literal, $what:literal, $open:path) => {{
         #[cfg(feature = $feature)]

@@ -3,8 +3,8 @@
 //! 1. `options`: [`Options`], for all formats.
 //! 2. `dataset`: [`Dataset`], a path or an open source.
 //! 3. `format`: [`DataFormat`], a dataset format.
-//! 4. `table`: [`TableOptions`], which say what each column of a table contains. `column_choice`:
-//!    the options of these that apply to every format with columns.
+//! 4. `table`: [`TableOptions`], which describe the columns of a table. `column_choice`: the table
+//!    options that apply to every format with columns.
 
 mod column_choice;
 mod dataset;

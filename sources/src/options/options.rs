@@ -36,14 +36,13 @@ pub struct Options {
     pub(crate) used: Arc<Used>,
 }
 
-/// Records which options have applied to a dataset that was opened. Clones of the options share
-/// this record.
+/// Records which options applied to a dataset. Clones of the options share this record.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     index: AtomicBool,
-    /// The options that choose columns.
+    /// Whether the options that select columns applied.
     columns: AtomicBool,
-    /// The options that apply only to text tables.
+    /// Whether the options that only text tables have applied.
     table: AtomicBool,
 }
 
@@ -97,9 +96,9 @@ impl Options {
     /// Sets whether the listing of an image folder is saved in `<folder>.warpfeed-index` next to
     /// the folder. The default is `false`. With `true`, opening the folder reads this index. If the
     /// modification time of any folder has changed, the files are listed again. The index is
-    /// written atomically, so ranks can share it. It is not written if a folder changed within the
-    /// last two seconds. With this option, opening a dataset that is not a local image folder
-    /// fails.
+    /// written atomically, so ranks can share it. The index is not written if a folder changed
+    /// within the last two seconds. With this option, opening a dataset that is not a local image
+    /// folder fails.
     #[must_use]
     pub fn index(mut self, indexed: bool) -> Self {
         self.indexed = indexed;
@@ -113,8 +112,8 @@ impl Options {
     /// in the last component of `folder` represents the name of the image, as in
     /// `train_masks/*_mask`.
     ///
-    /// Reading a sample that has no mask fails. Masks without an image are skipped, and a warning
-    /// states how many there are. With this option, opening a dataset that is not an image folder
+    /// Reading a sample without a mask fails. Masks without an image are ignored, and a warning
+    /// states their number. With this option, opening a dataset that is not an image folder
     /// fails.
     ///
     /// ```no_run
@@ -167,7 +166,7 @@ impl Options {
         self
     }
 
-    /// Assigns class indices by the given list instead of by the dataset's own list. See
+    /// Assigns class indices by the given list, and ignores the dataset's own list. See
     /// [`Classes::number`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
@@ -175,7 +174,7 @@ impl Options {
         self
     }
 
-    /// Returns a copy whose record of used options is empty.
+    /// Returns a copy with an empty record of used options.
     pub(crate) fn renewed(&self) -> Self {
         Options { used: Arc::default(), ..self.clone() }
     }
@@ -198,13 +197,14 @@ impl Options {
         let used = |used: &AtomicBool| used.load(Ordering::Relaxed);
         if self.indexed && !used(&self.used.index) {
             return Err(Error::config(
-                "index(true) saves the listing of a local image folder, but this dataset is not one: remove the option",
+                "index(true) saves the listing of a local image folder, but this dataset is not a local image folder: \
+                 remove the option",
             ));
         }
         #[cfg(feature = "tables")]
         if self.table.wanted() != Wanted::default() && !used(&self.used.columns) {
             return Err(Error::config(
-                "the option table describes columns, but this dataset has none: remove the option",
+                "the option table describes columns, but this dataset has no columns: remove the option",
             ));
         }
         #[cfg(feature = "tables")]
@@ -212,14 +212,14 @@ impl Options {
             && !used(&self.used.table)
         {
             return Err(Error::config(format!(
-                "{option} of TableOptions describes CSV, TSV and JSON-lines files, but this dataset is not one: remove the \
-                 option"
+                "{option} of TableOptions applies to CSV, TSV and JSON-lines files, but this dataset has a different \
+                 format: remove the option"
             )));
         }
         Ok(())
     }
 
-    /// Returns the choice of columns.
+    /// Returns the selection of columns.
     pub(crate) fn wanted(&self) -> Wanted {
         #[cfg(feature = "tables")]
         return self.table.wanted();
@@ -242,16 +242,16 @@ impl Options {
         self
     }
 
-    /// If `lenient` is true, a class that is missing from the list is an error only when one of its
-    /// samples is read. Otherwise, opening the dataset fails.
+    /// If `lenient` is true, the error for a class that is missing from the list is returned only
+    /// when one of its samples is read. Otherwise, opening the dataset fails.
     #[doc(hidden)]
     pub fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
         self
     }
 
-    /// If a class list was set, returns a source that assigns the labels of `source` by this list.
-    /// Otherwise, returns `source`.
+    /// Returns a source in which the class list, if one was set, determines the labels of `source`.
+    /// Without a class list, returns `source` itself.
     #[doc(hidden)]
     pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         match &self.classes {

@@ -1,17 +1,17 @@
-//! [`TableOptions`]: what each column of a table contains.
+//! [`TableOptions`]: a description of the columns of a table.
 
 use std::path::{Path, PathBuf};
 
 use crate::options::Wanted;
 
-/// Says what each column of a table contains.
+/// Describes the columns of a table.
 ///
 /// ```no_run
 /// use warpfeed_sources::{Options, TableOptions};
 ///
 /// let columns = TableOptions::new()
 ///     .image("image_id") // a column of paths
-///     .root("images") // that they are relative to
+///     .root("images") // the folder of these paths
 ///     .label("species")
 ///     .gather("attributes", ["age", "weight", "height"]); // a vector of three
 /// let source = Options::new().table(columns).open("train.csv")?;
@@ -48,7 +48,7 @@ impl TableOptions {
         self
     }
 
-    /// Sets the folder that paths are relative to. The default is the table's folder.
+    /// Sets the folder to which paths are relative. The default is the table's folder.
     #[must_use]
     pub fn root(mut self, folder: impl AsRef<Path>) -> Self {
         self.root = Some(folder.as_ref().to_owned());
@@ -70,9 +70,9 @@ impl TableOptions {
         self
     }
 
-    /// Sets which columns become fields, in addition to the image, the label, and the columns that
-    /// are passed to [`file`](TableOptions::file) and [`gather`](TableOptions::gather). By default,
-    /// all columns become fields.
+    /// Selects the columns that become fields. The image, the label, and the columns that are
+    /// passed to [`file`](TableOptions::file) and [`gather`](TableOptions::gather) need not be
+    /// listed. By default, all columns become fields.
     #[must_use]
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
@@ -80,16 +80,16 @@ impl TableOptions {
     }
 
     /// Declares a column that contains the paths of files, such as masks. The content of the file
-    /// becomes the sample's field `<column>.<extension>`, such as `mask.png`. Undeclared columns
-    /// are treated the same way if their first 32 values are paths with an extension, and at least
-    /// one of these files exists below the table's folder.
+    /// becomes the sample's field `<column>.<extension>`, such as `mask.png`. Columns that are not
+    /// declared are treated in the same way if their first 32 values are paths with an extension,
+    /// and at least one of these files exists below the table's folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());
         self
     }
 
-    /// Combines the numbers in several columns into a vector, the field `name`. Use this for tables
+    /// Combines the numbers in several columns into a vector, the field `name`. Useful for tables
     /// with many columns, because a sample has at most 16 fields.
     #[must_use]
     pub fn gather(mut self, name: impl Into<String>, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -98,8 +98,8 @@ impl TableOptions {
     }
 
     /// Sets the delimiter between cells, such as `b';'`. The default is a tab in `.tsv` and `.tab`
-    /// files, and a comma in other files. If the header of such a file contains no comma, a
-    /// semicolon or a tab is detected.
+    /// files. In other files, it is a comma, or a semicolon or a tab if the header line contains no
+    /// comma.
     #[must_use]
     pub fn delimiter(mut self, delimiter: u8) -> Self {
         self.delimiter = Some(delimiter);
@@ -114,8 +114,8 @@ impl TableOptions {
         self
     }
 
-    /// Returns the name of an option that was set but applies only to text tables, or `None` if no
-    /// such option was set.
+    /// Returns the name of an option that was set although it applies only to text tables, or
+    /// `None` if there is no such option.
     pub(crate) fn of_tables_only(&self) -> Option<&'static str> {
         let set = [
             ("root", self.root.is_some()),
@@ -127,7 +127,7 @@ impl TableOptions {
         set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
 
-    /// Returns the choice of columns.
+    /// Returns the selection of columns.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
             image: self.image.clone(),

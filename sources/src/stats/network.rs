@@ -39,7 +39,7 @@ pub struct NetworkStats {
     pub cached: bool,
 }
 
-/// Copies the flag `cached`, which is not a counter, from `self`.
+/// The difference keeps the flag `cached` of `self`, because the flag is not a counter.
 impl Since for NetworkStats {
     fn since(&self, earlier: &Self) -> Self {
         macro_rules! grown {
@@ -90,8 +90,8 @@ impl NetworkStats {
         }
     }
 
-    /// Returns the names and values of the counters that a trace shows, where `self` covers an
-    /// interval of `seconds` seconds.
+    /// Returns the names and values of the counters for a trace. `self` covers an interval of
+    /// `seconds` seconds.
     #[doc(hidden)]
     pub fn counters(&self, seconds: f64) -> Vec<(&'static str, Value)> {
         let each = |bytes: u64| ratio(bytes as f64, seconds) / 1e6;
@@ -113,7 +113,7 @@ impl NetworkStats {
         counters
     }
 
-    /// Returns the lines of a summary, where `self` covers an interval of `seconds` seconds.
+    /// Returns the lines of a summary. `self` covers an interval of `seconds` seconds.
     #[doc(hidden)]
     pub fn lines(&self, seconds: f64) -> Vec<String> {
         let mut lines = vec![format!(

@@ -22,7 +22,7 @@ impl Since for f64 {
     }
 }
 
-/// If `earlier` is `None`, the increase is the current value.
+/// If `earlier` is `None`, the increase is the current value itself.
 impl<T: Since + Clone> Since for Option<T> {
     fn since(&self, earlier: &Self) -> Self {
         match (self, earlier) {

@@ -37,8 +37,8 @@ fn lower_bound(bucket: usize) -> u64 {
 /// Count, sums and histogram of entries. One thread adds entries, and any thread may read the
 /// values.
 ///
-/// Adding an entry takes four loads and four stores, without a lock or an atomic read-modify-write
-/// operation.
+/// Adding an entry takes four loads and four stores, and neither a lock nor an atomic
+/// read-modify-write operation.
 pub struct Tally {
     count: AtomicU64,
     ns: AtomicU64,
@@ -67,8 +67,8 @@ impl Count {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// Adds one. Must be called on only one thread, because it loads and stores instead of adding
-    /// atomically.
+    /// Adds one. Only one thread may call this method, because it loads and stores instead of
+    /// adding atomically.
     #[inline]
     pub fn bump(&self) {
         bump(&self.0, 1);
@@ -86,8 +86,8 @@ impl Tally {
         self.add_each(1, ns, bytes);
     }
 
-    /// Adds `count` entries, which must not be 0, of `bytes` bytes in total that took `ns`
-    /// nanoseconds together. Records the mean time for each entry.
+    /// Adds `count` entries that took `ns` nanoseconds and have `bytes` bytes in total. `count`
+    /// must not be 0. Records the mean time for each entry.
     #[inline]
     pub fn add_each(&self, count: u64, ns: u64, bytes: usize) {
         bump(&self.count, count);
@@ -131,7 +131,7 @@ pub fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// The number of entries that a stage has processed, and their times and bytes.
+/// The number of entries that a stage has processed, with their times and bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]

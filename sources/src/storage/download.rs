@@ -8,19 +8,19 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
 use crate::model::Object;
 
-/// Maximum number of requests in flight. Downloads of small files need many, because they are
-/// limited by the latency of the store rather than by its bandwidth.
+/// Maximum number of requests in flight. Downloads of small files need many requests in flight,
+/// because they are limited by the latency of the store rather than by its bandwidth.
 const MAX_REQUESTS: usize = 64;
 /// Maximum total number of bytes of the requests in flight.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// The rules that determine which files are downloaded together with the file of a dataset. Each
+/// Rules that determine which files are downloaded together with the main file of a dataset. Each
 /// rule is a function of a URL.
 pub(crate) struct Companions {
     /// Returns the folder to download instead of the file alone, if the file refers to other files
     /// in that folder.
     pub(crate) folder: fn(&str) -> Option<&str>,
-    /// Returns the URL of a file to download as well if it exists.
+    /// Returns the URL of an additional file, which is downloaded if it exists.
     pub(crate) beside: fn(&str) -> Option<String>,
     /// Returns whether to exclude a file in a folder from the download.
     pub(crate) without: fn(&str) -> bool,
@@ -70,8 +70,8 @@ impl Downloader<'_> {
             Err(e) => {
                 return match self.list(url) {
                     Ok(objects) if !objects.is_empty() => self.objects(url, &objects).map(Some),
-                    // The listing may have failed because plain web servers cannot list objects, so
-                    // conclude from the missing object that nothing exists.
+                    // The listing may have failed because plain web servers cannot list objects.
+                    // Nothing exists at `url` if the object itself is absent.
                     _ if e.is_absent() => Ok(None),
                     _ => Err(e),
                 };
@@ -88,7 +88,7 @@ impl Downloader<'_> {
         if objects.is_empty() { Ok(None) } else { self.objects(url, &objects).map(Some) }
     }
 
-    /// Lists the objects below `url`, bypassing cached listings. The result states the current
+    /// Lists the objects below `url`, bypassing cached listings. The result contains the current
     /// version of each object, so that files from an earlier download need no separate validation.
     fn list(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;

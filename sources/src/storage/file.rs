@@ -29,9 +29,9 @@ pub(crate) struct OpenFile {
     /// Path of the file, or URL of the object.
     pub(crate) path: PathBuf,
     content: Content,
-    /// Largest value of `looks` for which [`look`](OpenFile::look) found the file unchanged.
+    /// Largest value of `looks` for which [`look`](OpenFile::look) has found the file unchanged.
     checked: AtomicU64,
-    /// The error that every `look` returns once it has found a change.
+    /// The error that `look` returns from then on, once it has found a change.
     changed: Mutex<Option<Error>>,
 }
 
@@ -77,7 +77,7 @@ impl OpenFile {
         OpenFile { path, content, checked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
-    /// Returns the length that the file had when it was opened.
+    /// Returns the length of the file when it was opened.
     pub(crate) fn len(&self) -> u64 {
         match &self.content {
             Content::Map { map, .. } => map.len() as u64,
@@ -87,14 +87,14 @@ impl OpenFile {
         }
     }
 
-    /// Checks that the file is unchanged, unless it has been checked for this value of `looks`. If
-    /// the check fails with a transient error, the next call checks again. Only threads that read
-    /// this file wait for the check.
+    /// Checks that the file is unchanged, unless it has already been checked for this value of
+    /// `looks`. If the check fails with a transient error, the next call checks again. Only threads
+    /// that read this file wait for the check.
     ///
     /// # Errors
     /// If the file has changed, or the check fails.
     pub(crate) fn look(&self, looks: u64) -> Result<()> {
-        // Relaxed suffices, because the check concerns the file and publishes no memory.
+        // Relaxed suffices, because the check concerns only the file and publishes no memory.
         if self.checked.load(Ordering::Relaxed) >= looks {
             return Ok(());
         }
@@ -119,13 +119,13 @@ impl OpenFile {
             Content::Map { identity, .. } | Content::Read { identity, .. } => {
                 identity.check(&self.path, false).map(drop)
             }
-            // Every read from a store requests the version that was opened, so the store detects a
-            // change.
+            // Every read from a store requests the version that was opened, so the store detects
+            // changes.
             Content::Stored { .. } | Content::Memory(_) => Ok(()),
         }
     }
 
-    /// Returns the largest value of `looks` for which [`look`](OpenFile::look) found the file
+    /// Returns the largest value of `looks` for which [`look`](OpenFile::look) has found the file
     /// unchanged.
     #[cfg(test)]
     pub(crate) fn looked(&self) -> u64 {
@@ -185,7 +185,7 @@ impl OpenFile {
     }
 
     /// Returns the bytes in `range`, either borrowed from the map or appended to `page`. `index` is
-    /// the index of the read in a loader's order, or `None` if the read belongs to no order.
+    /// the index of the read in a loader's order, or `None` for reads outside a loader's order.
     ///
     /// # Errors
     /// As for [`fill`](OpenFile::fill), and if the range exceeds the size limit of a value.
@@ -225,8 +225,9 @@ impl OpenFile {
     /// Loads the pages that contain `bytes`, a slice of the file's map that ends at offset `end`.
     ///
     /// # Errors
-    /// If the pages cannot be loaded. If the file is still long enough, the cause must be a failure
-    /// of the storage device, so the error is transient.
+    ///
+    /// If the pages cannot be loaded. If the file is still long enough, the storage device must
+    /// have failed, so the error is transient.
     pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
         fetch(bytes, Map::Usual).map_err(|e| {
             let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
@@ -241,8 +242,8 @@ impl std::fmt::Debug for OpenFile {
     }
 }
 
-/// For use while a dataset is being opened. Returns the bytes of a map without first loading their
-/// pages.
+/// For use while a dataset is being opened. The bytes of a map are returned without first loading
+/// their pages.
 impl Bytes for OpenFile {
     fn len(&self) -> u64 {
         self.len()

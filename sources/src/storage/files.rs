@@ -1,4 +1,4 @@
-//! [`Files`]: all files of a dataset, with the numbering of the samples in them.
+//! [`Files`]: all files of a dataset, and the numbering of their samples.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::stats::NetworkStats;
 use crate::storage::ahead::{Parts, Remote, ahead_of};
 
 /// All files of a dataset, which are either local or in a single store. Samples are numbered
-/// consecutively across all files. `T` describes where the samples are in a file.
+/// consecutively across all files. `T` describes the locations of the samples in a file.
 pub(crate) struct Files<T> {
     files: Vec<(OpenFile, T)>,
     /// Index of the first sample of each file, followed by the total number of samples.
@@ -21,12 +21,13 @@ pub(crate) struct Files<T> {
     looks: AtomicU64,
 }
 
-/// Maximum number of files for which all files are checked when an epoch begins. If there are more,
-/// each is checked only before its next read.
+/// Maximum number of files that are all checked when an epoch begins. If there are more files, each
+/// file is checked only before its next read.
 const MAX_CHECKED: usize = 64;
 
-/// Returns whether `files` are unchanged. Does not check, and returns `true`, if this would take
-/// long: for files in a store, and for more than [`MAX_CHECKED`] files, which may be on a network.
+/// Returns whether `files` are unchanged. Returns `true` without a check if checking would take
+/// long: for files in a store, and for more than [`MAX_CHECKED`] files, because these may be on a
+/// network.
 pub(crate) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone, looks: u64) -> bool {
     let quick = files.len() <= MAX_CHECKED && files.clone().all(|file| file.object().is_none());
     !quick || files.clone().all(|file| file.look(looks).is_ok())
@@ -80,8 +81,8 @@ impl<T> Files<T> {
     /// that file.
     pub(crate) fn indices(&self, index: usize) -> (usize, usize) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
-        // An empty file starts where the next file does, so the last file that starts at or before
-        // `index` is not empty.
+        // An empty file has the same start as the next file, so the last file that starts at or
+        // before `index` is not empty.
         let file = self.starts.partition_point(|&start| start <= index) - 1;
         (file, index - self.starts[file])
     }
@@ -94,8 +95,8 @@ impl<T> Files<T> {
         (file, layout, index)
     }
 
-    /// Like [`locate`](Files::locate), but if [`check`](Files::check) has been called since the
-    /// last read, first checks that the file is unchanged.
+    /// Like [`locate`](Files::locate), but first checks that the file is unchanged if
+    /// [`check`](Files::check) has been called since the last read.
     ///
     /// # Errors
     /// If the file has changed, or the check fails.
@@ -141,7 +142,7 @@ impl<T> Files<T> {
     }
 
     /// Starts prefetching the samples of `order` if the files are in a store. `range` returns the
-    /// byte range that a sample needs, given its file's `T` and its index within the file.
+    /// byte range of a sample, given its file's `T` and its index within the file.
     pub(crate) fn follow(
         self: &Arc<Self>,
         order: Lookahead,

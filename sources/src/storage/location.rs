@@ -1,4 +1,4 @@
-//! [`DatasetLocation`]: the path or URL of a dataset to open, and the storage that it is on.
+//! [`DatasetLocation`]: the path or URL of a dataset to open, and its storage.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl DatasetLocation {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// Returns the folder, so that its files can be found. A folder in a store must have been
+    /// Returns the folder as a [`Tree`], to find files in it. A folder in a store must have been
     /// [listed](Storage::list).
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.storage {
@@ -86,8 +86,8 @@ impl DatasetLocation {
                 *listed = [object].into();
                 Ok(false)
             }
-            // If no objects exist below the URL either, return the error for the URL itself, which
-            // is clearer than a message about an empty listing.
+            // If no objects exist below the URL either, return the error for the URL itself,
+            // because it is clearer than a message about an empty listing.
             Err(e) => {
                 if matches!(self.list(), Ok(true)) {
                     Ok(true)

@@ -1,5 +1,5 @@
 //! Reads the files of a dataset, which are local or in an object store. A format determines which
-//! bytes of which file a sample needs, and reads them in the same way from both.
+//! bytes of which file a sample needs, and reads local and stored files in the same way.
 //!
 //! 1. `file`: [`OpenFile`], an open file: memory-mapped, read with system calls, or an object in a
 //!    store.
@@ -11,7 +11,8 @@
 //!    table or of annotations refer to.
 //! 6. `download`: downloads whole files to this machine.
 //! 7. `tree`: lists a folder on this machine or in a store. `siblings`: finds the annotations near
-//!    images. `splits`: selects the files of a split. `location`: [`DatasetLocation`], the location of a dataset.
+//!    images. `splits`: selects the files of a split. `location`: [`DatasetLocation`], the location
+//!    of a dataset.
 
 pub(super) mod ahead;
 pub(super) mod download;

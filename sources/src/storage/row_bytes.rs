@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::file::MAX_FILE;
 
-/// Bytes of a row: either borrowed from a file, or in the row's page, a buffer that is refilled for
-/// each row.
+/// Bytes of a row, which are either borrowed from a file or in the row's page. A page is a buffer
+/// that is refilled for each row.
 #[derive(Debug, Clone)]
 pub(crate) enum RowBytes<'a> {
     Borrowed(&'a [u8]),
@@ -14,7 +14,7 @@ pub(crate) enum RowBytes<'a> {
 }
 
 impl<'a> RowBytes<'a> {
-    /// Returns the bytes that were appended to `page` since its length was `start`.
+    /// Returns the bytes of `page` from offset `start` to the end.
     pub(crate) fn since(start: usize, page: &[u8]) -> Self {
         RowBytes::Page(start..page.len())
     }
@@ -30,9 +30,9 @@ impl<'a> RowBytes<'a> {
         }
     }
 
-    /// Adjusts the bytes after two changes: `storage`, from which they may be borrowed, was copied
-    /// to offset `start` of a page, and the earlier content of the page was moved up by `moved`
-    /// bytes.
+    /// Adjusts the bytes after two changes. First, `storage`, from which they may be borrowed, was
+    /// copied to offset `start` of a page. Second, the earlier content of the page was moved up by
+    /// `moved` bytes.
     pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, moved: usize) -> RowBytes<'b> {
         match self {
             // An empty slice may point outside `storage`.
@@ -51,7 +51,7 @@ impl<'a> RowBytes<'a> {
     /// If `len` exceeds the size limit of a sample's file, or the allocation fails.
     pub(crate) fn append(page: &mut Vec<u8>, len: u64) -> Result<()> {
         if len > MAX_FILE {
-            return Err(Error::in_source(format!("a value has {len} bytes; the limit is {MAX_FILE}")));
+            return Err(Error::in_source(format!("a value of {len} bytes exceeds the limit of {MAX_FILE} bytes")));
         }
         let no_memory = |_| Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes for a value"));
         page.try_reserve(len as usize).map_err(no_memory)?;

@@ -1,13 +1,13 @@
 //! Finds the files and folders near the images in a folder. Annotation formats use them to
-//! recognize their datasets, so that the folders of such a dataset are not opened as classes.
+//! recognize their datasets, so that the folders of an annotated dataset are not opened as classes.
 
 use std::path::Path;
 
 use super::tree::Tree;
 use crate::error::Result;
 
-/// Maximum number of folders, of entries per folder and of files that are considered. Annotated
-/// datasets have only a few image folders; larger numbers of folders are classes.
+/// Maximum number of folders, of entries per folder, and of files that are inspected. Annotated
+/// datasets have only a few image folders; if there are more, the folders are classes.
 const MAX_ENTRIES: usize = 16;
 /// Number of leading bytes that are read to determine whether a file contains annotations.
 const START: usize = 4096;
@@ -17,8 +17,8 @@ pub(crate) struct Siblings<'a> {
     pub(crate) tree: Tree<'a>,
     /// Names of the files directly in the folder.
     files: Vec<String>,
-    /// The folders that contain images at any depth. For each of them: its path as a prefix, and
-    /// the names of its entries that are images or contain images.
+    /// The folders that contain images at any depth. For each folder: its path as a prefix, and the
+    /// names of those entries that are images or contain images.
     pub(crate) above: Vec<(&'a str, Vec<&'a str>)>,
 }
 
@@ -45,8 +45,8 @@ impl<'a> Siblings<'a> {
         Ok(Siblings { tree, files: tree.file_names()?, above })
     }
 
-    /// Returns the first file in the folder that has one of `extensions` and for whose leading
-    /// bytes `matches` returns true.
+    /// Returns the first file in the folder that has one of `extensions` and starts with bytes for
+    /// which `matches` returns true.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -62,7 +62,7 @@ impl<'a> Siblings<'a> {
     }
 
     /// For each folder called `Annotations` or `annotations` next to images or image folders,
-    /// returns the paths of a few of its files, enough to recognize the format.
+    /// returns the paths of a few of its files. These files suffice to recognize the format.
     ///
     /// # Errors
     /// If a folder cannot be listed.

@@ -7,13 +7,13 @@
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
 //!   to `train`.
-//! - Any other file belongs to the split of the first common split name that its own name contains.
+//! - Any other file belongs to the split whose common name occurs first in the name of the file.
 //!   For example, `my_test.parquet` belongs to `test`. If the name contains no common split name,
 //!   the file belongs to `train`.
 //!
-//! If all files are in a single folder with a different name, such as `imagenet/plain_text`, and
-//! the dataset is on the Hugging Face Hub, the folder is a configuration of the dataset, and
-//! `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different
+//! If all files are in a single folder with a different name, such as `imagenet/plain_text`, the
+//! folder may be a configuration. On the Hugging Face Hub, it is a configuration of the dataset,
+//! and `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different
 //! dataset, so its splits are not opened as splits of `imagenet`.
 //!
 //! Opening fails if a shard is missing, or if a split contains files from two datasets.
@@ -31,7 +31,7 @@ const USUAL: [(&str, &[&str]); 3] = [
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 
-/// Returns the common split name that `word` is an accepted spelling of, ignoring case.
+/// Returns the common split name of which `word` is an accepted spelling, ignoring case.
 pub(crate) fn usual(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
@@ -40,8 +40,8 @@ pub(crate) fn usual(word: &str) -> Option<&'static str> {
 /// A split and its files, sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// Returns the split that the file `name` belongs to. If `prefixed` is true, file names start with
-/// the name of the dataset.
+/// Returns the split of the file `name`. If `prefixed` is true, file names start with the name of
+/// the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let numbered = numbered(stem);
@@ -66,7 +66,7 @@ fn numbered(stem: &str) -> Option<&str> {
 }
 
 /// Parses a name such as `train-00000-of-00003` into the split, the shard index and the number of
-/// shards. Accepts a hash at the end, as in the names of older files on the Hub.
+/// shards. The name may end in a hash, as in older files on the Hub.
 fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     let parse = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     let (start, count) = stem.rsplit_once("-of-")?;
@@ -76,8 +76,8 @@ fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     Some((split, parse(index)?, parse(count)?)).filter(|_| is_valid)
 }
 
-/// Checks that no shard is missing, if the names of a split's files contain shard indices. `at` is
-/// the path of the dataset.
+/// Checks that no shard of a split is missing. Does nothing if the file names contain no shard
+/// indices. `at` is the path of the dataset.
 ///
 /// # Errors
 /// If a shard is missing, or the files belong to several datasets.
@@ -101,7 +101,7 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
     if let Some(twice) = indices.windows(2).find(|pair| pair[0] == pair[1]) {
         return error(format!("shard {} of {count} exists twice: remove the files of the older dataset", twice[0]));
     }
-    // Bound the search by the number of files, because the names may claim any number of shards.
+    // Limit the search by the number of files, because the names may claim any number of shards.
     let missing = (0..count).take(indices.len() + 1).find(|index| indices.binary_search(index).is_err());
     match missing {
         Some(missing) => error(format!("shard {missing} of {count} is missing; {} are present", indices.len())),
@@ -111,8 +111,8 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
 
 /// Selects the files of one split from `names`, the relative paths of all files of a dataset. If
 /// there are files directly in the dataset or in its folder `data`, their names determine the
-/// splits. Otherwise, the first folder of each path is a split, or it is a configuration, in which
-/// file names determine the splits.
+/// splits. Otherwise, the first folder of each path is a split or a configuration. In a
+/// configuration, file names determine the splits.
 ///
 /// # Errors
 /// As for [`choose`] and [`complete`].
@@ -135,12 +135,14 @@ pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
             None => splits.push((folder, vec![name])),
         }
     }
-    // The only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
+    // If there is only one folder, it may be a configuration, as in
+    // `plain_text/train-00000-of-00001.parquet`.
     let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && wanted != Some(folder));
     if only && wanted.is_some() && !is_of_hub(at) {
         let folder = &splits[0].0;
         return Err(Error::config(format!(
-            "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {} or a split of it",
+            "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {} or one \
+             of its splits",
             at.display(),
             at.join(folder).display(),
         ))
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn several_splits_need_a_choice() {
+    fn a_dataset_with_several_splits_requires_a_choice() {
         let splits = || vec![("test".to_owned(), vec![1]), ("train".to_owned(), vec![2, 3])];
         let at = Path::new("set");
         assert_eq!(choose(at, splits(), Some("train")).unwrap(), [2, 3]);

@@ -27,9 +27,9 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// Returns the storage after listing the objects below `folder`, if the storage is a store that
-    /// supports listing. The listing saves one request per file, and fixes the versions of all
-    /// files at the same moment.
+    /// Returns the storage after listing the objects below `folder`, if it is a store that supports
+    /// listing. The listing saves one request per file, and fixes the versions of all files at the
+    /// same time.
     pub(crate) fn listed(self, folder: &Path) -> Self {
         let url = folder.to_str().unwrap_or_default();
         let mut storage = self;
@@ -38,7 +38,7 @@ impl Storage {
         storage
     }
 
-    /// Lists the objects below `url`, if the storage is a store and has not listed them yet.
+    /// Lists the objects below `url`, if the storage is a store and they have not been listed yet.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -77,8 +77,9 @@ impl Storage {
         }
     }
 
-    /// Returns the sorted paths of the files directly in `folder` for whose names `matches` returns
-    /// true. Skips hidden files. A folder in a store must have been [listed](Storage::listed).
+    /// Returns the sorted paths of the files directly in `folder` that have names for which
+    /// `matches` returns true. Skips hidden files. A folder in a store must have been
+    /// [listed](Storage::listed).
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -150,8 +151,8 @@ impl Storage {
             return found.map(|_| self.read(path, most)).transpose();
         }
         let found = remote.repeated(move |store| match store.object(&url) {
-            // Treat every permanent error as a missing object, because not all stores distinguish
-            // them.
+            // Treat every permanent error as a missing object, because not all stores report
+            // missing objects as such.
             Err(e) if !e.is_transient() => Ok(None),
             found => found.map(Some),
         })?;

@@ -1,4 +1,4 @@
-//! Reads the files in a store that the samples of a table or of annotations refer to.
+//! Reads files in a store to which the samples of a table or of annotations refer.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// Object index of a file that does not exist.
+/// Stored instead of an object index for a file that does not exist.
 const ABSENT: u32 = u32::MAX;
 
-/// The files that samples refer to. All of them are in one store.
+/// The files to which samples refer. All of them are in one store.
 pub(crate) struct Stored {
     remote: Remote,
     table: Arc<FileTable>,
@@ -42,7 +42,7 @@ pub(crate) fn is_url(path: &str) -> bool {
     matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
 }
 
-/// Returns the URL of the file that a cell refers to. The cell contains either a URL or a path
+/// Returns the URL of the file to which a cell refers. The cell contains either a URL or a path
 /// relative to `root`.
 #[cfg(feature = "tables")]
 pub(crate) fn url_of(root: &str, cell: &str) -> String {
@@ -110,8 +110,8 @@ impl std::fmt::Debug for Stored {
 }
 
 impl Stored {
-    /// Lists the folder that contains all `urls`, and finds the object at each of them. `urls`
-    /// contains `width` consecutive entries per sample. An entry is `None` if the file is not read.
+    /// Lists the folder that contains all `urls`, and finds the object at each URL. `urls` contains
+    /// `width` consecutive entries per sample. An entry is `None` if the file is not read.
     ///
     /// # Errors
     /// If the files are in several stores or buckets, or cannot be listed.
@@ -125,7 +125,7 @@ impl Stored {
         }
         if folder.split_once("://").is_none_or(|(_, bucket)| bucket.is_empty()) {
             let other = urls.iter().flatten().find(|url| url.split('/').nth(2) != first.split('/').nth(2));
-            let cause = format!("the files are in several stores: {first} and {}", other.unwrap_or(first));
+            let cause = format!("the files are in several stores or buckets: {first} and {}", other.unwrap_or(first));
             return Err(Error::config(cause));
         }
         let remote = Remote::new(stores.of(folder)?.clone());
@@ -137,7 +137,7 @@ impl Stored {
         Ok(Stored { remote, table: Arc::new(FileTable { objects: objects.into(), files, width }) })
     }
 
-    /// Reads file `index` of sample `sample`. `url` is the URL of the file, for error messages.
+    /// Reads file `index` of sample `sample`. `url` is the URL of the file, for messages.
     ///
     /// # Errors
     /// If the file does not exist or cannot be read.

@@ -1,5 +1,5 @@
-//! [`Tree`]: a folder to list, which is local or in a store, so that the same rules detect the
-//! formats of both.
+//! [`Tree`]: a folder to list, which is local or in a store. With this type, the same rules detect
+//! the formats of both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,8 @@ use crate::model::Object;
 
 /// Maximum depth below a folder at which files are searched for.
 const MAX_DEPTH: usize = 2;
-/// Maximum number of folders that are searched at one depth. If there are more, they are classes,
-/// not splits.
+/// Maximum number of folders that are searched at one depth. If there are more, the folders are
+/// classes instead of splits.
 const MAX_FOLDERS: usize = 256;
 /// Name of the index file that lists the shards of a dataset.
 pub(crate) const INDEX: &str = "index.json";
@@ -31,8 +31,8 @@ pub(crate) enum Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Returns whether the folder contains a file called `name`. Returns true for a pipe or a
-    /// device as well, so that the user gets an error when it is opened.
+    /// Returns whether the folder contains a file called `name`. Also returns true for a pipe or a
+    /// device, so that the user gets an error when the dataset is opened.
     ///
     /// # Errors
     /// If the operating system cannot examine the path.
@@ -140,7 +140,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the relative paths of the files that have this extension, sorted by component.
-    /// Searches the folder, then its subfolders, then their subfolders, and stops at the first
+    /// Searches the folder itself, its subfolders and their subfolders, and stops at the first
     /// depth that contains such files. Skips hidden files and folders.
     ///
     /// # Errors

@@ -30,15 +30,15 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::model::value::{Lists, Number, Numbers, append_lists};
 use crate::model::{Sample, Value};
 
-/// Builds a sample from its fields. Appends fields that are not in memory yet to the worker's
+/// Builds a sample from its fields. Fields that are not in memory yet are appended to the worker's
 /// scratch buffer.
 pub(crate) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
     fields: ArrayVec<(&'static str, RowBytes<'s>), MAX_FIELDS>,
 }
 
-/// One field. If its bytes are in the scratch buffer, they end where the bytes of the next field in
-/// the buffer start.
+/// One field. If its bytes are in the scratch buffer, they end at the start of the next field in
+/// the buffer.
 enum RowBytes<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },
@@ -76,7 +76,7 @@ impl<'s> Parts<'s> {
         self.fields.push((name, RowBytes::Borrowed(value.into())));
     }
 
-    /// Adds an array. The number of `numbers` must match `shape`.
+    /// Adds an array. The number of elements in `numbers` must match `shape`.
     pub(crate) fn array<T: Number>(
         &mut self,
         name: &'static str,
@@ -101,7 +101,7 @@ impl<'s> Parts<'s> {
         }
     }
 
-    /// Adds the content of a file. Its path is the concatenation of `path`.
+    /// Adds the content of a file. The concatenation of `path` is the path of the file.
     ///
     /// # Errors
     /// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
@@ -117,7 +117,7 @@ impl<'s> Parts<'s> {
         static LACKS: LazyLock<Lacks> = LazyLock::new(|| Lacks {
             image: None,
             label: Some(
-                "no label: these images have classes per box, which field::Boxes reads; use \
+                "no label: these images have one class per box, which field::Boxes reads; use \
                  without(\"label\"), or unlabeled(true) to read -1"
                     .into(),
             ),
@@ -139,7 +139,7 @@ impl<'s> Parts<'s> {
     }
 }
 
-/// Appends the content of a file to `bytes`. Its path is the concatenation of `path`.
+/// Appends the content of a file to `bytes`. The concatenation of `path` is the path of the file.
 ///
 /// # Errors
 /// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
@@ -153,7 +153,7 @@ pub(crate) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     opened.and_then(|opened| file::append(opened, bytes, MAX_FILE)).map_err(failed)
 }
 
-/// Returns the sample's key and the name of its image field for an image with the file name `name`.
+/// Returns the sample key and the name of the image field for an image file called `name`.
 pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, &'static str) {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = name[base..].rfind('.').map_or(name.len(), |dot| base + dot);
@@ -170,14 +170,14 @@ pub(crate) fn below(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the image path {name:?} leads out of the image folder; use a relative path without \"..\", because \
-         annotations must not name files elsewhere"
+        "the image path {name:?} points outside the image folder; use a relative path without \"..\", because \
+         annotations must not refer to other files"
     )))
 }
 
 /// Checks that a box lies within its image. Datasets round coordinates, so an edge may lie outside
-/// the image by up to `pixel` or 1 % of the width or height, whichever is larger. `Boxes` uses the
-/// same tolerance.
+/// the image by up to `pixel` or 1 % of the width or height, whichever is larger. `field::Boxes`
+/// uses the same tolerance.
 ///
 /// # Errors
 /// If an edge is NaN or lies outside the image, or if two opposite edges are swapped. The message

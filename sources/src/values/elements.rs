@@ -1,5 +1,5 @@
-//! [`Dtype`]: the element type of an array from another library. Converts elements to a type that
-//! [`Numbers`](crate::Numbers) supports.
+//! [`Dtype`]: the element type of an array from a different library. Converts elements to a type
+//! that [`Numbers`](crate::Numbers) supports.
 
 use crate::error::{Error, Result};
 use crate::model::value::Element;
@@ -24,7 +24,8 @@ impl Dtype {
     /// `f32`.
     ///
     /// # Errors
-    /// If this type cannot be converted. The message says what to do instead.
+    ///
+    /// If this type cannot be converted. The message suggests a supported type.
     pub(crate) fn element(self) -> Result<Element> {
         Ok(match (self.kind, self.size) {
             (b'u' | b'b', 1) => Element::U8,
@@ -43,7 +44,7 @@ impl Dtype {
                     b'U' | b'S' => "; save integers instead, such as numpy.unique(texts, return_inverse=True)[1]",
                     b'c' => "; save the real and the imaginary part separately",
                     b'M' | b'm' => "; save times as integers, with astype('i8')",
-                    _ => "; convert it with astype",
+                    _ => "; convert them with astype",
                 };
                 let kind = char::from(kind);
                 return Err(Error::in_source(format!(
@@ -53,8 +54,8 @@ impl Dtype {
         })
     }
 
-    /// Returns whether elements need no conversion to the type that [`element`](Dtype::element)
-    /// returns.
+    /// Returns whether elements already have the type that [`element`](Dtype::element) returns, in
+    /// native byte order.
     pub(crate) fn is_native(self) -> bool {
         let halves = (self.kind, self.size) == (b'f', 2);
         !halves && (self.size <= 1 || self.big_endian == cfg!(target_endian = "big"))

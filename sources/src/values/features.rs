@@ -1,6 +1,6 @@
-//! [`Features`]: the names and types of columns in the JSON that the Hugging Face `datasets`
-//! library writes, either into the metadata `huggingface` of a file or to `dataset_info.json` next
-//! to the file.
+//! [`Features`]: the names and types of columns in the JSON that the Hugging Face library
+//! `datasets` writes. The library writes it either to the metadata `huggingface` of a file, or to
+//! `dataset_info.json` next to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,8 @@ impl Features {
         names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the type of a column that contains files, if its feature determines the type.
+    /// Returns the type of a column that contains files, if the column's feature determines the
+    /// type.
     pub(crate) fn file(&self, column: &str) -> Option<Holds> {
         match self.0.get(column)?.get("_type")?.as_str()? {
             "Image" => Some(Holds::Images),
@@ -88,7 +89,8 @@ impl<'a> FileFeatures<'a> {
         label: Option<&str>,
     ) -> Result<Option<Vec<String>>> {
         let mut chosen = None;
-        // Parse each text once: nearly all files contain the same text as the previous file.
+        // Parse each text once, because nearly all files contain the same text as the previous
+        // file.
         let mut texts: Vec<&(PathBuf, String)> = self.files.iter().collect();
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
@@ -115,8 +117,8 @@ impl<'a> FileFeatures<'a> {
     }
 }
 
-/// Describes the first difference between two lists of names. The caller appends the name of the
-/// file that contains `names`.
+/// Describes the first difference between two lists of class names. The caller appends the name of
+/// the file that contains `names`.
 fn difference(names: &[String], others: &[String]) -> Option<String> {
     let len = names.len().max(others.len());
     let label = (0..len).find(|&label| names.get(label) != others.get(label))?;

@@ -33,7 +33,7 @@ impl Grants {
     }
 }
 
-/// An in-memory cache that may use as much memory as loaders grant to it.
+/// An in-memory cache that may use as much memory as loaders have granted to it.
 pub(crate) trait Keeps: Send + Sync {
     fn grants(&self) -> &Grants;
 

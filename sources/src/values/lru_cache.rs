@@ -1,5 +1,5 @@
 //! [`Recent`]: a cache with LRU eviction. It consists of two ordered maps, one by key and one by
-//! time of last use, so every operation takes `O(log n)` time.
+//! time of last use, so each operation takes `O(log n)` time.
 
 use std::collections::BTreeMap;
 
@@ -70,8 +70,8 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// Evicts the least recently used values until their total size is at most `most` bytes or only
-    /// `least` values are left.
+    /// Evicts the least recently used values until the total size is at most `most` bytes, or until
+    /// only `least` values remain.
     pub(crate) fn shrink(&mut self, most: usize, least: usize) {
         while self.bytes > most
             && self.len() > least

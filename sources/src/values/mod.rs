@@ -1,4 +1,4 @@
-//! Code that several formats share to parse and convert values.
+//! Code for parsing and converting values that several formats share.
 //!
 //! 1. `record`: converts rows of typed columns to samples. `features`: metadata of the Hugging Face
 //!    `datasets` library.

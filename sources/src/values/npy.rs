@@ -44,7 +44,7 @@ impl<'a> Npy<'a> {
     /// # Errors
     /// If the header is truncated, has a version other than 1 to 3, or is not UTF-8.
     pub fn read(bytes: &'a [u8]) -> Result<Self> {
-        let cut = || Error::decode(format!("npy header ends at byte {}", bytes.len()));
+        let cut = || Error::decode(format!("npy header is truncated at byte {}", bytes.len()));
         let (version, length) = match bytes.get(6..12).ok_or_else(cut)? {
             [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([*a, *b]))),
             [2 | 3, _, a, b, c, d] => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
@@ -55,7 +55,10 @@ impl<'a> Npy<'a> {
         };
         let start = version + length;
         let text = bytes.get(version..start).ok_or_else(|| {
-            Error::decode(format!("npy header claims to end at byte {start}, but the file ends at {}", bytes.len()))
+            Error::decode(format!(
+                "npy header claims to end at byte {start}, but the file ends at byte {}",
+                bytes.len()
+            ))
         })?;
         let text = std::str::from_utf8(text).map_err(|_| Error::decode("npy header is not UTF-8"))?;
         let (kind, size, big_endian) = element(text).unwrap_or((b'?', 0, false));
@@ -63,7 +66,7 @@ impl<'a> Npy<'a> {
         Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
     }
 
-    /// Returns the header and the data that a file with these numbers would have.
+    /// Returns the header and the data of a file that contains these numbers.
     pub fn of(numbers: Numbers<'a>) -> Self {
         let (kind, size, data) = numbers.parts();
         let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
@@ -76,7 +79,7 @@ impl<'a> Npy<'a> {
     }
 }
 
-/// Returns the text that follows `key` and a colon.
+/// Returns the text after `key` and a colon.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
 }

@@ -1,7 +1,8 @@
 //! Converts pixel arrays to images.
 //!
-//! An array becomes an image in the format [`NPY`](crate::format::NPY), of shape (height, width,
-//! 3). Gray images are expanded to three channels, and alpha is dropped, as for encoded images.
+//! An array is converted to an image in the format [`NPY`](crate::format::NPY), of shape (height,
+//! width, 3). Gray images are expanded to three channels, and alpha is dropped, as for encoded
+//! images.
 
 use crate::error::{Error, Result};
 use crate::model::Numbers;
@@ -70,8 +71,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the index of the name in `NAMES`, or the length of `NAMES` if it is not a common
-    /// name.
+    /// Returns the index of the name in `NAMES`, or the length of `NAMES` if the name is not a
+    /// common one.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -80,26 +81,27 @@ impl Candidate {
         self.rank() < NAMES.len()
     }
 
-    /// Returns whether the arrays have a channel axis. Its position may be ambiguous.
+    /// Returns whether the arrays have a channel axis, even if its position is ambiguous.
     fn is_colored(&self) -> bool {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// Returns whether the arrays may be gray images. Excludes very narrow arrays, because each of
-    /// them is more likely a single row of pixels, of shape (width, channels).
+    /// Returns whether the arrays may be gray images. Very narrow arrays are excluded, because a
+    /// narrow array is more likely a single row of pixels, of shape (width, channels).
     fn is_gray(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }
 }
 
-/// Chooses the image column among columns of arrays. This is the column called `wanted`, if it is
-/// given. Otherwise, it is a column with a channel axis, preferably with a common name, or a column
-/// of two-dimensional arrays that has a common name or is the only column of `u8` arrays.
+/// Selects the image column among columns of arrays. If `wanted` is given, it is the column with
+/// this name. Otherwise, it is a column with a channel axis, preferably with a common name, or a
+/// column of two-dimensional arrays that has a common name or is the only column of `u8` arrays.
 ///
 /// # Errors
-/// If the position of the channel axis is ambiguous, if the `u8` arrays of the column `wanted` are
-/// not images, or if a different column, such as a column of floating-point pixels, is equally
-/// likely to be the image.
+///
+/// If the position of the channel axis is ambiguous, or if the column `wanted` contains `u8` arrays
+/// that are not images. Also if a different column is equally likely to be the image, such as a
+/// column of floating-point pixels.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
@@ -109,7 +111,9 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
         arrays.iter().filter(|array| array.element == Element::U8 && array.shape.len() >= 2).collect();
     if let Some(wanted) = wanted {
         let Some(found) = suitable.iter().find(|candidate| candidate.name == wanted) else { return Ok(None) };
-        let cause = || Error::config(format!("{wanted:?} has no images: its arrays have the shape {:?}", found.shape));
+        let cause = || {
+            Error::config(format!("{wanted:?} does not contain images: its arrays have the shape {:?}", found.shape))
+        };
         return with_channels(found)?.ok_or_else(cause).map(Some);
     }
     let colored = suitable.iter().filter(|candidate| candidate.is_colored());
@@ -125,7 +129,7 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
             format!("{:?} (arrays of {:?}, shape {:?})", array.name, array.element, array.shape).to_lowercase()
         };
         return Err(Error::config(format!(
-            "the images may be in {} or in {}; image arrays are u8: choose the column with \
+            "the images may be in {} or in {}; image arrays have the type u8: select the column with \
              TableOptions::image",
             shown(rival),
             shown(chosen)
@@ -162,7 +166,7 @@ pub(crate) fn append(
     };
     let area = height.checked_mul(width);
     let Some(area) = area.filter(|area| area.checked_mul(depth) == Some(pixels.len())) else {
-        return Err(Error::in_source(format!("{} bytes do not match pixels of shape {shape:?}", pixels.len())));
+        return Err(Error::in_source(format!("{} bytes do not match the shape {shape:?} of the pixels", pixels.len())));
     };
     to.try_reserve(3 * area + 192)
         .map_err(|_| Error::in_source(format!("cannot allocate pixels of shape {shape:?}")))?;

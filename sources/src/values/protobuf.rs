@@ -12,8 +12,8 @@ pub(crate) enum Field<'a> {
     Fixed32(&'a [u8]),
 }
 
-/// An iterator over the fields of a message, which yields the offset, the number and the value of
-/// each field.
+/// An iterator over the fields of a message. It yields the offset, the number and the value of each
+/// field.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,

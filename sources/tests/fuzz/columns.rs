@@ -1,4 +1,4 @@
-//! Fuzzes the readers of Arrow and Parquet files. Each case damages a file that another library
+//! Fuzzes the readers of Arrow and Parquet files. Each case damages a file that a different library
 //! wrote, and then opens and reads it.
 
 use std::fs;

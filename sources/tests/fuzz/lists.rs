@@ -47,8 +47,8 @@ fn classes(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     })
 }
 
-/// Checks that class names that two files agree on come from one of these files. Returns whether
-/// there are any.
+/// Checks that the class names on which two files agree come from one of these files. Returns
+/// whether there are any.
 fn features(files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

@@ -89,7 +89,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     accepted
 }
 
-/// Returns the pickles of dicts, tuples and lists that are valid samples.
+/// Returns the fixture pickles (dicts, tuples and lists) that parse as samples.
 fn pickles() -> Vec<Vec<u8>> {
     let text = include_str!("../fixtures/formats/pickles/pickles.txt");
     let hex = |line: &str| line.split('\t').nth(3).expect("five columns").to_owned();
@@ -101,8 +101,8 @@ fn pickles() -> Vec<Vec<u8>> {
 }
 
 /// Checks that reading a damaged pickle either fails or returns a sample that does not depend on
-/// the content of the buffer. The pickle follows a valid value, or is itself the first value of the
-/// database. Returns whether it can be read.
+/// the content of the buffer. The pickle comes after a valid value, or is itself the first value of
+/// the database. Returns whether it can be read.
 fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(pickles, &WORDS);

@@ -1,6 +1,6 @@
 //! Fuzzes the readers of files that describe a dataset: COCO's JSON, YOLO's `data.yaml` and label
-//! files, Pascal VOC's XML, and tables. Each case is written to a file, because sources open the
-//! paths in these files.
+//! files, Pascal VOC's XML, and tables. Each case is written to disk, because the readers resolve
+//! the paths in it.
 
 use std::fs;
 use std::path::Path;
@@ -110,7 +110,7 @@ fn folder() -> tempfile::TempDir {
     root
 }
 
-/// Reads each sample twice, and checks the valid ones. Returns whether any sample is valid.
+/// Reads each sample twice, and checks the valid samples. Returns whether any sample is valid.
 fn reads(source: &dyn Source) -> bool {
     let (mut scratch, mut again) = (Vec::new(), Vec::new());
     let valid = (0..source.len()).filter(|&index| {

@@ -38,8 +38,8 @@ fn shards() -> Vec<Vec<u8>> {
         include_bytes!("../fixtures/ustar.tar"),
     ]
     .map(|tar| {
-        // Remove the zeros that pad the file to a tape record, because most mutations would hit
-        // them.
+        // Remove the zeros that pad the file to a tape record, because most mutations would
+        // otherwise hit them.
         let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
         tar[..end + 2 * BLOCK].to_vec()
     })
@@ -99,8 +99,8 @@ impl Bytes for Unmapped<'_> {
     }
 }
 
-/// Checks that scanning a damaged shard either fails or returns an index that is inside the shard
-/// and equals its decoded encoding. Returns whether the shard is valid.
+/// Checks that scanning a damaged shard either fails or returns an index whose ranges are inside
+/// the shard. Encoding and decoding must not change the index. Returns whether the shard is valid.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);
@@ -144,8 +144,8 @@ fn mutated_sidecar(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let mut bytes =
         random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
-        // Usually restore the length and the time of the tar, because a sidecar with different ones
-        // is rejected.
+        // Usually restore the length and the time of the tar, because a sidecar with different
+        // values is rejected.
         let body = bytes.len() - 8;
         if body >= 24 && random.below(8) > 0 {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());

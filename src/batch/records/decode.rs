@@ -112,8 +112,8 @@ impl DecodeOps {
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Size of the samples of one block in bytes.
     pub const PLANE_BYTES: usize = 64;
-    /// Size in bytes of the error code of an image, a `u32` that is nonzero if the image is
-    /// damaged.
+    /// Size in bytes of the error code of an image, which is a `u32` that is nonzero if the image
+    /// is damaged.
     pub const FAULT_BYTES: usize = 4;
     /// Number of bytes that the kernels may read past the end of an image's data.
     pub(crate) const SLACK: usize = 32;
@@ -121,11 +121,11 @@ impl DecodeOps {
     /// `kernels/jpeg.cu`.
     pub const MAX_TAPS: usize = 64;
     /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
-    /// memory. The remaining shared memory holds the weights of some rows.
+    /// memory. The remaining shared memory contains the weights of some rows.
     pub const MAX_COLUMNS: u32 = 43 << 8;
 
-    /// Returns the number of bytes that the filter weights and the resize record of one sample
-    /// take, for outputs of `height` times `width` pixels. See `axis_of` in `kernels/jpeg.cu`.
+    /// Returns the number of bytes for the filter weights and the resize record of one sample, for
+    /// outputs of `height` times `width` pixels. See `axis_of` in `kernels/jpeg.cu`.
     pub fn axes_bytes(height: usize, width: usize) -> usize {
         let axis = |n: usize| (16 + n * (8 + Self::MAX_TAPS * 2)).next_multiple_of(16);
         Self::BYTES + axis(height) + axis(width)
@@ -139,17 +139,17 @@ impl DecodeOps {
     /// `LINE_BYTES` in `kernels/jpeg.cu`.
     pub(crate) const LINE_BYTES: usize = 128;
 
-    /// Size in bytes from which a segment is split into lines. Must equal `MIN_SPLIT_BYTES` in
+    /// Minimum size in bytes of a segment that is split into lines. Must equal `MIN_SPLIT_BYTES` in
     /// `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
-    /// Minimum number of encoded bytes of an image that several rows of a grid may decode.
+    /// Minimum number of encoded bytes of an image that several rows of a grid may decode together.
     pub const LARGE_BYTES: usize = 256 << 10;
-    /// Minimum number of blocks of an image that several rows of a grid may decode.
+    /// Minimum number of blocks of an image that several rows of a grid may decode together.
     pub const LARGE_BLOCKS: usize = 16 << 10;
 
-    /// Returns the number of bytes of scratch memory that the decoder states take: one per line of
+    /// Returns the number of bytes of scratch memory for the decoder states: one state per line of
     /// an arena of `arena` bytes, and one for the end. Each state takes 32 bytes, the size of
     /// `Start` in `kernels/jpeg.cu`.
     pub fn starts_bytes(arena: usize) -> usize {
@@ -170,9 +170,9 @@ impl DecodeOps {
             && taps(down, plan.target.height) <= Self::MAX_TAPS as f64
     }
 
-    /// Creates a record that decodes the window of an image that `grid` describes, and resizes it
-    /// according to `plan`, which the kernels must [support](DecodeOps::supports). Returns `None`
-    /// if an offset of the image's data or coefficients does not fit into 32 bits.
+    /// Creates a record that decodes the window of an image described by `grid`, and resizes it
+    /// according to `plan`. The kernels must [support](DecodeOps::supports) the plan. Returns
+    /// `None` if an offset of the image's data or coefficients does not fit in 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
         let Encoded { place, at, bytes, block } = encoded;
         let kept = grid.kept_blocks();
@@ -271,7 +271,7 @@ impl DecodeOps {
         self.block as usize + self.kept as usize
     }
 
-    /// Returns the row in the batch that the record was written for. If the record was copied to
+    /// Returns the row in the batch for which the record was written. If the record was copied to
     /// replace a failed sample, it is in a different row.
     pub(crate) fn place(&self) -> usize {
         self.place as usize
@@ -336,11 +336,12 @@ mod tests {
             Plan::resized_crop(size, Rect::full(size), output, Rect::full(output))
         };
         assert!(DecodeOps::supports(&plan(6000, 4000)) && DecodeOps::supports(&plan(4000, 6000)));
-        // An output pixel has at most 2 * 31 + 1 taps at this scale, and 2 more at a larger one.
+        // An output pixel has at most 2 * 31 + 1 taps at this scale, and at most two more at a
+        // larger scale.
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 
-    /// A copy must be recognized, because its pixels depend on data that the kernels write while
+    /// Copies must be recognized, because their pixels depend on data that the kernels write while
     /// they decode a different row.
     #[test]
     fn copied_records_are_recognized() {

@@ -55,8 +55,8 @@ pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
 }
 
 /// A vector path. Writes the first pixels of an image, as many as fill whole steps, and returns
-/// their number. If `blend` is set, blends them with a second image. The caller must have checked
-/// the lengths.
+/// their number. If `blend` is set, blends the pixels with those of a second image. The caller must
+/// have checked the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
 /// A second image to blend into the first.

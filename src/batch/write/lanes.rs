@@ -9,7 +9,7 @@
 
 use super::cast::Kind;
 
-/// Number of pixels per step. They take 48 bytes, which are three vectors of 16.
+/// Number of pixels per step. These pixels take 48 bytes, which are three vectors of 16.
 pub(super) const STEP: usize = 16;
 
 // The values of `Kind`, for use as const parameters.
@@ -27,8 +27,8 @@ pub(super) const fn width(kind: u8) -> usize {
     }
 }
 
-/// The float just below 0.5. Adding this to a number from 0 to 255, and truncating the sum, rounds
-/// the number. Adding 0.5 itself would round 0.49999997 up to 1.
+/// The float just below 0.5. Adding it to a number from 0 to 255 and truncating the sum rounds the
+/// number. Adding 0.5 itself would round 0.49999997 up to 1.
 pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
 
 macro_rules! lanes {

@@ -2,8 +2,8 @@
 //!
 //! Every path produces the same bits: `scale * pixel + bias` is one fused multiply-add in 32-bit
 //! floats, followed by one rounding to nearest even for the 16-bit types. The portable path looks
-//! the results up in a table, which needs only 256 entries per channel, because each pixel value is
-//! a byte. The vector path computes the results.
+//! the results up in a table, which needs only 256 entries per channel because pixels are bytes.
+//! The vector path computes the results.
 //!
 //! 1. `cast`: how pixels are converted, and the interface of the vector paths.
 //! 2. `lanes`: the vector path, shared by AVX2 and NEON.

@@ -1,7 +1,7 @@
 //! Applies effects to normalized values, and blends pairs of images.
 //!
 //! The arithmetic is the same as in `device/nvidia/kernels/convert.cu`, so host and device produce
-//! the same bits: each image is normalized, and its effects run, in 32-bit floats. Then the
+//! the same bits: each image is normalized and its effects are applied in 32-bit floats. Then the
 //! weighted sum of both images is computed without a fused multiply-add, and the result is rounded
 //! once to the batch's type.
 
@@ -14,7 +14,7 @@ use crate::decode::Rect;
 use crate::error::Result;
 use crate::transform::{Mixing, OnValues};
 
-/// An image that has not been normalized and cast to the batch's type yet.
+/// An image that has not yet been normalized and cast to the batch's type.
 #[derive(Clone, Copy)]
 pub(crate) struct UncastImage<'a> {
     /// Pixels of the image, `u8` HWC.
@@ -32,7 +32,7 @@ impl BatchWriter {
     pub(crate) fn write_changed(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // `write` ignores effects, so overwrite the pixels that they change. Few images have
+        // `write` ignores effects, so overwrite the pixels that the effects change. Few images have
         // effects.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |at| self.value(image, at));
@@ -40,7 +40,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Runs `effects` on an image that was written unchanged ([`BatchWriter::is_copy`]).
+    /// Applies `effects` to an image that was written unchanged ([`BatchWriter::is_copy`]).
     ///
     /// # Errors
     /// As for [`write_changed`](BatchWriter::write_changed).
@@ -49,8 +49,8 @@ impl BatchWriter {
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // All effects on a pixel are computed together, at the first effect that changes
-                // it, because writing the pixel rounds its value.
+                // Compute all effects on a pixel together, at the first effect that changes it,
+                // because writing a pixel rounds its value.
                 if effects[..index].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
@@ -105,14 +105,14 @@ impl BatchWriter {
     }
 
     /// Returns the normalized values of the pixel with index `at`. For an image with one channel,
-    /// all three are the same, and only the first is written.
+    /// all three values are the same, and only the first is written.
     fn plain(&self, pixels: &[u8], at: usize) -> [f32; 3] {
         let pixel = &pixels[at * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
-    /// Returns the normalized values of the pixel with index `at` after the image's effects, not
-    /// rounded.
+    /// Returns the unrounded values of the pixel with index `at` after normalization and the
+    /// image's effects.
     fn value(&self, image: UncastImage<'_>, at: usize) -> [f32; 3] {
         let width = self.size.width as usize;
         OnValues::run_all(image.effects, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
@@ -177,8 +177,8 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Returns two images of 256 x 256 pixels. Between them, the pixels at the same position
-    /// contain every pair of bytes, in all three channels.
+    /// Returns two images of 256 x 256 pixels. Across all positions, corresponding pixels take
+    /// every pair of byte values, in all three channels.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())

@@ -10,8 +10,8 @@ use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Normalizes finished images, casts them, and writes them into their rows of a batch. The images
-/// are `u8` HWC, with three channels or one.
+/// Normalizes and casts finished images, and writes them into their rows of a batch. The images are
+/// `u8` HWC, with three channels or one.
 #[derive(Debug, Clone)]
 pub struct BatchWriter {
     pub(super) size: Size,
@@ -74,8 +74,8 @@ impl BatchWriter {
         Ok(BatchWriter { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
     }
 
-    /// Converts this into a writer for images with one channel, which is normalized like the first
-    /// of the three channels.
+    /// Converts this writer into one for images with one channel, which is normalized like the
+    /// first of the three channels.
     #[must_use]
     pub fn of_one_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);
@@ -93,7 +93,7 @@ impl BatchWriter {
     }
 
     /// Returns whether writing an image only copies its bytes. If so, images can be resized
-    /// directly into their rows, where only effects on values remain to be applied.
+    /// directly into their rows, and only effects on values remain to be applied.
     pub fn is_copy(&self) -> bool {
         // With one channel, both layouts are identical.
         self.cast.is_copy() || self.channels == 1 && self.cast.kind == Kind::U8
@@ -134,8 +134,8 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels with index `from` and above by table lookup. This is the portable path,
-    /// and the reference for the vector path.
+    /// Writes the pixels from index `from` on by table lookup. This is the portable path, and the
+    /// reference for the vector path.
     fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, from),

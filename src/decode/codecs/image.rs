@@ -8,11 +8,12 @@ use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Stored};
 use crate::error::{Error, Result};
 
 /// Number of bytes of scratch memory per pixel for decoding and converting to RGB, in addition to
-/// the output. It is enough for four 16-bit channels.
+/// the output. This number is enough for four 16-bit channels.
 const SCRATCH_BYTES_PER_PIXEL: u64 = 8;
 
-/// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. This
-/// limits how long a check takes, because a header can claim any number of channels.
+/// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. Without
+/// this limit, a check could take arbitrarily long, because a header can declare any number of
+/// channels.
 const MAX_STORED_BYTES_PER_PIXEL: u64 = 32;
 
 /// Always decodes the whole image.

@@ -15,9 +15,8 @@ use crate::source::Sample;
 
 /// A registry of the built-in codecs and custom codecs.
 ///
-/// The codec of an image is chosen by the first bytes of the image, not by the name of its file or
-/// field. [Supported formats](crate::decode#supported-formats) lists what the built-in codecs
-/// support.
+/// The first bytes of an image determine its codec. The name of the file or field does not matter.
+/// [Supported formats](crate::decode#supported-formats) lists what the built-in codecs support.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -34,14 +33,14 @@ use crate::source::Sample;
 /// ```
 #[derive(Clone)]
 pub struct Codecs {
-    /// The custom codecs. The one that was added last comes first.
+    /// The custom codecs, most recently added first.
     added: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
     options: Options,
 }
 
-/// Returns the built-in codecs in order of precedence. To add a codec, write its file, and add a
-/// line to this function and to the table of formats.
+/// Returns the built-in codecs in order of precedence. To add a built-in codec, add a file, a line
+/// in this function, and a row in the table of formats.
 #[cfg_attr(not(any(feature = "formats", feature = "video")), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
@@ -74,7 +73,7 @@ impl std::fmt::Debug for Codecs {
 
 impl Codecs {
     /// Creates a registry of the built-in codecs. Images may have up to 2^28 pixels (16,384 by
-    /// 16,384), which take 0.8 GB as RGB.
+    /// 16,384), which take 0.8 GB when decoded to RGB.
     pub fn new() -> Self {
         Self::default()
     }
@@ -85,7 +84,8 @@ impl Codecs {
         Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }
 
-    /// Adds a codec. It takes precedence over all other codecs, so it can replace a built-in codec.
+    /// Adds a codec, which takes precedence over all other codecs. It can therefore replace a
+    /// built-in codec.
     #[must_use]
     pub fn with(mut self, codec: impl Codec + 'static) -> Self {
         self.added.insert(0, Arc::new(codec));
@@ -100,8 +100,8 @@ impl Codecs {
         self.rebuild()
     }
 
-    /// Sets the color with which the built-in codecs blend transparent pixels. By default, they
-    /// drop alpha.
+    /// Sets the color with which the built-in codecs blend transparent pixels. By default, the
+    /// codecs drop the alpha channel.
     #[must_use]
     pub fn background(mut self, color: [u8; 3]) -> Self {
         self.options.background = Some(color);
@@ -110,7 +110,7 @@ impl Codecs {
 
     /// Sets whether the built-in codecs convert channels with more than 8 bits. A 16-bit value is
     /// reduced to its upper byte, and a float from 0 to 1 becomes a value from 0 to 255. By
-    /// default, such images cannot be decoded.
+    /// default, images with such channels cannot be decoded.
     #[must_use]
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.options.convert_to_u8 = converts;
@@ -155,8 +155,8 @@ impl Codecs {
     }
 
     /// Returns the name and the bytes of a sample's image. The image is the first field that is
-    /// called `img` or `image`, or that has the [name](format::is_image) of one of the codecs'
-    /// formats.
+    /// called `img` or `image`, or whose name matches a format of the codecs
+    /// ([`format::is_image`]).
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
             |name: &str| format::is_image(name) || self.added.iter().any(|codec| codec.format().has_field(name));
@@ -167,14 +167,14 @@ impl Codecs {
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if no codec matches the bytes, if the header
-    /// is invalid, or if it claims no pixels or more pixels than the limit.
+    /// is invalid, or if the header declares an empty image or more pixels than the limit.
     pub fn open<'a>(&'a self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let codec = self.all().find(|codec| codec.matches(bytes)).ok_or_else(|| unsupported(bytes))?;
         let original = codec.open(bytes)?;
         let (Size { width, height }, area) = (original.size(), original.size().area());
         let name = codec.format().name;
         if area == 0 {
-            return Err(Error::decode(format!("{name} header claims {width}x{height} pixels")));
+            return Err(Error::decode(format!("the {name} header declares an empty image of {width}x{height} pixels")));
         }
         if area > self.options.max_pixels {
             return Err(Error::decode(format!(

@@ -13,7 +13,7 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
         Some(("video", true)) if cfg!(not(feature = "video")) => Error::decode(
             "this is a frame of a video, and this build of warpfeed lacks the Cargo feature \"video\" that decodes it",
         ),
-        // The registry may not contain the codec of a known format.
+        // A registry may lack the codec of a known format.
         Some((name, true)) if cfg!(not(feature = "formats")) => Error::decode(format!(
             "this is a {name}, and this build of warpfeed lacks the Cargo feature \"formats\" that decodes it"
         )),

@@ -4,7 +4,7 @@
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
-/// Length of the file header, which comes before the bitmap header.
+/// Length of the file header, which precedes the bitmap header.
 const FILE_HEADER: usize = 14;
 /// Offset of the color masks of red, green, blue and alpha.
 const MASKS: usize = 54;
@@ -70,8 +70,8 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u32, String> {
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// Reads the bit fields of pixels of `bits` bits. The masks are either part of the header, or
-/// follow it.
+/// Reads the bit fields of pixels of `bits` bits. The masks are part of the bitmap header or follow
+/// it.
 fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
     let u32_at = |at| number::<4>(bytes, at);
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
@@ -109,7 +109,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         let most = 1 << bits;
         let colors = if colors == 0 { most } else { colors.min(most) } as usize;
         let (from, mut palette) = (FILE_HEADER + header, Box::new([[0; 3]; 256]));
-        let stored = bytes.get(from..from + colors * each).ok_or("the file ends in the palette")?;
+        let stored = bytes.get(from..from + colors * each).ok_or("the file ends inside the palette")?;
         for (color, stored) in palette.iter_mut().zip(stored.chunks_exact(each)) {
             *color = [stored[2], stored[1], stored[0]];
         }
@@ -120,8 +120,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // The header wrongly says that the pixels begin where the palette begins. Like
-                // Pillow, assume that they follow the palette.
+                // The header wrongly states that the pixels begin where the palette begins. Like
+                // Pillow, assume that the pixels follow the palette.
                 start = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
@@ -207,7 +207,7 @@ impl Bmp<'_> {
         }
     }
 
-    /// Calls `row` with each stored row, and with the part of `to` where its pixels belong. A
+    /// Calls `row` with each stored row, and with the part of `to` for the pixels of the row. A
     /// stored pixel has `bits` bits.
     fn each_row(
         &self,
@@ -229,12 +229,13 @@ impl Bmp<'_> {
         Ok(())
     }
 
-    /// Decodes run-length-encoded indices. Pixels that are skipped get the index 0, like in Pillow.
+    /// Decodes run-length-encoded indices. Skipped pixels have the index 0, like in Pillow.
     fn runs(&self, bits: u32, to: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         to.fill(0);
         let mut put = |x: usize, y: usize, index: u8| to[(height - 1 - y) * width + x] = index;
-        // Returns the palette index of pixel `i`. A run repeats `bytes`; literal pixels do not.
+        // Returns the palette index of pixel `i`. In a run, `bytes` repeats. For literal pixels, it
+        // does not.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
@@ -255,7 +256,7 @@ impl Bmp<'_> {
                     let skipped = take(2)?;
                     (x, y) = (x + usize::from(skipped[0]), y + usize::from(skipped[1]));
                     if x > width || y >= height {
-                        return Err("a skip leaves the bitmap".into());
+                        return Err("a skip ends outside the bitmap".into());
                     }
                 }
                 [0, count] => {

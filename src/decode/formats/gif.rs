@@ -47,7 +47,7 @@ impl Decoder for Gif<'_> {
     }
 
     /// Decodes the canvas. Transparent pixels have the color of their index. The canvas outside the
-    /// frame has the transparent index, or the index 0 if there is none.
+    /// frame has the transparent index, or the index 0 if the frame has no transparent index.
     fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         let indices = self.canvas()?;

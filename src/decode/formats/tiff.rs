@@ -61,8 +61,8 @@ impl Decoder for Page<'_> {
             Meaning::Palette => {
                 let pixels = tiff.size.area() as usize;
                 tiff.read(1, &mut to[..pixels])?;
-                // Go from the last pixel to the first, so that no index is overwritten before it is
-                // read.
+                // Iterate from the last pixel to the first, so that no index is overwritten before
+                // it is read.
                 for i in (0..pixels).rev() {
                     let color = palette[usize::from(to[i])];
                     to[3 * i..3 * i + 3].copy_from_slice(&color);

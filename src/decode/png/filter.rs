@@ -1,7 +1,7 @@
 //! Reverses the filters of rows (PNG specification, third edition, 9.2).
 
 /// Reverses filter `kind` of a row in which a pixel takes `STEP` bytes. `above` is the previous
-/// row, or zeros for the first row, and has the same length. Returns `None` if there is no such
+/// row, or zeros for the first row, and has the same length. Returns `None` if `kind` is not a
 /// filter.
 pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) -> Option<()> {
     match kind {
@@ -28,8 +28,8 @@ fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u
     }
 }
 
-/// Returns the argument that is closest to `left + up - corner`. If several are equally close,
-/// returns the first of them.
+/// Returns the argument that is closest to `left + up - corner`. If several arguments are equally
+/// close, returns the first one.
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, up, corner].map(i16::from);

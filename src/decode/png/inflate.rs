@@ -1,9 +1,9 @@
 //! Decompresses a PNG row by row, with limited memory.
 //!
 //! A window contains the last 32 KiB of decompressed data, which later data may refer to, followed
-//! by newly decompressed rows. When the window is full, the last 32 KiB are moved to the front. So
-//! the memory depends only on the width of the image, and rows after the last requested row are not
-//! decompressed.
+//! by newly decompressed rows. When the window is full, the last 32 KiB are moved to the front.
+//! Therefore, the memory depends only on the width of the image, and rows after the last requested
+//! row are not decompressed.
 
 use fdeflate::Decompressor;
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result, resize};
 /// Maximum distance in bytes of a back-reference in a zlib stream.
 const HISTORY: usize = 32 << 10;
 /// Number of bytes that are decompressed before the history is moved to the front. Typical masks
-/// are smaller, so nothing has to be moved.
+/// are smaller, so their history is never moved.
 const MIN_NEW_BYTES: usize = 256 << 10;
 
 /// Memory that is reused for all PNGs.
@@ -24,8 +24,8 @@ pub(crate) struct Scratch {
     window: Vec<u8>,
     row: Vec<u8>,
     above: Vec<u8>,
-    /// The values of the row, with one byte per value, if the file packs several values into a
-    /// byte.
+    /// If the file packs several values into a byte: the values of the row, with one byte per
+    /// value.
     values: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Inflated<'a> {
         Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, to: 0, depth }
     }
 
-    /// Begins a pass. Its rows have `bytes` bytes.
+    /// Begins a pass with rows of `bytes` bytes.
     pub(super) fn begin(&mut self, bytes: usize) {
         let Scratch { row, above, .. } = &mut *self.scratch;
         for row in [row, above] {
@@ -77,17 +77,18 @@ impl<'a> Inflated<'a> {
         row.copy_from_slice(filtered);
         self.from += bytes;
         let undo = if self.depth == 16 { filter::undo::<2> } else { filter::undo::<1> };
-        undo(kind, row, above).ok_or_else(|| Error::decode(format!("png row filter {kind}: expected 0 to 4")))
+        undo(kind, row, above)
+            .ok_or_else(|| Error::decode(format!("the png has the row filter {kind}: expected 0 to 4")))
     }
 
-    /// Decompresses more data. Makes sure that the window has space for a row of `bytes` bytes.
+    /// Decompresses more data, after making space in the window for a row of `bytes` bytes.
     fn more(&mut self, bytes: usize) -> Result<()> {
         let window = &mut self.scratch.window;
         let room = HISTORY + bytes.max(MIN_NEW_BYTES);
         if window.len() < room {
             resize(window, room, 0);
         }
-        // The window may be larger than `room`, because it was used for a wider image.
+        // The window may be larger than `room` if it was used for a wider image.
         if self.to >= room {
             let keep = self.from.min(self.to - HISTORY);
             window.copy_within(keep..self.to, 0);
@@ -102,7 +103,7 @@ impl<'a> Inflated<'a> {
             }
         }
         let read = self.inflater.read(self.data, &mut window[..room], self.to, !more);
-        let (consumed, produced) = read.map_err(|e| Error::decode(format!("png: damaged data: {e:?}")))?;
+        let (consumed, produced) = read.map_err(|e| Error::decode(format!("the data of the png is damaged: {e:?}")))?;
         (self.data, self.to) = (&self.data[consumed..], self.to + produced);
         if consumed == 0 && produced == 0 && (!more || self.inflater.is_done()) {
             return Err(Error::decode("png: the data ends before the last row"));

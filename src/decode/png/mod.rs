@@ -1,5 +1,5 @@
 //! Reads the gray values or palette indices of a PNG, row by row. This reader is for masks, in
-//! which these values are classes. Color images are decoded with the `png` crate.
+//! which the values are classes. The `png` crate decodes color images.
 //!
 //! When a file is opened, the checksums of all chunks are verified, so that damage is detected even
 //! if only a few rows are read. Rows after the last requested row are not decompressed.
@@ -17,6 +17,6 @@ mod reader;
 pub(crate) use inflate::Scratch;
 pub(crate) use reader::{Pass, Png};
 
-/// Explains in error messages why an image with several channels is not a mask.
+/// The part of an error message that explains why an image with several channels is not a mask.
 pub(crate) const ONE_NUMBER: &str =
-    "a mask has one number per pixel: gray, or palette indices; Mask::colors gives each color its number";
+    "a mask has one number per pixel, so it must be gray or have a palette; to read other masks, use Mask::colors";

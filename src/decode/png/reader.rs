@@ -63,7 +63,7 @@ impl<'a> Png<'a> {
         let mut at = SIGNATURE.len();
         let (kind, first) = chunk(bytes, at)?;
         let header = bytes[at + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
-        let header = header.ok_or_else(|| wrong("does not begin with its header"))?;
+        let header = header.ok_or_else(|| wrong("the header is not the first chunk"))?;
         let mut data = None;
         at = first;
         loop {
@@ -83,7 +83,7 @@ impl<'a> Png<'a> {
             2 => Some("RGB"),
             4 => Some("gray and alpha"),
             6 => Some("RGB and alpha"),
-            _ => return Err(wrong(&format!("has the unknown color type {color}"))),
+            _ => return Err(wrong(&format!("unknown color type {color}"))),
         };
         if let Some(channels) = channels {
             return Err(Error::decode(format!("png of {channels}: {ONE_NUMBER}")));
@@ -91,11 +91,11 @@ impl<'a> Png<'a> {
         let known = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
         if size.area() == 0 || !known || compression != 0 || filter != 0 || interlace > 1 {
             return Err(wrong(&format!(
-                "a header of {}x{}, {depth} bits, compression {compression}, filter {filter} and interlace {interlace}",
+                "invalid header: {}x{} pixels, {depth} bits, compression {compression}, filter {filter}, interlace {interlace}",
                 size.width, size.height
             )));
         }
-        let data = data.ok_or_else(|| wrong("has no pixels"))?;
+        let data = data.ok_or_else(|| wrong("there is no pixel data"))?;
         Ok(Png { size, depth, interlaced: interlace == 1, rows: Inflated::new(bytes, data, depth, scratch) })
     }
 
@@ -117,11 +117,11 @@ impl<'a> Png<'a> {
     /// Begins the next pass.
     pub(crate) fn begin(&mut self, pass: Pass) {
         let values = u64::from((self.size.width - pass.x).div_ceil(pass.across));
-        // This sets the previous row to zeros, which the filter of the first row requires.
+        // `begin` sets the previous row to zeros, which the filter of the first row requires.
         self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 
-    /// Reads the next `count` rows of the pass. [`values`](Png::values) returns the last of them.
+    /// Reads the next `count` rows of the pass. [`values`](Png::values) then returns the last row.
     pub(crate) fn read(&mut self, count: u32) -> Result<()> {
         for _ in 0..count {
             self.rows.next()?;
@@ -132,9 +132,9 @@ impl<'a> Png<'a> {
         Ok(())
     }
 
-    /// Returns the values of the last row that was read. A value has one byte, or two if the values
-    /// are [wide](Png::is_wide). If several values share a byte in the file, up to seven additional
-    /// values may follow the row.
+    /// Returns the values of the last row that was read. A value takes one byte, or two bytes if
+    /// the values are [wide](Png::is_wide). If several values share a byte in the file, up to seven
+    /// additional values may follow the row.
     pub(crate) fn values(&self) -> &[u8] {
         self.rows.values()
     }

@@ -1,7 +1,7 @@
 //! Reads the directories of a TIFF or BigTIFF, which contain tags and their values (TIFF 6.0,
 //! section 2).
 
-/// The bytes of a file, and how it encodes numbers.
+/// The bytes of a file, and its byte order and offset size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct File<'a> {
     pub(super) bytes: &'a [u8],

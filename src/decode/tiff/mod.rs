@@ -7,8 +7,8 @@
 //! 4. `unpack`: the compression methods.
 //!
 //! This module exists because no crate supports palettes, JPEG compression with libjpeg's pixels,
-//! and planar tiles that extend beyond the image. It never panics. If a header claims wrong sizes,
-//! it allocates memory for at most one strip or tile.
+//! and planar tiles that extend beyond the image. The module never panics. Even if a header
+//! declares wrong sizes, the module allocates memory for at most one strip or tile.
 
 mod directory;
 mod page;

@@ -4,7 +4,8 @@ use super::directory::{Directory, File};
 
 use crate::decode::Size;
 
-/// Maximum number of pages that are counted. The directories of a damaged file may form a cycle.
+/// Maximum number of pages that are counted. The limit is needed because the directories of a
+/// damaged file may form a cycle.
 const MAX_PAGES: u32 = 100;
 
 /// Meaning of the channels (PhotometricInterpretation).
@@ -54,7 +55,7 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(in crate::decode) numbers: Numbers,
     pub(in crate::decode) meaning: Meaning,
     pub(in crate::decode) extra: Extra,
-    /// EXIF orientation. A value other than 1 to 8 means that the image is upright.
+    /// EXIF orientation. A value other than 1 to 8 is treated as 1 (upright).
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,
@@ -178,7 +179,7 @@ impl<'a> Tiff<'a> {
             false => Size::new(size.width, number(278, u64::MAX)?.min(size.height.into()) as u32),
         };
         if part.height == 0 {
-            return Err("strips of 0 rows".into());
+            return Err("the strips have 0 rows".into());
         }
         let planes = if planar { u64::from(channels) } else { 1 };
         let parts = u64::from(size.width.div_ceil(part.width)) * u64::from(size.height.div_ceil(part.height));

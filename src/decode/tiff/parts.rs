@@ -13,9 +13,9 @@ pub(in crate::decode) struct Chunk {
     pub(in crate::decode) x: usize,
     /// Row of the first pixel.
     pub(in crate::decode) y: usize,
-    /// Width of the part that is inside the image.
+    /// Width of the area of the strip or tile that is inside the image.
     pub(in crate::decode) width: usize,
-    /// Height of the part that is inside the image.
+    /// Height of the area of the strip or tile that is inside the image.
     pub(in crate::decode) height: usize,
     /// Index of the first channel.
     pub(in crate::decode) channel: usize,
@@ -26,7 +26,7 @@ pub(in crate::decode) struct Chunk {
 }
 
 impl Tiff<'_> {
-    /// Returns whether decoding converts YCbCr to RGB, which the JPEG decoder does.
+    /// Returns whether decoding converts YCbCr to RGB. Only the JPEG decoder converts colors.
     pub(in crate::decode) fn converts(&self) -> bool {
         self.compression == JPEG && !self.planar
     }
@@ -56,8 +56,8 @@ impl Tiff<'_> {
         self.size.area().saturating_mul((self.channels * self.value()) as u64)
     }
 
-    /// Decodes all strips or tiles, and calls `put` with each of them. Values are in native byte
-    /// order. A value of fewer than 8 bits takes one byte.
+    /// Decodes all strips or tiles, and calls `put` with each one. Values are in native byte order.
+    /// A value of fewer than 8 bits takes one byte.
     pub(in crate::decode) fn parts(&self, mut put: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.kind()));
@@ -81,7 +81,7 @@ impl Tiff<'_> {
             let bytes = row * stored.height as usize;
             if raw.len() != bytes {
                 // Allocate new, zeroed memory instead of resizing the buffer, because the system
-                // commits its pages only when they are written.
+                // commits the pages of new memory only when they are written.
                 raw = vec![0; bytes];
             }
             self.unpack(index, stored, &mut raw)?;

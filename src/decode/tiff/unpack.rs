@@ -25,7 +25,7 @@ pub(super) fn inflate(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
 }
 
-/// Decompresses LZW data. As TIFF requires, the code length grows one code earlier than in GIF.
+/// Decompresses LZW data. As required for TIFF, the code length grows one code earlier than in GIF.
 pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
     let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
     let (mut decoder, mut from, mut at) = (options.build(), 0, 0);
@@ -79,7 +79,7 @@ pub(super) fn jpeg(
     let bytes = match tables {
         Some(tables) => {
             // The tables begin with SOI and end with EOI, and the data begins with SOI. Concatenate
-            // both without the EOI and the second SOI.
+            // both, leaving out the EOI and the second SOI.
             let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
             joined = [tables, data.get(2..).unwrap_or_default()].concat();
             &joined[..]

@@ -58,7 +58,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
-/// The way in which the consumer returns its batches.
+/// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Drops each batch immediately.
@@ -110,7 +110,7 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
     let mut rng = Rng::new(seed, 0, 0);
     for number in 0..batches {
         handoff.wanted(true).unwrap();
-        let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot comes back");
+        let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed");
         handoff.wanted(false).unwrap();
         // The worker refills the slot as soon as it is free.
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
@@ -136,7 +136,7 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
 }
 
 #[test]
-fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
+fn dropping_a_batch_during_its_upload_does_not_tear_it() {
     for seed in 0..3 {
         for streams in 1..=3 {
             for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
@@ -151,13 +151,13 @@ fn no_batch_is_torn_by_uploads_that_are_dropped_at_once() {
 
 /// Shows that `torn` detects slots that are returned too early.
 #[test]
-fn slots_that_return_early_are_detected() {
+fn early_reuse_of_slots_is_detected() {
     for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
         assert!(torn(Mistake::EarlyReturn, Driver::Current, 60, 2, way, 0) > 10, "{way:?}");
     }
 }
 
-/// Blocks `stream` until the result is dropped.
+/// Blocks `stream` until the returned sender is dropped.
 fn hold(stream: &SimStream) -> Sender<()> {
     let (open, gate) = bounded(0);
     stream.run(move |_| {
@@ -176,12 +176,16 @@ fn nothing_is_marked_before_a_consumer_waits() {
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
-    assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (0, 1), "a capture may be in progress");
+    assert_eq!(
+        (sim.state().events.load(Relaxed), handoff.kept()),
+        (0, 1),
+        "no event may be recorded, because a capture may be in progress"
+    );
     handoff.wanted(true).unwrap();
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (1, 0));
     handoff.keep(one_slot());
-    freed.recv_timeout(Duration::from_secs(20)).expect("a slot returns at once while the consumer waits");
+    freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed immediately while the consumer waits");
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn a_slow_stream_does_not_delay_other_slots() {
         sim.record(&mark, stream).unwrap();
         handoff.keep_until(one_slot(), Some(mark));
     }
-    freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream");
+    freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream is freed");
     assert_eq!((freed.len(), handoff.kept(), handoff.idle_since()), (0, 1, None));
     drop(open);
     freed.recv_timeout(Duration::from_secs(20)).expect("the other");
@@ -211,29 +215,29 @@ fn dropping_the_loader_frees_held_slots_later() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
     drop(handoff);
-    assert!(freed.is_empty(), "the stream is blocked");
+    assert!(freed.is_empty(), "no slot is freed while the stream is blocked");
     drop(open);
-    freed.recv_timeout(Duration::from_secs(20)).expect("the thread runs until the slot returns");
+    freed.recv_timeout(Duration::from_secs(20)).expect("the thread runs until the slot is freed");
     assert!(freed.recv().is_err(), "and ends");
 }
 
 #[test]
-fn a_device_error_reaches_the_consumer_and_no_slot_returns() {
+fn a_device_error_reaches_the_consumer_and_frees_no_slot() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     sim.fail_after(0);
     handoff.keep(one_slot());
-    let told = (0..200).find_map(|_| {
+    let error = (0..200).find_map(|_| {
         std::thread::sleep(Duration::from_millis(1));
         handoff.wanted(true).err()
     });
-    assert_eq!(told.expect("within 200 ms").kind(), ErrorKind::Cuda);
+    assert_eq!(error.expect("the consumer gets the error within 200 ms").kind(), ErrorKind::Cuda);
     assert!(freed.is_empty());
 }
 
 #[test]
-fn a_slot_that_waits_for_a_capture_returns_after_it() {
+fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     let sim = Sim::new(Mistake::None, 0);
     let (free, freed) = bounded::<Slot>(SLOTS);
     let handoff = Handoff::new(sim.clone(), free).unwrap();
@@ -254,7 +258,7 @@ fn a_slot_that_waits_for_a_capture_returns_after_it() {
     assert!(over);
 }
 
-/// While it waits in an old driver, the thread holds no lock that the consumer needs.
+/// While the thread waits in an old driver, it holds no lock that the consumer needs.
 #[test]
 fn with_an_old_driver_only_the_thread_waits() {
     let sim = Sim::new(Mistake::None, 0);
@@ -268,7 +272,7 @@ fn with_an_old_driver_only_the_thread_waits() {
         handoff.wanted(true).unwrap();
         handoff.wanted(false).unwrap();
     }
-    assert_eq!((freed.len(), handoff.kept()), (0, SLOTS), "this thread did not block although the stream is blocked");
+    assert_eq!((freed.len(), handoff.kept()), (0, SLOTS), "this thread does not block although the stream is blocked");
     drop(open);
     (0..SLOTS).for_each(|_| drop(freed.recv_timeout(Duration::from_secs(20)).unwrap()));
 }

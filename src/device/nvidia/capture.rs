@@ -29,7 +29,7 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
     let _restore = Entered::nowhere();
     let stream =
-        Context::new(ordinal)?.cudarc().new_stream().doing(|| format!("making a stream on device {ordinal}"))?;
+        Context::new(ordinal)?.cudarc().new_stream().doing(|| format!("creating a stream on device {ordinal}"))?;
     remember(&stream);
     Ok(stream)
 }
@@ -63,7 +63,7 @@ pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaS
 
 /// Remembers a stream of the program, so that its captures are detected.
 pub(super) fn remember(stream: &Arc<CudaStream>) {
-    let mut known = KNOWN_STREAMS.lock().expect("nothing panics while holding it");
+    let mut known = KNOWN_STREAMS.lock().expect("no code panics while holding this lock");
     if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
         known.retain(|stream| stream.strong_count() > 0);
         known.push(Arc::downgrade(stream));
@@ -89,7 +89,7 @@ pub(super) fn any_capture(context: &Context) -> bool {
     if is_capturing(LEGACY as sys::CUstream) {
         return true;
     }
-    let known = KNOWN_STREAMS.lock().expect("nothing panics while holding it");
+    let known = KNOWN_STREAMS.lock().expect("no code panics while holding this lock");
     let alive = known.iter().filter_map(Weak::upgrade);
     alive.filter(|stream| stream.context() == context.cudarc()).any(|stream| is_capturing(stream.cu_stream()))
 }

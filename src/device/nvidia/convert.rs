@@ -68,11 +68,11 @@ struct ScaleBias {
 
 impl Convert {
     /// Loads the kernel for images of `height` times `width` pixels. `normalize` is ignored for
-    /// [`Dtype::U8`]. `with_ops` is whether launches will pass records; a kernel without records is
+    /// [`Dtype::U8`]. `with_ops` must be true if launches pass records; a kernel without records is
     /// faster.
     ///
-    /// The driver compiles only this entry point, which takes some tens of milliseconds the first
-    /// time on a machine.
+    /// The driver compiles only this entry point, which takes tens of milliseconds the first time
+    /// on a machine.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if no kernel supports the dtype or the size. [`ErrorKind::Cuda`] if a
@@ -87,7 +87,9 @@ impl Convert {
     ) -> Result<Self> {
         let pixels = height * width;
         if pixels == 0 || pixels > (1 << 30) {
-            return Err(Error::config(format!("the device cannot convert images of {width}x{height} pixels")));
+            return Err(Error::config(format!(
+                "the device cannot convert images of {width}x{height}: expected 1 to 2^30 pixels"
+            )));
         }
         // Without records, treat the image as a single row, because the position of a pixel does
         // not matter.
@@ -114,19 +116,19 @@ impl Convert {
     /// # Safety
     /// The records must have been written by [`SampleOps`], with partners below `at.count`. The
     /// ranges of memory must not overlap. Streams and events must order this work with all other
-    /// accesses to them. `self` must not be dropped before the work is done.
+    /// accesses to these ranges. `self` must not be dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
-        let own = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
+        let extra = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.per_block);
         let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
         // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalization come
         // last.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), extra) }
     }
 }
 
@@ -157,16 +159,16 @@ impl Retouch {
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut height, mut width) = (self.height, self.width);
-        let own = [(&raw mut height).cast(), (&raw mut width).cast()];
+        let extra = [(&raw mut height).cast(), (&raw mut width).cast()];
         let image = self.height as usize * self.width as usize * 3;
         let bytes = SampleBytes { from: image, to: image };
         // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
         // reads and writes both ranges, with one block per sample.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, (1, RETOUCHERS), own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, (1, RETOUCHERS), extra) }
     }
 }
 
-/// The kernel that computes f32 soft labels, including the mixing.
+/// The kernel that computes and mixes f32 soft labels.
 pub struct SoftLabels {
     kernel: Kernel,
     classes: u32,
@@ -194,11 +196,11 @@ impl SoftLabels {
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
         let (mut classes, mut smoothing) = (self.classes, self.smoothing);
-        let own = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
+        let extra = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
         let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
         let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
         // SAFETY: guaranteed by the caller, and invariant 1: classes and smoothing come last.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, size, own) }
+        unsafe { launch(&self.kernel, stream, memory, at, bytes, size, extra) }
     }
 }
 
@@ -250,10 +252,10 @@ struct SampleBytes {
 }
 
 /// Queues `blocks` blocks of `block` threads per sample. The parameters of each entry point are the
-/// output, the input, the records and the number of samples, followed by `own`.
+/// output, the input, the records and the number of samples, followed by `extra`.
 ///
 /// # Safety
-/// See [`Convert::launch`]. `own` must point to values of the types that the entry point declares.
+/// See [`Convert::launch`]. `extra` must point to values of the types that the entry point declares.
 unsafe fn launch<const N: usize>(
     kernel: &Kernel,
     stream: &Stream,
@@ -261,21 +263,21 @@ unsafe fn launch<const N: usize>(
     Launch { from, to, records, count }: Launch,
     bytes: SampleBytes,
     (blocks, block): (u32, u32),
-    own: [*mut c_void; N],
+    extra: [*mut c_void; N],
 ) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
     assert!(
         [from, to, records.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
-        "device offsets {from}, {to} and {records:?} are not multiples of 16"
+        "device offsets {from}, {to} and {records:?} must be multiples of 16"
     );
     let mut to = memory.at(to, count * bytes.to);
     let mut from = memory.at(from, count * bytes.from);
     let mut records = records.map_or(0, |at| memory.at(at, count * SampleOps::BYTES));
     let mut samples = count as u32;
     let shared = [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
-    let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(own).collect();
+    let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(extra).collect();
     let grid = Grid { blocks, block, count, shared: 0 };
     // SAFETY: invariants 1 and 2, and guaranteed by the caller.
     unsafe { kernel.queue(stream, memory, grid, &mut parameters) }
@@ -304,7 +306,7 @@ mod tests {
                         let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
                         assert_eq!(text.matches(".visible .entry").count(), 1);
                         assert!(text.starts_with("//") && text.contains(".target sm_70"));
-                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut at its end");
+                        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is truncated");
                     }
                 }
             }

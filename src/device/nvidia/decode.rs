@@ -4,9 +4,9 @@
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
 //!    declares.
-//! 2. The work that a launch queues in a [`Branch`] runs after all work that was in the main stream
-//!    at that time, and before all work that is queued in the main stream after the launch. This is
-//!    also true if the launch fails.
+//! 2. The work that a launch queues in a [`Branch`] runs after the work that was in the main stream
+//!    before the launch. Work that is queued in the main stream after the launch runs after the
+//!    work in the branches. Both hold even if the launch fails.
 //! 3. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernels
 //!    access. Where this number depends on a record, the caller of the launch guarantees it.
 
@@ -26,7 +26,8 @@ use crate::error::{Error, Result};
 const BLOCK: u32 = 128;
 /// Number of threads per block of `jpeg_follow`. Must equal `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
-/// Number of lines that consecutive blocks of `jpeg_follow` share: `OVERLAP` in `jpeg.cu`.
+/// Number of lines that consecutive blocks of `jpeg_follow` share. Must equal `OVERLAP` in
+/// `jpeg.cu`.
 const OVERLAP: u32 = 16;
 /// Number of threads per block of `jpeg_starts`. Must equal `SUMMERS` in `jpeg.cu`.
 const SUMMERS: u32 = 256;
@@ -74,8 +75,8 @@ pub struct DecodeAt {
     /// arena.
     pub starts: usize,
     /// Offset of the fault flags, one `u32` per sample: 1 if the data of the sample is invalid or
-    /// cannot be decoded in parallel, and 0 otherwise. The pixels of a sample with a 1 are
-    /// unspecified.
+    /// cannot be decoded in parallel, and 0 otherwise. If the flag is 1, the pixels of the sample
+    /// are unspecified.
     pub faults: usize,
     /// Offset of the output, u8 images of shape (N, H, W, 3).
     pub out: usize,
@@ -95,8 +96,7 @@ pub struct DecodeAt {
     pub large_blocks: usize,
     /// Whether any record applies an EXIF orientation.
     pub turned: bool,
-    /// Whether any record is a copy of the record of a different sample, which is then decoded
-    /// twice.
+    /// Whether any record is a copy of another sample's record, whose image is then decoded twice.
     pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MAX_COLUMNS`].
     pub columns: usize,
@@ -109,19 +109,19 @@ impl DecodeAt {
         self.parts_within(most.min(self.count / MIN_PART_SAMPLES))
     }
 
-    /// Returns the largest possible number of parts up to `most`. If a record is a copy, this is 1,
-    /// because a copy shares scratch memory with the original, and two parts would write to it at
+    /// Returns the largest possible number of parts up to `most`. If a record is a copy, this is 1:
+    /// a copy shares scratch memory with the original, and two parts would write to this memory at
     /// the same time.
     fn parts_within(&self, most: usize) -> usize {
         if self.copied { 1 } else { most.min(MAX_PARTS).min(self.count).max(1) }
     }
 }
 
-/// The division of samples that are much larger than the others, in one stage.
+/// How one stage divides samples that are much larger than the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Heavy {
-    /// Work of one share. A sample has one more share for each multiple of it. 0 if no sample is
-    /// divided.
+    /// Work of one share, or 0 if no sample is divided. A sample has one more share for each
+    /// multiple of this number.
     work: u32,
     /// Upper bound on the number of additional shares of all samples.
     shares: usize,
@@ -129,9 +129,9 @@ struct Heavy {
 
 impl DecodeAt {
     /// Returns how samples are divided in a stage. `all` is the work of all samples, and `large` is
-    /// the work of the samples that have at least `least`. A sample is divided if it has at least
-    /// `least` and several times the work of an average sample, or of a 256th of the batch in
-    /// batches of fewer samples.
+    /// the work of the samples that have at least `least`. A sample is divided if its work is at
+    /// least `least` and [`HEAVY`] times the average. For the average, a batch counts as at least
+    /// 256 samples.
     fn heavy(&self, all: usize, large: usize, least: usize) -> Heavy {
         let work = (HEAVY * all / self.count.max(256)).max(least);
         match (u32::try_from(work), large / work) {
@@ -160,8 +160,8 @@ impl DecodeAt {
     fn check(&self) {
         let DecodeAt { ops, arena, coefficients, planes, axes, tables, starts, faults, out, columns, .. } = *self;
         let offsets = [ops, arena, coefficients, planes, axes, tables, starts, faults, out];
-        assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} are not multiples of 16");
-        assert!(columns <= DecodeOps::MAX_COLUMNS as usize, "region of {columns} columns");
+        assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} must be multiples of 16");
+        assert!(columns <= DecodeOps::MAX_COLUMNS as usize, "a region of {columns} columns is too wide");
     }
 
     /// Returns the addresses in `memory`, for outputs of `height` times `width` pixels.
@@ -179,7 +179,7 @@ impl DecodeAt {
             starts: memory.at(self.starts, DecodeOps::starts_bytes(self.arena_bytes)),
             faults: memory.at(self.faults, self.count * DecodeOps::FAULT_BYTES),
             out: memory.at(self.out, self.count * height * width * 3),
-            planes_at: u32::try_from(gap / DecodeOps::PLANE_BYTES).expect("a record holds the number of blocks"),
+            planes_at: u32::try_from(gap / DecodeOps::PLANE_BYTES).expect("the number of blocks fits in a record"),
         }
     }
 }
@@ -201,7 +201,8 @@ pub enum Stage {
     Huffman,
     /// Transforms the coefficients to component samples.
     Idct,
-    /// Converts the component samples of images with an EXIF orientation to upright pixels.
+    /// Converts the component samples of images with an EXIF orientation to pixels, and applies the
+    /// orientation.
     Turn,
     /// Converts the component samples to pixels, and resizes these to the output.
     Resize,
@@ -282,8 +283,8 @@ impl Decode {
     /// output size and fit `at`: they may refer to blocks below `at.blocks`, to at most
     /// `at.segments` segments, and to regions at most `at.columns` wide. If a record is a copy,
     /// `at.copied` must be true. Entropy-coded bytes may be arbitrary. The ranges of memory must
-    /// not overlap. Streams and events must order this work with all other accesses to them. `self`
-    /// must not be dropped before the work is done.
+    /// not overlap. Streams and events must order this work with all other accesses to these
+    /// ranges. `self` must not be dropped before the work is done.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -364,8 +365,8 @@ impl Decode {
         let rows = whole + heavy.shares;
         // `Samples` in `jpeg.cu`.
         let samples = [samples.end as u32, samples.start as u32, heavy.work];
-        // Twice the mean number of lines per image. If an image has more, the thread blocks loop
-        // over them.
+        // Twice the mean number of lines per image. If an image has more lines, the thread blocks
+        // loop over them.
         let lines = 2 * at.arena_bytes / count / LINE_BYTES;
         let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {
@@ -428,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_with_a_copy_is_one_part() {
+    fn a_batch_with_a_copied_record_is_one_part() {
         let long = DecodeAt { longest: DecodeOps::MIN_SPLIT_BYTES, ..DecodeAt::default() };
         for (count, parts) in [(0, 1), (1, 1), (127, 1), (128, 2), (255, 3), (256, 4), (4096, 4)] {
             let at = DecodeAt { count, ..long };
@@ -456,10 +457,10 @@ mod tests {
             let large = work.iter().filter(|&&work| work >= least).sum();
             let heavy = DecodeAt { count, ..DecodeAt::default() }.heavy(work.iter().sum(), large, least);
             let more: usize = work.iter().map(|work| work.checked_div(heavy.work as usize).unwrap_or(0)).sum();
-            assert!(more <= heavy.shares, "{more} shares, {} rows", heavy.shares);
+            assert!(more <= heavy.shares, "{more} additional shares, but {} rows", heavy.shares);
             divided += usize::from(more > 0);
         }
-        assert!(divided > 1000, "{divided} batches have a sample that is divided");
+        assert!(divided > 1000, "only {divided} batches have a sample that is divided");
         let many = DecodeAt { count: MAX_SHARES + 1, ..DecodeAt::default() };
         assert_eq!(many.heavy(1 << 30, 1 << 30, least), Heavy::default());
     }
@@ -478,7 +479,7 @@ mod tests {
         ] {
             let text = entry_text(name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
             assert_eq!(text.matches(".visible .entry").count(), 1);
-            assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is cut at its end");
+            assert_eq!(text.matches('{').count(), text.matches('}').count(), "{name} is truncated");
         }
         let source = include_str!("kernels/jpeg.cu");
         assert!(source.contains(&format!("enum {{ MAX_TAPS = {} }};", DecodeOps::MAX_TAPS)));

@@ -78,13 +78,13 @@ impl Loaded {
         unsafe { kernels.launch(&self.stream, &self.memory, self.at) }.unwrap();
     }
 
-    /// Returns the bytes at offset `offset`. Checks that the guard bytes after them are unchanged,
-    /// unless a sanitizer does.
+    /// Returns the bytes at offset `offset`. Checks that the guard bytes after these bytes are
+    /// unchanged, unless a sanitizer checks it.
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; if sanitize() { len } else { len + 256 }];
         self.stream.download(&mut bytes, &self.memory, offset).unwrap();
         let guard = &bytes[len..];
-        assert!(guard.iter().all(|&byte| byte == guard[0]), "written past the end");
+        assert!(guard.iter().all(|&byte| byte == guard[0]), "a kernel wrote past the end");
         bytes.truncate(len);
         bytes
     }
@@ -117,8 +117,8 @@ fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     (out, faults)
 }
 
-/// Returns the duration of the two stages `of` in milliseconds.
-fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
+/// Returns the total duration of two stages in milliseconds.
+fn milliseconds(loaded: &Loaded, kernels: &Decode, stages: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
     for stage in Stage::all() {
         let [begin, end] = [(); 2].map(|()| Event::timed(&loaded.context).unwrap());
@@ -127,7 +127,7 @@ fn milliseconds(loaded: &Loaded, kernels: &Decode, of: [Stage; 2]) -> f32 {
         unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage, 0..loaded.at.count) }.unwrap();
         end.record(&loaded.stream).unwrap();
         loaded.stream.synchronize().unwrap();
-        sum += if of.contains(&stage) { begin.elapsed_ms(&end).unwrap() } else { 0.0 };
+        sum += if stages.contains(&stage) { begin.elapsed_ms(&end).unwrap() } else { 0.0 };
     }
     sum
 }
@@ -163,17 +163,20 @@ fn the_kernels_give_the_pixels_of_the_host() {
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
-                assert_eq!(faults, left, "only intact images that do not synchronize are left to the host");
+                assert_eq!(
+                    faults, left,
+                    "of the intact images, only those that do not synchronize are left to the host"
+                );
                 check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {images}, round {round}"));
             }
         }
     }
-    assert!(left_to_host * 20 <= all, "nearly all images synchronize: {left_to_host} of {all} do not");
+    assert!(left_to_host * 20 <= all, "nearly all images must synchronize, but {left_to_host} of {all} do not");
 }
 
 /// Covers batches with long segments, and a batch of small images.
 #[test]
-fn parts_of_a_batch_give_the_pixels_of_the_whole() {
+fn decoding_in_parts_gives_the_same_pixels() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 9 } else { 100 });
     let kernels = Decode::load(&context, size).unwrap();
@@ -193,10 +196,10 @@ fn parts_of_a_batch_give_the_pixels_of_the_whole() {
     }
 }
 
-/// Tests a batch in which a long segment and its copy would be in different parts if it were
-/// decoded in three parts.
+/// Tests a batch that would have a long segment and its copy in different parts if it were decoded
+/// in three parts.
 #[test]
-fn a_batch_with_a_copy_is_decoded_whole() {
+fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 45 } else { 100 });
     // Find a batch in which a long segment and its copy are far apart.
@@ -254,15 +257,15 @@ fn the_kernels_equal_their_model_for_any_data() {
         let loaded = Loaded::new(&context, &batch);
         let kernels = Decode::load(&context, size).unwrap();
         loaded.run(&kernels);
-        assert!(loaded.faults() == faults, "faults of seed {seed}");
+        assert!(loaded.faults() == faults, "the faults of seed {seed} differ");
         check(&batch, &loaded, &faults, &expected, &format!("seed {seed}"));
     }
-    assert!(sanitize() || seen.iter().all(|&n| n > 100), "intact and faulty: {seen:?}");
+    assert!(sanitize() || seen.iter().all(|&n| n > 100), "too few intact or faulty samples: {seen:?}");
 }
 
 /// Checks that the results of the kernels do not depend on what the memory contained before.
 #[test]
-fn the_kernels_write_all_of_the_memory_that_they_read() {
+fn the_kernels_do_not_read_uninitialized_memory() {
     let Some(context) = context() else { return };
     let size = (48, 48);
     let batch = coded::random_batch(9, size, if sanitize() { 10 } else { 100 }, 600);
@@ -292,16 +295,16 @@ fn the_kernels_write_all_of_the_memory_that_they_read() {
         };
         // The end of a sample's tables is used only for long segments.
         let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
-        let own = i * DecodeOps::TABLES_BYTES;
-        assert_eq!(differ(&first.0[own..], &second.0[own..], all, 0..1), 0, "tables of sample {i}");
+        let start = i * DecodeOps::TABLES_BYTES;
+        assert_eq!(differ(&first.0[start..], &second.0[start..], all, 0..1), 0, "the tables of sample {i} differ");
         let blocks = ops.blocks_end() - ops.blocks()..ops.blocks_end();
         assert_eq!(differ(&first.1, &second.1, DecodeOps::COEFFICIENT_BYTES, blocks.clone()), 0, "sample {i}");
         assert_eq!(differ(&first.2, &second.2, DecodeOps::PLANE_BYTES, blocks), 0, "sample {i}");
     }
 }
 
-/// Also prints the time of the search for the pieces. For comparison, prints the time of the same
-/// search in noise, which synchronizes.
+/// Also prints how long the search for the pieces takes, and how long the same search takes in
+/// noise, which synchronizes.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
@@ -321,15 +324,15 @@ fn codes_that_never_synchronize_take_bounded_device_time() {
         let ms =
             (0..3).map(|_| milliseconds(&loaded, &kernels, [Stage::Follow, Stage::Starts])).fold(f32::MAX, f32::min);
         println!("{what}: {} bytes without restart markers, {ms:.2} ms to find where pieces begin", jpeg.len());
-        assert!(!left || sanitize() || ms < 20.0, "{what} takes the device {ms} ms");
+        assert!(!left || sanitize() || ms < 20.0, "{what}: the search takes {ms} ms on the device");
     }
 }
 
 #[test]
-fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
+fn images_of_12_48_and_96_megapixels_match_the_host() {
     let Some(context) = context() else { return };
     if sanitize() {
-        return crate::require::missing("quick", "it takes minutes there");
+        return crate::require::missing("quick", "this test takes minutes under a sanitizer");
     }
     let size = (600, 800);
     let kernels = Decode::load(&context, size).unwrap();
@@ -350,13 +353,13 @@ fn images_of_12_48_and_96_megapixels_equal_the_hosts() {
     }
 }
 
-/// Covers the most filter taps that the kernels support, and images with a single segment that has
-/// more blocks than a 16-bit number counts.
+/// Covers the maximum number of filter taps that the kernels support, and images with a single
+/// segment of more than 2^16 blocks.
 #[test]
-fn images_of_24_megapixels_at_224_pixels_equal_the_hosts() {
+fn images_of_24_megapixels_at_224_pixels_match_the_host() {
     let Some(context) = context() else { return };
     if sanitize() {
-        return crate::require::missing("quick", "it takes minutes there");
+        return crate::require::missing("quick", "this test takes minutes under a sanitizer");
     }
     let (image, output, size) = (Size::new(6001, 4000), Size::new(224, 224), (224, 224));
     let kernels = Decode::load(&context, size).unwrap();
@@ -376,10 +379,10 @@ fn images_of_24_megapixels_at_224_pixels_equal_the_hosts() {
 
 /// Decodes whole photographs and crops from the folder `WARPFEED_PHOTOS`, including its subfolders.
 #[test]
-fn whole_and_cropped_photographs_equal_the_hosts() {
+fn whole_and_cropped_photographs_match_the_host() {
     let Some(context) = context() else { return };
     let Some(root) = std::env::var_os("WARPFEED_PHOTOS") else {
-        return crate::require::missing("photographs", "WARPFEED_PHOTOS names no folder");
+        return crate::require::missing("photographs", "WARPFEED_PHOTOS is not set");
     };
     let (mut folders, mut files) = (vec![PathBuf::from(root)], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -419,7 +422,7 @@ fn whole_and_cropped_photographs_equal_the_hosts() {
 
 /// Covers whole images and crops, with and without restart markers, that are divided into shares.
 #[test]
-fn large_images_among_small_ones_equal_the_hosts() {
+fn large_images_among_small_ones_match_the_host() {
     let Some(context) = context() else { return };
     let (image, output, size) = (Size::new(3000, 2000), Size::new(224, 224), (224, 224));
     let image = if sanitize() { Size::new(1200, 900) } else { image };

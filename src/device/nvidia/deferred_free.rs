@@ -1,9 +1,9 @@
 //! Frees memory on a separate thread, once the device has finished its work.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device, and
-//! meanwhile block driver calls of other threads (both observed on driver 580). If the work depends
-//! on something that the program's thread has yet to do, this is a deadlock. Therefore, a separate
-//! thread polls until the work is done, and then makes these calls.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device. In the
+//! meantime, they block driver calls of other threads (both observed on driver 580). If the work
+//! depends on something that the program's thread has yet to do, this is a deadlock. Therefore, a
+//! separate thread polls until the work is done, and then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -43,11 +43,11 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue { jobs: Vec::new(), open: 0, runni
 static DONE: Condvar = Condvar::new();
 
 fn queue() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().expect("nothing panics while holding it")
+    QUEUE.lock().expect("no code panics while holding this lock")
 }
 
 /// Runs `free` in `context` once all work that has been submitted to the device is done. The thread
-/// ends when no job is left.
+/// ends when no jobs remain.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
     // Record the event immediately, because a capture may start while the device is busy.
@@ -125,7 +125,7 @@ pub(super) fn wait_until_freed(timeout: Duration) -> bool {
         return false;
     }
     let left = DONE.wait_timeout_while(queue, timeout, |queue| queue.open > 0);
-    left.expect("nothing panics while holding it").0.open == 0
+    left.expect("no code panics while holding this lock").0.open == 0
 }
 
 #[cfg(test)]
@@ -148,6 +148,6 @@ mod tests {
         gate.send(()).unwrap();
         assert_eq!(order.iter().take(2).collect::<Vec<_>>(), [1, 2]);
         wait_until_freed(Duration::from_secs(10));
-        assert!(!wait_until_freed(Duration::from_secs(10)), "all jobs are done");
+        assert!(!wait_until_freed(Duration::from_secs(10)), "no job is queued");
     }
 }

@@ -68,10 +68,10 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// Returns the active contexts. They are cloned, so that the caller can wait for their work
-    /// without holding the lock.
+    /// Returns clones of the active contexts, so that the caller can wait for their work without
+    /// holding the lock.
     fn active(&self) -> Result<Vec<Context>> {
-        let mut contexts = self.contexts.lock().expect("nothing panics while holding it");
+        let mut contexts = self.contexts.lock().expect("no code panics while holding this lock");
         for (ordinal, context) in contexts.iter_mut().enumerate() {
             if context.is_none() {
                 *context = Context::if_active(ordinal)?;
@@ -105,11 +105,11 @@ impl Devices {
 
     /// Keeps the events of a mark for reuse.
     pub(crate) fn recycle(&self, mark: Mark) {
-        self.spare.lock().expect("nothing panics while holding it").extend(mark.0);
+        self.spare.lock().expect("no code panics while holding this lock").extend(mark.0);
     }
 
     fn event(&self, context: &Context) -> Result<Event> {
-        let mut spare = self.spare.lock().expect("nothing panics while holding it");
+        let mut spare = self.spare.lock().expect("no code panics while holding this lock");
         match spare.iter().position(|event| event.context() == context) {
             Some(at) => Ok(spare.swap_remove(at)),
             None => Event::new(context),

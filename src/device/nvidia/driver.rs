@@ -98,8 +98,8 @@ impl Context {
     /// [`ErrorKind::Cuda`] if there is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Without this call, the driver has no capture mode to restore. If it fails, a later call
-        // fails as well, and reports the error.
+        // Without this call, the driver has no capture mode to restore. Ignore an error, because a
+        // later call then fails as well and reports the error.
         let _ = result::init();
         let restore = Entered::nowhere();
         if restore.is_refused() {
@@ -161,7 +161,7 @@ impl Context {
 
     /// Returns cudarc's handle.
     pub fn cudarc(&self) -> &Arc<CudaContext> {
-        self.0.as_ref().expect("the handle leaves in drop only")
+        self.0.as_ref().expect("the handle is taken only in `drop`")
     }
 
     /// Returns the index of the device.
@@ -210,7 +210,7 @@ pub struct Entered {
     now: sys::CUcontext,
     /// The previous capture mode, or `None` in a nested scope or if the driver did not return it.
     mode: Option<sys::CUstreamCaptureMode>,
-    /// False if the process is exiting, so that no call may be made.
+    /// False if the process is exiting, in which case no call may be made.
     entered: bool,
     /// Makes the scope count as a call in progress. `None` if the scope is resting or was not
     /// entered.
@@ -219,9 +219,9 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Saves the state of the thread without changing the context, and makes calls of the thread
-    /// harmless to captures. In the default capture mode, querying an event invalidates a capture
-    /// that another thread has started (measured on driver 580).
+    /// Saves the state of the thread without changing the context, and prevents calls of the thread
+    /// from invalidating captures. In the default capture mode, querying an event invalidates a
+    /// capture that another thread has started (measured on driver 580).
     ///
     /// If the process is exiting, the result is [refused](Self::is_refused).
     pub(super) fn nowhere() -> Self {
@@ -326,7 +326,7 @@ mod tests {
 
     /// Skipped if there is a driver; `tests/gpu/batches.rs` covers that case.
     #[test]
-    fn a_missing_driver_is_an_error_of_one_sentence() {
+    fn a_missing_driver_is_reported_in_one_sentence() {
         if available().is_ok() {
             return crate::require::missing("no-driver", "this machine has a driver");
         }

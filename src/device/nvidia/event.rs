@@ -1,4 +1,4 @@
-//! Events, which mark a point in a stream, or all work of a context.
+//! Events, which mark a point in a stream or in all work of a context.
 //!
 //! **Invariants**
 //! 1. `drop` destroys the handle, once. The driver allows this while work is pending.
@@ -16,8 +16,8 @@ use crate::device::gpu::Recorded;
 use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// An event, which marks a point in a stream. It may be recorded repeatedly. A wait refers to the
-/// most recent recording when the wait is queued.
+/// An event, which marks a point in a stream. An event may be recorded repeatedly. A wait refers to
+/// the most recent recording when the wait is queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,
@@ -47,7 +47,7 @@ impl Event {
 
     fn with(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
         let _here = context.enter()?;
-        let raw = result::event::create(flags).doing(|| "making an event")?;
+        let raw = result::event::create(flags).doing(|| "creating an event")?;
         Ok(Event { raw, context: context.clone() })
     }
 

@@ -6,7 +6,7 @@
 //! of 31 runs after the last test had passed. Therefore, an exit handler of this crate runs first.
 //! It refuses new calls, and waits until no call is in progress.
 
-// On other systems, no handler is registered, so nothing closes the gate.
+// On other systems, no handler is registered, so some functions are unused.
 #![cfg_attr(not(unix), allow(dead_code))]
 
 use std::sync::Once;
@@ -72,8 +72,8 @@ pub(super) fn pass() -> Option<Pass> {
 }
 
 /// Registers the exit handler, once per process. The driver must be initialized before this:
-/// handlers run in the reverse order of their registration, so the driver's handlers then run
-/// later.
+/// handlers run in the reverse order of their registration, so the driver's handlers then run after
+/// this one.
 pub(super) fn before_the_driver() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

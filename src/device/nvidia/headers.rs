@@ -16,7 +16,7 @@ fn compare(name: &str, text: &str) {
 }
 
 #[test]
-fn the_kernels_declare_the_records_of_rust() {
+fn kernel_headers_match_the_records_in_rust() {
     let types = "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\n\
                  typedef unsigned long long u64;\n";
     let declared = [

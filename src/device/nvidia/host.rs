@@ -21,7 +21,7 @@ pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<
     // Use the device of this rank, because a CUDA context takes memory on its device. If the
     // launcher exposes only one device per rank, it is device 0.
     let context = match rank.local_rank {
-        Some(own) => Context::new(own).or_else(|_| Context::new(0)),
+        Some(ordinal) => Context::new(ordinal).or_else(|_| Context::new(0)),
         None => Context::new(0),
     }?;
     // Share the slots, because a child process may read a batch that its parent held at `fork`.

@@ -18,8 +18,8 @@ use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
-/// PTX from NVRTC 12.8 for compute capability 7.0, which later devices also support. It requires
-/// driver 570 or later. The names of entry points are unique.
+/// PTX from NVRTC 12.8 for compute capability 7.0, which later devices also support. This PTX
+/// requires driver 570 or later. The names of entry points are unique.
 const PTX: [&str; 3] =
     [include_str!("kernels/convert.ptx"), include_str!("kernels/retouch.ptx"), include_str!("kernels/jpeg.ptx")];
 

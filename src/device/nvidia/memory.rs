@@ -21,8 +21,8 @@ use super::deferred_free::{FREED_WITHIN, free_when_idle, wait_until_freed};
 use super::driver::{Context, Doing};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A block of device memory. A loader allocates one when it is opened, which is freed after the
-/// loader's last batch has been dropped.
+/// A block of device memory. A loader allocates one block when it is opened, and the block is freed
+/// after the loader's last batch has been dropped.
 pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,
@@ -49,7 +49,7 @@ impl DeviceBuffer {
             let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
             Error::new(
                 ErrorKind::Memory,
-                format!("device {device} has {free:.1} MB free, but the loader needs {want:.1} MB: {}; use a smaller batch or .prefetch(n)", e.cause()),
+                format!("device {device} has {free:.1} MB free, but the loader needs {want:.1} MB: {}; use a smaller batch size or a smaller .prefetch(n)", e.cause()),
             )
         })?;
         Ok(DeviceBuffer { start, len, context: context.clone(), slice: OnceLock::new() })
@@ -77,7 +77,7 @@ impl DeviceBuffer {
     pub fn at(&self, offset: usize, bytes: usize) -> u64 {
         assert!(
             offset <= self.len && bytes <= self.len - offset,
-            "{bytes} bytes at {offset} of {} on the device",
+            "{bytes} bytes at offset {offset} exceed the {} bytes of device memory",
             self.len
         );
         self.start + offset as u64

@@ -50,7 +50,8 @@ const MAX_THREADS: usize = 4;
 /// Visibility of page-locked memory in a child process created by `fork`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFork {
-    /// The child shares the memory. For memory that the program may still hold after a fork.
+    /// The child shares the memory. Use this for memory that the program may still hold after a
+    /// fork.
     Shared,
     /// The memory is absent in the child, and an access ends the child with `SIGSEGV`. Large blocks
     /// are allocated in a third of the time, because the system uses huge pages. Small blocks are
@@ -88,8 +89,8 @@ impl Pinned {
         if len == 0 {
             return Err(Error::config("cannot page-lock 0 bytes"));
         }
-        // Unlocking does not necessarily wait for copies, as freeing does. Therefore, a mapping
-        // must be unlocked only after an event for all work, which old drivers do not support.
+        // Unlike freeing, unlocking does not necessarily wait for copies. Therefore, a mapping may
+        // be unlocked only after an event for all work, which old drivers cannot record.
         #[cfg(target_os = "linux")]
         if marks_contexts()
             && let Some(start) = map_and_lock(len, after_fork)

@@ -47,14 +47,14 @@ impl Stream {
         let _here = context.enter()?;
         let (_, greatest) = result::stream::get_priority_range().doing(|| "querying the range of stream priorities")?;
         let kind = result::stream::StreamKind::NonBlocking;
-        let raw = result::stream::create_with_priority(kind, greatest).doing(|| "making a stream")?;
+        let raw = result::stream::create_with_priority(kind, greatest).doing(|| "creating a stream")?;
         Ok(Stream { raw, context: context.clone(), lender: None })
     }
 
     /// Wraps a stream that the program owns.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if its context is no longer usable.
+    /// [`ErrorKind::Cuda`] if the stream's context is no longer usable.
     pub fn lent(stream: &Arc<CudaStream>) -> Result<Self> {
         let context = Context::of(stream)?;
         capture::remember(stream);

@@ -15,7 +15,7 @@ impl<'a> DeviceTensor<'a, Nvidia> {
     pub fn view<T: DeviceElement>(&self) -> Result<CudaView<'a, T>> {
         if T::DTYPE != self.dtype() {
             let (asked, is) = (T::DTYPE.name(), self.dtype().name());
-            return Err(Error::config(format!("view of {asked}: this tensor has dtype {is}")));
+            return Err(Error::config(format!("cannot view this tensor as {asked}: its dtype is {is}")));
         }
         let shared = self.shared();
         let stream = shared.consumer.cudarc().expect("the loader was opened with the program's stream");

@@ -30,7 +30,7 @@ impl<G: Gpu> Held<G> {
     }
 
     /// Makes `stream`, or the consumer's stream if it is `None`, wait for the batch. In a ring that
-    /// orders batches when they are taken, the caller repeats a failed call.
+    /// orders batches when they are taken, the caller must repeat a failed call.
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
         self.shared.check()?;
@@ -54,7 +54,7 @@ impl<G: Gpu> Held<G> {
     /// done. If no stream is registered, the only user is the stream that the batch was taken on.
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
-        let mut users = self.users.lock().expect("nothing panics while holding it");
+        let mut users = self.users.lock().expect("no code panics while holding this lock");
         if !users.contains(&stream) {
             let waits = self.taken.get().and_then(Option::as_ref).is_some_and(|on| *on == stream);
             if !waits {
@@ -87,7 +87,7 @@ impl<G: Gpu> Held<G> {
     }
 
     pub(crate) fn slot(&self) -> &Slot<G> {
-        self.slot.as_ref().expect("the slot leaves in drop only")
+        self.slot.as_ref().expect("the slot is taken only in `drop`")
     }
 
     /// Makes the consumer's stream wait for the batch, and records the end of the wait.
@@ -95,7 +95,7 @@ impl<G: Gpu> Held<G> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
         let _ = self.taken.set(None);
-        gpu.record(&slot.waited.as_ref().expect("every batch that was sent has one").end, consumer)
+        gpu.record(&slot.waited.as_ref().expect("every sent batch has timed events").end, consumer)
     }
 }
 
@@ -122,7 +122,7 @@ impl<G: Gpu> Drop for Held<G> {
         };
         if self.shared.failure().is_none() {
             let taken_on = taken.as_ref().unwrap_or(consumer);
-            let users = std::mem::take(self.users.get_mut().expect("nothing panics while holding it"));
+            let users = std::mem::take(self.users.get_mut().expect("no code panics while holding this lock"));
             let capturing = || {
                 let mut streams = std::iter::once(taken_on).chain(&users);
                 streams.try_fold(false, |any, stream| Ok(any || gpu.is_capturing(stream)?))
@@ -133,7 +133,7 @@ impl<G: Gpu> Drop for Held<G> {
                     // If streams other than the consumer's used the batch, only an event for all
                     // work on the device covers them.
                     let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
-                    deferred.lock().expect("nothing panics while holding it").push((slot, used));
+                    deferred.lock().expect("no code panics while holding this lock").push((slot, used));
                     if self.shared.is_ordered_when_taken()
                         && let Err(e) = self.shared.release_deferred()
                     {

@@ -16,7 +16,7 @@ pub(super) struct Staging<G: Gpu> {
     pub(super) converted: G::Event,
 }
 
-/// Host slots that the device may be reading, with spare events and the timing of unfinished work.
+/// Host slots that the device may be reading, spare events, and the timing of unfinished work.
 pub(super) struct Flight<G: Gpu, H> {
     /// Host slots with copies in flight, oldest first.
     pub(super) in_flight: VecDeque<Load<G, H>>,

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::device::spec::DeviceMemory;
 
-/// The memory that a loader uses on the device, with field names from PyTorch's
-/// `torch.cuda.memory_stats`, and the number of batches and bytes copied to it.
+/// The device memory of a loader, with field names from PyTorch's `torch.cuda.memory_stats`, and
+/// the number of batches and bytes copied to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {

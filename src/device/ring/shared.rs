@@ -47,8 +47,8 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) wanted: AtomicU64,
     /// The first driver error, after which no driver call is made.
     pub(super) failed: Mutex<Option<Error>>,
-    /// Slots without an event that marks the end of their use, because their batches were dropped
-    /// during a capture, or a different framework used them on unknown streams.
+    /// Slots for which no event marks the end of their use, because their batches were dropped
+    /// during a capture, or because a different framework used them on unknown streams.
     pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     pub(super) counters: Arc<Counters>,
 }
@@ -63,8 +63,8 @@ pub(crate) struct Form {
 pub(crate) struct Slot<G: Gpu> {
     /// Offset in the device memory.
     pub(crate) offset: usize,
-    /// Metadata of the batch. It moves here from the host slot once the host slot is only needed
-    /// for its bytes.
+    /// Metadata of the batch. Moved here from the host slot once only the bytes of the host slot
+    /// are still needed.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
@@ -87,7 +87,8 @@ pub(super) enum Used {
     Anywhere,
 }
 
-/// The number of a run, and one of its batches, an error, or `None` at the end of the run.
+/// A message of the copy thread: the number of its run, and a batch, an error, or `None` at the end
+/// of the run.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
@@ -130,10 +131,10 @@ impl<G: Gpu> Shared<G> {
         if before { Ok(()) } else { self.gpu.record(request, &self.consumer) }
     }
 
-    /// Returns an error if `stream`, which should wait for a batch, is being captured.
+    /// Returns an error if `stream`, which must wait for a batch, is being captured.
     pub(super) fn refuse_capture(&self, stream: &G::Stream) -> Result<()> {
         if self.gpu.is_capturing(stream)? {
-            let cause = "the stream that is to wait for the batch is being captured into a CUDA graph; take the batch before the capture, \
+            let cause = "the stream that must wait for the batch is being captured into a CUDA graph; take the batch before the capture, \
                          copy it into a buffer that the graph keeps, and replay the graph for each batch";
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
@@ -149,9 +150,9 @@ impl<G: Gpu> Shared<G> {
         self.when_taken.load(Ordering::Relaxed)
     }
 
-    /// Releases the slots in `deferred` by recording their events now.
+    /// Records the missing events of the slots in `deferred`, and releases these slots.
     pub(super) fn release_deferred(&self) -> Result<()> {
-        let mut deferred = self.deferred.lock().expect("nothing panics while holding it");
+        let mut deferred = self.deferred.lock().expect("no code panics while holding this lock");
         if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
             return Ok(());
         }
@@ -174,15 +175,15 @@ impl<G: Gpu> Shared<G> {
     }
 
     pub(super) fn failure(&self) -> Option<Error> {
-        self.failed.lock().expect("nothing panics while holding it").clone()
+        self.failed.lock().expect("no code panics while holding this lock").clone()
     }
 
-    /// Returns an error if an earlier one ended all use of the device.
+    /// Returns the earlier error that ended all use of the device, if there was one.
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
 
     pub(super) fn fail(&self, e: &Error) {
-        self.failed.lock().expect("nothing panics while holding it").get_or_insert_with(|| e.clone());
+        self.failed.lock().expect("no code panics while holding this lock").get_or_insert_with(|| e.clone());
     }
 }

@@ -87,11 +87,11 @@ fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay
 
 fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
     let expected = (0..epochs).flat_map(|e| (0..BATCHES).map(move |n| (e, n, true))).collect::<Vec<_>>();
-    assert_eq!(seen, expected, "every batch once, in order, whole");
+    assert_eq!(seen, expected, "every batch arrives once, in order, and complete");
 }
 
 #[test]
-fn thousands_of_batches_arrive_whole_and_in_order() {
+fn thousands_of_batches_arrive_complete_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
         // Delays of the device, the loader and the consumer, so that the loader is faster than the
         // consumer, slower, or equally fast.
@@ -144,7 +144,7 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         }
         let waits = sim.state().waits.lock().unwrap();
         let mine = waits.iter().filter(|w| w.1 == 1 || w.0 == me).copied().collect::<Vec<_>>();
-        assert_eq!(mine, expected, "one wait per batch, on the consumer's stream, for that batch's event");
+        assert_eq!(mine, expected, "the consumer's stream waits once per batch, for the event of that batch");
     }
 }
 
@@ -161,7 +161,7 @@ fn steady_state_allocates_nothing_and_never_blocks_the_host() {
         let state = sim.state();
         counts.push([&state.memories, &state.events, &state.synchronizations].map(|c| c.load(Relaxed)));
     }
-    assert_eq!(counts[0][0], 1, "one block of memory");
+    assert_eq!(counts[0][0], 1, "one block of memory is allocated");
     // Two events per slot, one per staging buffer, and one per host slot.
     assert!(counts[0][1] <= SLOTS * 2 + 2 + 2, "{counts:?}");
     assert_eq!(counts[0][2], 0, "no synchronization");
@@ -252,15 +252,15 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
     for (batch, begin, _) in &conversions {
         if let Some((_, _, copied)) = copies.iter().find(|c| c.0 == *batch) {
-            assert!(copied <= &(begin + 2.0), "batch {batch} is converted at {begin}, copied by {copied}");
+            assert!(copied <= &(begin + 2.0), "batch {batch} is converted at {begin}, before it is copied at {copied}");
         }
     }
 }
 
-/// Each step lasts until the images of the batch that reuses its slot have been copied, so in the
-/// trace, this copy must be during the step.
+/// Each step lasts until the images of the batch that reuses its slot have been copied. In the
+/// trace, the copy must therefore run during the step.
 #[test]
-fn copies_appear_under_the_step_of_an_earlier_batch() {
+fn copies_run_during_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let schedule = trace::Schedule { wait: 4, warmup: 2, active: 30, repeat: 1 };
@@ -280,7 +280,7 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
         drop(batch);
         let since = Instant::now();
         while times.stats().copy.map_or(0, |copy| copy.count) < due {
-            assert!(since.elapsed() < Duration::from_secs(60), "copy {due} does not run under a step");
+            assert!(since.elapsed() < Duration::from_secs(60), "copy {due} does not run during a step");
             std::thread::yield_now();
         }
         drop(gate);
@@ -297,8 +297,8 @@ fn copies_appear_under_the_step_of_an_earlier_batch() {
             hidden += 1;
         }
     }
-    println!("{hidden} of {} copies under the step of an earlier batch", copies.len());
-    assert!(hidden >= 20, "{hidden} of {} copies", copies.len());
+    println!("{hidden} of {} copies run during the step of an earlier batch", copies.len());
+    assert!(hidden >= 20, "only {hidden} of {} copies run during a step", copies.len());
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn an_interrupted_wait_keeps_its_timeout() {
             None => slices += 1,
             Some(batch) => break batch.err().unwrap(),
         }
-        assert!(since.elapsed() < Duration::from_secs(20), "the timeout is 200 ms");
+        assert!(since.elapsed() < Duration::from_secs(20), "the wait exceeded its timeout of 200 ms");
     };
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert!(slices >= 2, "{slices}");
@@ -413,8 +413,8 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
         let made = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
-        // Two streams are synchronized at the end, and both the thread and the consumer may be in
-        // the middle of a call when the other's call fails.
+        // Two streams are synchronized at the end. When a call of the thread fails, the consumer
+        // may be in the middle of a call, and vice versa.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }

@@ -76,7 +76,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     }
 
     fn feed(&mut self) -> &mut F {
-        self.feed.as_mut().expect("the feed leaves in drop only")
+        self.feed.as_mut().expect("the feed is taken only in `drop`")
     }
 
     /// Sends the batches of a run to the device until the run ends or is canceled.
@@ -85,7 +85,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         loop {
             self.deliver(run)?;
             let Thread { shared, feed: Some(feed), flight, queue, .. } = self else {
-                unreachable!("the feed leaves in drop only")
+                unreachable!("the feed is taken only in `drop`")
             };
             let (mut failed, mut due) = (None, false);
             let mut idle = || {

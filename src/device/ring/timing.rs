@@ -1,9 +1,9 @@
 //! Measures copies, conversions and the consumer's waits on the device's clock.
 //!
-//! Two timed events are recorded for each operation, one before it and one after it. They do not
-//! affect the order of the work. The copy thread reads the events only once they have completed,
-//! and then reuses them, so the host does not wait for the device, except when a trace window
-//! begins. Recording two events and reading them costs the host about 1 us.
+//! Two timed events are recorded for each operation, one before it and one after it. These events
+//! do not affect the order of the work. The copy thread reads the events only once they have
+//! completed, and then reuses them. Therefore, the host does not wait for the device, except when a
+//! trace window begins. Recording two events and reading them costs the host about 1 us.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl<G: Gpu> Timing<G> {
     }
 }
 
-/// Converts the elapsed time that CUDA reports from ms to ns. Its resolution is about 0.5 us.
+/// Converts the elapsed time that CUDA reports, with a resolution of about 0.5 us, from ms to ns.
 fn ns(ms: f32) -> i64 {
     (f64::from(ms) * 1e6) as i64
 }

@@ -36,7 +36,7 @@ impl Coded {
         self.size.0 * self.size.1 * 3
     }
 
-    /// Adds an image, unless the device leaves it to the host. With `compare`, the host decodes the
+    /// Adds an image, unless the device cannot decode it. With `compare`, the host decodes the
     /// image as well. Returns whether the image was added.
     pub(in crate::device) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
         let Ok(mut image) = standard().open(jpeg) else { return false };
@@ -52,7 +52,7 @@ impl Coded {
         let heads = grid.parts().len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
         self.data.push(at + heads..at + bytes);
         let encoded = Encoded { place: self.count(), at, bytes, block: self.blocks };
-        let ops = DecodeOps::new(&grid, plan, encoded).expect("a small batch");
+        let ops = DecodeOps::new(&grid, plan, encoded).expect("the batch is small enough");
         let mut record = [0; DecodeOps::BYTES];
         ops.write(&mut record);
         self.records.extend(record);
@@ -61,7 +61,7 @@ impl Coded {
         let (mut pixels, mut out) = (Pixels::new(), vec![0; self.sample_bytes()]);
         let decoded = compare && image.decode(plan.region, &mut pixels).is_ok();
         self.expected.push(decoded.then(|| {
-            Resizer::new().run(&pixels, plan, &mut out).expect("a valid plan");
+            Resizer::new().run(&pixels, plan, &mut out).expect("the plan is valid");
             out
         }));
         true
@@ -184,7 +184,7 @@ pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a square image of four-pixel boxes, without restart markers or with one every `restart`
-/// MCUs. Its codes repeat, so decoding from a wrong position never synchronizes.
+/// MCUs. The codes of the image repeat, so decoding from a wrong position never synchronizes.
 pub(in crate::device) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
     let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();
@@ -245,8 +245,8 @@ pub(in crate::device) fn large(size: Size, (h, v): (u8, u8), restart: u32) -> Ve
     encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options)
 }
 
-/// Adds an image of `size` with a restart marker after each row of MCUs. It is added once for each
-/// of `regions`, both as encoded and as [`extended`].
+/// Adds an image of `size` with a restart marker after each row of MCUs. The image is added once
+/// for each of `regions`, both as encoded and as [`extended`].
 pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let jpeg = large(size, (h, v), size.width.div_ceil(8 * u32::from(h)));
     let output = Size::new(coded.size.1 as u32, coded.size.0 as u32);
@@ -274,7 +274,7 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
     // Fall back to a plain resize, because some augmentations do not support every output size.
     let any = Augment::resize(width, height).flip(0.5);
-    augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a plan for any size")
+    augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a resize supports any size")
 }
 
 /// Returns a batch of `count` random images.

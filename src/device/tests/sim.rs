@@ -64,7 +64,7 @@ pub(crate) struct State {
     pub(in crate::device) events: AtomicUsize,
     pub(in crate::device) timed_events: AtomicUsize,
     pub(in crate::device) synchronizations: AtomicUsize,
-    /// (thread, stream, event) of each wait.
+    /// The thread, stream and event of each wait.
     pub(in crate::device) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
     pub(in crate::device) calls: AtomicUsize,
     after_failure: AtomicUsize,
@@ -234,7 +234,7 @@ impl Gpu for Sim {
     }
 
     fn stream(&self) -> Result<SimStream> {
-        self.call("making a stream")?;
+        self.call("creating a stream")?;
         let id = self.0.seed.fetch_add(1, Relaxed);
         let (stream, queue) = SimStream::start(id, self.0.clone());
         self.0.queues.lock().unwrap().push((id, queue));
@@ -244,17 +244,18 @@ impl Gpu for Sim {
     unsafe fn borrowed(&self, stream: usize) -> Result<SimStream> {
         self.call("borrowing a stream")?;
         let queues = self.0.queues.lock().unwrap();
-        let (id, queue) = queues.iter().find(|(id, _)| *id == stream).expect("a stream of this device").clone();
+        let (id, queue) =
+            queues.iter().find(|(id, _)| *id == stream).expect("the stream belongs to this device").clone();
         Ok(SimStream::of(id, queue))
     }
 
     fn event(&self) -> Result<SimEvent> {
-        self.call("making an event")?;
+        self.call("creating an event")?;
         Ok(SimEvent { id: self.0.events.fetch_add(1, Relaxed), marks: Marks::default(), passed: None })
     }
 
     fn timed_event(&self) -> Result<SimEvent> {
-        self.call("making an event with timing")?;
+        self.call("creating an event with timing")?;
         self.0.timed_events.fetch_add(1, Relaxed);
         // A timed event needs no number, because tests identify only the events that order work.
         Ok(SimEvent { id: usize::MAX, marks: Marks::default(), passed: Some(Arc::new(Mutex::new(Instant::now()))) })
@@ -262,7 +263,7 @@ impl Gpu for Sim {
 
     fn elapsed_ms(&self, begin: &SimEvent, end: &SimEvent) -> Result<f32> {
         self.call("reading the time")?;
-        let at = |event: &SimEvent| *event.passed.as_ref().expect("an event with timing").lock().unwrap();
+        let at = |event: &SimEvent| *event.passed.as_ref().expect("the event is timed").lock().unwrap();
         let (begin, end) = (at(begin), at(end));
         let ms = |time: Duration| time.as_secs_f32() * 1e3;
         Ok(end.checked_duration_since(begin).map_or_else(|| -ms(begin.duration_since(end)), ms))
@@ -285,7 +286,7 @@ impl Gpu for Sim {
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> Result<()> {
         self.call("recording")?;
-        assert!(!stream.capturing.load(SeqCst), "an event was recorded into a capture");
+        assert!(!stream.capturing.load(SeqCst), "an event was recorded in a stream that is being captured");
         let (marks, passed) = (event.marks.clone(), event.passed.clone());
         let mark = {
             let mut at = marks.0.lock().unwrap();
@@ -324,7 +325,7 @@ impl Gpu for Sim {
 
     fn wait(&self, stream: &SimStream, event: &SimEvent) -> Result<()> {
         self.call("waiting")?;
-        assert!(!stream.capturing.load(SeqCst), "a wait went into a capture");
+        assert!(!stream.capturing.load(SeqCst), "a wait was queued in a stream that is being captured");
         self.0.waits.lock().unwrap().push((std::thread::current().id(), stream.id, event.id));
         let ignored = match self.0.mistake {
             Mistake::ConsumerWait => stream.id == 1,

@@ -10,7 +10,7 @@ use crate::source::Source;
 /// Sizes, names and limits of an open loader.
 impl<B> Batches<B> {
     /// Returns the number of batches in `epoch`. [`Epoch::len`](crate::Epoch::len) counts only the
-    /// batches that the epoch in progress has yet to deliver.
+    /// batches that the epoch in progress has not delivered yet.
     ///
     /// # Panics
     /// If the length method of a custom [`Sampler`](crate::sampler::Sampler) panics.
@@ -32,7 +32,8 @@ impl<B> Batches<B> {
 
     /// Returns the number of samples that `epoch` delivers on all ranks together. Options such as
     /// [`subset`](crate::Loader::subset) and [`repeat`](crate::Loader::repeat) change this number.
-    /// Padding and the samples of a [dropped](crate::LastBatch::Drop) last batch are not counted.
+    /// Padding is not counted, and neither are the samples of a last batch that is
+    /// [dropped](crate::LastBatch::Drop).
     ///
     /// # Panics
     /// See [`num_batches`](Batches::num_batches).

@@ -15,41 +15,42 @@ use crate::sampler::Changing;
 use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
-/// Interval at which a waiting consumer checks that its batch can still arrive.
+/// Interval at which a waiting consumer checks whether its batch can still arrive.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// An open loader: its workers are running, and its buffers are allocated.
 /// [`epoch`](Batches::epoch) iterates over the batches of an epoch.
 ///
 /// Dropping the loader stops the workers and joins their threads. Batches that you still hold stay
-/// valid. A loader is `Send` but not `Sync`: it can move to a different thread, but only one thread
-/// at a time can request batches.
+/// valid. A loader is `Send` but not `Sync`: it can be moved to a different thread, but only one
+/// thread at a time can request batches.
 ///
 /// A loader belongs to the process that opened it. After `fork`, the child process has no worker
-/// threads, so every batch fails in the child, and dropping the loader there frees nothing.
+/// threads, so every batch fails in the child, and dropping the child's copy of the loader frees
+/// nothing.
 pub struct Batches<B> {
-    /// `None` only while the loader is dropped.
+    /// `None` only while the loader is being dropped.
     feed: Option<Box<dyn Feed<Batch = B>>>,
     info: fn(&B) -> &BatchInfo,
     monitor: LoaderHandle,
     process: u32,
-    /// Epoch with which the program should begin.
+    /// The first epoch that the program should run.
     first_epoch: u64,
     /// Position from which a resumed loader continues. Reset when an epoch begins.
     resume: BatchIndex,
     /// Number of runs started so far.
     runs: u64,
-    /// Number of batches that the epoch in progress has yet to deliver.
+    /// Number of batches that the epoch in progress has not delivered yet.
     pub(super) left: u64,
-    /// Action of the next call. Meaningless once the epoch has no batches left.
+    /// Action of the next call of `next`. Unused once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
-    /// Time that earlier calls waited for the next batch before they gave up.
+    /// Time that earlier calls waited for the next batch before the caller gave up.
     given_up: Option<Duration>,
 }
 
-/// Action of the next call while an epoch is in progress.
+/// Action of the next call of [`Batches::next`] while an epoch is in progress.
 pub(super) enum Next {
     /// Returns the next batch of the feed.
     Batch,
@@ -100,9 +101,9 @@ impl<B> Batches<B> {
         self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
     }
 
-    /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. This is
-    /// 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, where it is the
-    /// saved batch. Returns `None` if `epoch` precedes the saved epoch.
+    /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. The
+    /// index is 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, which
+    /// starts at the saved batch. Returns `None` if `epoch` precedes the saved epoch.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
@@ -113,9 +114,9 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but does not borrow the loader. This
-    /// suits iterators in other languages. [`next`](Batches::next) returns the batches. If an epoch
-    /// is in progress, it ends.
+    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but does not borrow the loader. Use
+    /// this method to implement iterators in other languages. [`next`](Batches::next) returns the
+    /// batches. If an epoch is in progress, it ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -144,8 +145,8 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Returns the number of batches that the epoch in progress has yet to deliver. A failed batch
-    /// is counted until the next batch is requested.
+    /// Returns the number of batches that the epoch in progress has not delivered yet. A failed
+    /// batch is counted until the next batch is requested.
     pub fn left(&self) -> u64 {
         self.left
     }
@@ -204,7 +205,7 @@ impl<B> Batches<B> {
         Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
     }
 
-    /// Lets the source check its files, which may call user code.
+    /// Makes the source check its files. The source may be user code.
     fn check(&mut self) -> Result<()> {
         // A forked child must not take the parent's locks.
         if self.feed().is_none() {
@@ -240,7 +241,8 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Moves the position to `next`, or to the start of the next epoch if this one is over.
+    /// Moves the position to `next`, or to the start of the next epoch if the current epoch is
+    /// over.
     fn reach(&self, next: BatchIndex) {
         let epoch = next.epoch.saturating_add(1);
         self.shared().reach(if self.left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
@@ -262,7 +264,7 @@ impl<B> Batches<B> {
     /// epoch is in progress, or if `idle` returned `None`.
     ///
     /// `idle` is called before each wait, so that the caller can check for signals. It returns the
-    /// maximum duration of that wait. If `idle` returns `None`, this method gives up and also
+    /// maximum duration of that wait. If `idle` returns `None`, this method stops waiting and also
     /// returns `None`. The batch is not lost: the next call continues to wait for it.
     ///
     /// # Errors
@@ -281,7 +283,7 @@ impl<B> Batches<B> {
             self.restart_if_changed();
         }
         if self.left == 0 {
-            // Time after the last batch is not counted, even while the `Epoch` value still exists.
+            // Do not count time after the last batch, even while the `Epoch` value still exists.
             if self.feed().is_some() {
                 self.shared().run.end();
             }
@@ -308,8 +310,8 @@ impl<B> Batches<B> {
         Some(batch)
     }
 
-    /// Receives the next batch of the feed, or returns `None` if `idle` gives up. Adds the request,
-    /// the batch and the consumer's wait time to the statistics.
+    /// Receives the next batch of the feed, or returns `None` if `idle` returns `None`. Adds the
+    /// request, the batch and the consumer's wait time to the statistics.
     pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if let Next::Error(e) = &self.next {
             return Some(Err(e.clone()));
@@ -326,12 +328,12 @@ impl<B> Batches<B> {
             Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);
-        // Ask the feed, because `replay` does not move the position.
+        // Take the index from the feed, because `replay` does not move the position.
         let mut index = feed.at();
         let mut received = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
-            // This epoch could not be prepared ahead, but it can start now: otherwise, `start`
-            // would have failed.
+            // This epoch could not be prepared ahead, but it can start now, because `start` has
+            // succeeded.
             feed.start(*course);
             (index, *next) = (feed.at(), Next::Batch);
             received = feed.next(&mut wait);
@@ -445,7 +447,7 @@ impl<B> Batches<B> {
     }
 
     /// Returns the samples that were skipped so far, ordered by their first failure. Each sample is
-    /// listed once, with the cause, the epoch and the batch of that failure; see
+    /// listed once, with the cause, the epoch and the batch of its first failure; see
     /// [`OnError::Skip`](crate::OnError::Skip). The list has at most `max_skipped` + 1 entries.
     pub fn sample_errors(&self) -> Vec<SampleError> {
         self.monitor.sample_errors()
@@ -460,14 +462,14 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     }
 }
 
-/// Returns the error for an order that changed the length of an epoch after the epoch was prepared.
+/// Returns the error for an order that returned a different length after the epoch was prepared.
 /// The prepared epoch ended at `next`, but `left` more batches were expected.
 fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;
     Error::config(format!(
-        "the order returned {batch} batches for epoch {epoch} when it was prepared, but {began} when it began; an order \
-         must always return the same length"
+        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it \
+         began; an order must always return the same length"
     ))
 }
 
@@ -502,8 +504,8 @@ mod tests {
     use crate::Loader;
     use crate::source::{Memory, OwnedSample};
 
-    /// A child must not wait for locks, because locks that other threads of the parent held at
-    /// `fork` stay locked in the child.
+    /// A child process must not wait for locks, because locks that other threads of the parent held
+    /// at `fork` stay locked in the child.
     #[test]
     fn a_forked_child_takes_no_lock() {
         let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();

@@ -1,4 +1,4 @@
-//! Changes of the proportions of a mixture, and of the weights of samples, during a run.
+//! Changes a mixture's proportions or the sample weights during a run.
 
 use super::batches::{Batches, Next};
 use crate::engine::state::{self, Shared};
@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 use crate::sampler::Changes;
 use crate::source::BatchIndex;
 
-/// Maximum number of batches before a change.
+/// Maximum value of `after`, the number of batches before a change.
 const MAX_AFTER: u64 = 1 << 24;
 
 impl<B> Batches<B> {
     /// Changes the proportions of a [mixture](crate::Loader::mixture) during the run, for example
-    /// according to losses. Returns the index of the first batch with samples drawn with the new
-    /// proportions.
+    /// based on losses. Returns the index of the first batch that contains samples drawn with the
+    /// new proportions.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -28,12 +28,12 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     ///
-    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round):
-    /// the first round that begins at least `after` batches after the last batch that the program
-    /// has received. The position depends neither on the prefetch depth nor on the number of ranks.
-    /// Prepared batches before the change are delivered. Later ones are dropped and prepared again.
-    /// The change replaces the remaining schedule, and all earlier calls that have not taken effect
-    /// yet.
+    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round).
+    /// This is the first round that begins at least `after` batches later than the last batch that
+    /// the program has received. The point at which the change takes effect depends on neither the
+    /// prefetch depth nor the number of ranks. Prepared batches from before the change are still
+    /// delivered. Later prepared batches are dropped and prepared again. The change replaces the
+    /// remaining schedule and all earlier changes that have not taken effect yet.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -48,20 +48,21 @@ impl<B> Batches<B> {
     }
 
     /// Changes the [weights](crate::Loader::weights) of the samples during the run. Pass one weight
-    /// for each sample of the source. Returns the first batch that is drawn with the new weights.
+    /// for each sample of the source. Returns the index of the first batch that is drawn with the
+    /// new weights.
     ///
-    /// The change takes effect `after` batches after the last batch that the program has received.
-    /// Prepared batches before the change are delivered. Later ones are dropped and prepared again.
-    /// To avoid waiting for them, set `after` to the [prefetch depth](Batches::prefetch) or more,
-    /// but to the same number on every rank.
+    /// `after` batches are delivered between the last batch that the program has received and the
+    /// change. Prepared batches from before the change are still delivered. Later prepared batches
+    /// are dropped and prepared again. To avoid waiting for these batches, set `after` to the
+    /// [prefetch depth](Batches::prefetch) or more, and to the same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain the calls that affect the epoch in progress. After a call, the program can no longer
     /// request epochs before the epoch in progress.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader draws without weights, if the
-    /// weights are invalid, or if images are combined with other samples of the epoch, as in a
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without weights, if
+    /// the weights are invalid, or if images are combined with other samples of the epoch, as in a
     /// mosaic. After an error, nothing has changed.
     pub fn set_weights(&self, weights: &[f64], after: u64) -> Result<BatchIndex> {
         self.change(Changes::Weights, weights, after)
@@ -85,7 +86,7 @@ impl<B> Batches<B> {
             )));
         }
         if after > MAX_AFTER {
-            return Err(Error::config(format!("{call}: after {after} batches; the maximum is {MAX_AFTER}")));
+            return Err(Error::config(format!("{call}: after={after} is too large; the maximum is {MAX_AFTER}")));
         }
         let (now, batch) = (changes.now(), schedule.global_batch());
         let first = self.first_batch_after(after)?;
@@ -96,15 +97,16 @@ impl<B> Batches<B> {
         let (Some(from), Some(epoch)) = (samples(first), samples(BatchIndex { batch: 0, ..self.shared().position() }))
         else {
             return Err(Error::config(format!(
-                "{call}: batch {} of epoch {} is too far away",
+                "{call}: batch {} of epoch {} is too far ahead",
                 first.batch, first.epoch
             )));
         };
         let (effective, begun) = changes.change(from, values, epoch)?;
         let draws = now.draws().max(1);
         let mut place = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
-        // The change can take effect among the samples that `LastBatch::Drop` drops. An epoch without
-        // batches is after the end of the run.
+        // If the change takes effect among the samples that `LastBatch::Drop` drops, the first
+        // affected batch is batch 0 of the next epoch. If that epoch has no batches, the run is
+        // over, and the index is not moved.
         if (1..=place.batch).contains(&schedule.num_batches(place.epoch)) {
             place = BatchIndex { epoch: place.epoch + 1, batch: 0 };
         }
@@ -115,7 +117,7 @@ impl<B> Batches<B> {
         Ok(place)
     }
 
-    /// Returns the position `after` batches after the last batch that the program has received.
+    /// Returns the position that follows the last received batch and `after` more batches.
     fn first_batch_after(&self, after: u64) -> Result<BatchIndex> {
         let BatchIndex { mut epoch, mut batch } = self.shared().position();
         // Count the failed batch as received, so that this rank agrees with the other ranks.

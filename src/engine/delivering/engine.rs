@@ -1,4 +1,4 @@
-//! Starts and ends the threads, puts full slots in order, and applies the error policy.
+//! Starts and stops the threads, puts full slots in order, and applies the error policy.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::trace;
 /// Interval at which a waiting consumer logs what the threads are doing.
 const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The parts of an engine: the validated options and the open source of a loader, before memory is
-/// allocated and threads are started.
+/// The components from which an engine is created: the validated options and the open source of a
+/// loader, before memory is allocated and threads are started.
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// If set, chooses the samples of each batch instead of the schedule. Failed samples then stay
-    /// in their batch.
+    /// If set, replaces the schedule: it chooses the samples of each batch. Failed samples then
+    /// stay in their batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
     /// Maximum time that the consumer may wait for a batch while it holds every slot.
     pub(crate) timeout: Duration,
@@ -39,18 +39,18 @@ pub(crate) struct Parts {
 /// Converts a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
 
-/// A full slot, or the end of the run and the error that caused it, if any.
+/// A full slot, or the end of the run with the error that caused it, if any.
 type Arrival = std::result::Result<Full, Option<Error>>;
 
-/// The threads that make batches, and the buffer that puts full slots in order.
+/// The threads that produce batches, and the buffer that puts full slots in order.
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
     starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
     home: Home,
-    /// Slots that arrived before earlier batches of the run. The index of a slot is the sequence
-    /// number of its batch, modulo the length.
+    /// Full slots, and possibly the end of the run, that arrived out of order and wait for an
+    /// earlier batch. The index of an entry is the sequence number of its batch, modulo the length.
     early: Box<[Option<Arrival>]>,
     /// Number of the current run.
     run: u64,
@@ -58,31 +58,32 @@ pub(crate) struct Engine<B> {
     next: Option<BatchIndex>,
     /// Sequence number of the next batch to deliver.
     seq: u64,
-    /// Time that the consumer had waited when the last message was logged.
+    /// How long the consumer had been waiting when the last message was logged.
     logged: Duration,
-    /// Time since which the requested batch has been the only one that is not full. `None` if it is
-    /// not requested, or if other batches are not full either.
+    /// When the requested batch became the only prefetched batch that is not full. `None` if no
+    /// batch is requested, or if other batches are also being filled.
     behind: Option<Instant>,
-    /// Chooses the samples of each batch, if there is no schedule. The call may block the
-    /// coordinator.
+    /// Chooses the samples of each batch if there is no schedule. `fill` is called on the
+    /// coordinator thread and may block it.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Sends parts of a full slot back to the workers. `None` only while the engine is dropped.
+    /// Sends parts of a full slot back to the workers. `None` only while the engine is being
+    /// dropped.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work: Option<WorkSender>,
     stage: Arc<ReadStage>,
-    /// Error of a thread that has ended. The thread's work is lost, so every later batch fails with
+    /// Error of a thread that panicked. The thread's work is lost, so every later batch fails with
     /// this error.
     lost: Option<Error>,
-    // Declared last: dropping the pool joins the workers, and they end only after the coordinator
-    // has dropped their channel.
+    // Declared last: dropping the pool joins the workers, which end only after the coordinator has
+    // dropped their channel.
     _pool: Pool,
 }
 
 impl Engine<HostBatch> {
-    /// Creates an engine that delivers batches in host memory. `slots` contains every slot that may
-    /// ever be used.
+    /// Creates an engine that delivers batches in host memory. `slots` contains all slots,
+    /// including those for a larger prefetch depth.
     pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(parts, slots, keeper, Box::new(HostBatch::new))
     }
@@ -115,7 +116,8 @@ fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadSt
     }
     let follow = Following::new(shared)?;
     if follow.is_some() {
-        // Check the source now, because it received its read-ahead budget only just before.
+        // Check the source only now, because `Following::new` has just given it its read-ahead
+        // budget.
         guarded(|| shared.recipe.reads.check())?;
     }
     Ok(ReadStage::new(shared, parts, follow))
@@ -161,7 +163,7 @@ impl<B> Engine<B> {
             full,
             home,
             // There is one more entry than there are slots, because the end-of-run message may also
-            // arrive early.
+            // arrive out of order.
             early: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
@@ -193,8 +195,8 @@ impl<B> Engine<B> {
         (seq % self.early.len() as u64) as usize
     }
 
-    /// Returns an error if the next batch cannot arrive because the consumer holds all slots.
-    /// `waited` is the time that the consumer has waited so far. Logs long waits.
+    /// Returns an error if the next batch cannot arrive because the consumer holds all slots. Logs
+    /// long waits. `waited` is the time that the consumer has waited so far.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
         let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
@@ -272,8 +274,8 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Makes the workers decode the samples of `request`. The queue has room for these parts,
-    /// because the workers have already taken the earlier parts of the slot.
+    /// Sends the samples of `request` back to the workers. Sending does not block: the workers have
+    /// already taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
         let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
@@ -318,7 +320,7 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.begin();
         (self.logged, self.behind) = (Duration::ZERO, None);
         if course.repeats && self.stage.follow.is_some() {
-            // Prepare no further epochs: the run would repeat this epoch, while the source would
+            // Do not prepare later epochs: this run repeats the current epoch, but the source would
             // prefetch the next one.
             course.epochs = 0;
         }
@@ -351,7 +353,8 @@ impl<B> Feed for Engine<B> {
         }))
     }
 
-    /// Cancels the run. Its slots return after the workers have passed on its parts.
+    /// Cancels the run. The slots of its remaining parts become free once the workers have finished
+    /// these parts.
     fn stop(&mut self) {
         self.shared.run.want(0);
         if self.next.take().is_some() {
@@ -396,8 +399,8 @@ impl<B> Drop for Engine<B> {
         // No more batches will be requested, so the keeper must release each slot as soon as
         // possible.
         let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
-        // The coordinator ends when its channel is closed. It then drops its spawner, so that the
-        // pool can join its threads.
+        // The coordinator ends when its channel is closed. It then drops its `WorkSender`, which
+        // holds a handle to the pool, so that the pool's threads can be joined.
         drop(self.starts.take());
         if let Some(batch_sampler) = &self.batch_sampler {
             batch_sampler.end();
@@ -405,7 +408,7 @@ impl<B> Drop for Engine<B> {
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        // The readers hold a spawner as well.
+        // The readers hold a `WorkSender` as well.
         self.stage.close();
         self.work = None;
         // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.

@@ -11,7 +11,7 @@ use crate::source::BatchIndex;
 
 impl<B> Batches<B> {
     /// Iterates over the batches of epoch `epoch`, in order. Workers start immediately, and
-    /// continue while the consumer works.
+    /// continue while the program processes a batch.
     ///
     /// ```no_run
     /// # let mut batches = warpfeed::Loader::new("train").host()?;
@@ -54,7 +54,7 @@ impl<B> Batches<B> {
 ///   requests that item, the [checkpoint](Batches::checkpoint) stays at the failed batch, so a run
 ///   that ends at the error resumes there.
 /// - **The [timeout](crate::Loader::timeout)** expires if the consumer holds every batch. The
-///   program can drop some of them and then request the same batch again.
+///   program can drop some batches and then request the same batch again.
 /// - **[`ErrorKind::Capturing`]** is returned during a capture. The same batch can be requested
 ///   again after the capture has ended.
 ///
@@ -72,8 +72,9 @@ impl<B> fmt::Debug for Epoch<'_, B> {
 }
 
 impl<B> Epoch<'_, B> {
-    /// Returns the number of batches that the epoch has yet to deliver, for example for a progress
-    /// bar. Some errors end the epoch early, so this is not an [`ExactSizeIterator`].
+    /// Returns the number of batches that the epoch has not delivered yet, for example for a
+    /// progress bar. `Epoch` is not an [`ExactSizeIterator`], because some errors end the epoch
+    /// early.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};

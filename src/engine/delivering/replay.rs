@@ -10,8 +10,9 @@ impl<B> Batches<B> {
     /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use this to
     /// measure how fast a training loop would be if loading took no time.
     ///
-    /// The call blocks until the `n` batches are ready, or all batches if the epoch has fewer. The
-    /// iterator never ends; limit it with `take`. Repeated batches do not appear in the statistics.
+    /// The call blocks until the `n` batches are ready. If the epoch has fewer than `n` batches,
+    /// all of them are repeated. The iterator never ends; limit it with `take`. Repeated batches do
+    /// not appear in the statistics.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -33,7 +34,7 @@ impl<B> Batches<B> {
     }
 
     /// Like [`replay`](Batches::replay), but calls `idle` before each wait, as
-    /// [`next`](Batches::next) does. Returns `None` if `idle` gives up.
+    /// [`next`](Batches::next) does. Returns `None` if `idle` returns `None`.
     ///
     /// # Errors
     /// See [`replay`](Batches::replay).

@@ -3,16 +3,16 @@
 //! Over a network, a read takes about the same time regardless of the number of reads in flight, so
 //! more readers mean more throughput. A disk serves only a few reads at a time. Beyond that number,
 //! more readers only make each read slower. Therefore, while parts wait for a reader, the number of
-//! readers is doubled. If doubling raises the read rate by less than a quarter, it is undone, and
-//! the next trial is delayed.
+//! readers is doubled. If doubling raises the read rate by less than a quarter, the number is
+//! halved again, and the next trial is delayed.
 //!
 //! When the consumer pauses, for example during an evaluation, reading also pauses. To keep such a
-//! pause from lowering the rate of a window, the longest gap between two reads of the window is not
+//! pause from lowering the measured rate, the longest gap between two reads in a window is not
 //! counted.
 
 use crate::engine::state::MAX_READERS;
 
-/// Initial number of readers. It is enough to saturate disks (`benches/RESULTS.md`).
+/// Initial number of readers, which is enough to saturate a disk (`benches/RESULTS.md`).
 pub(super) const FIRST_READERS: usize = 32;
 
 /// Minimum length of a window, in ns.
@@ -20,7 +20,7 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Minimum length of a window, in samples per reader.
 const WINDOW_SAMPLES: usize = 4;
 
-/// Factor by which the read rate must increase for a doubled number of readers to be kept.
+/// A doubled number of readers is kept if the read rate grows by at least this factor.
 const GAIN: f64 = 1.25;
 
 /// Number of windows between a reverted doubling and the next trial.
@@ -48,10 +48,10 @@ enum Phase {
     /// The number of readers stays the same for this many windows. After that, it is doubled if
     /// parts are waiting.
     Resting(u32),
-    /// The number of readers has just been doubled from a number that achieved this rate. The
+    /// The number of readers has just been doubled. Contains the rate before the doubling. The
     /// current window is not representative, because the new readers are still starting.
     Starting(f64),
-    /// Compares the rate of the current window with this rate, which was measured before the
+    /// The current window measures the rate with the doubled number. Contains the rate before the
     /// doubling.
     Measuring(f64),
 }
@@ -69,9 +69,9 @@ impl Depth {
         }
     }
 
-    /// Records that a sample was read at time `now`, in ns since any fixed instant. `waiting` is
-    /// whether a part that fits into the budget has no reader. Returns the new number of readers if
-    /// it changes.
+    /// Records that a sample was read at time `now`, in ns since any fixed instant. `waiting`
+    /// states whether a part that fits into the budget is waiting for a reader. Returns the new
+    /// number of readers if it changes.
     pub(super) fn read(&mut self, now: u64, waiting: bool) -> Option<usize> {
         self.samples += 1;
         self.waiting += usize::from(waiting);
@@ -90,7 +90,7 @@ impl Depth {
             }
             Phase::Resting(windows) => (Phase::Resting(windows.saturating_sub(1)), self.readers),
             Phase::Starting(before) => (Phase::Measuring(before), self.readers),
-            // Also keep the new number if no parts wait, because the readers then keep up.
+            // If no parts are waiting, the readers keep up, so the new number is kept as well.
             Phase::Measuring(before) if rate >= GAIN * before || !starved => (Phase::Resting(0), self.readers),
             Phase::Measuring(_) => (Phase::Resting(REST_WINDOWS), self.readers / 2),
         };
@@ -129,7 +129,7 @@ mod tests {
     fn saturated_storage_gets_no_more_readers() {
         let mut depth = Depth::new();
         assert_eq!(run(&mut depth, 2.0, true, |_| 2000.0), [32, 64, 32]);
-        assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "no trial until the waiting period is over");
+        assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "no trial starts before the waiting period is over");
         assert!(
             run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]),
             "one more trial after the waiting period"

@@ -1,8 +1,8 @@
 //! Samples on their way from a reader to a worker.
 //!
-//! A [`Sample`] borrows from its source and from the buffer that it was read into. To let samples
-//! move between threads, [`ReadBuffers`] owns the buffers, and shares the ownership of the source.
-//! Buffers are reused, so reading a sample does not allocate.
+//! A [`Sample`] borrows from its source and from the buffer that it was read into. So that samples
+//! can move between threads, [`ReadBuffers`] owns the buffers and shares the ownership of the
+//! source. Buffers are reused, so reading a sample does not allocate.
 //!
 //! # Invariants
 //! 1. While `ReadBuffers::samples` holds a sample, the bytes in its buffer do not change, and
@@ -23,8 +23,8 @@ use crate::trace::nanos;
 /// Smallest page size of any supported system, in bytes.
 const PAGE: usize = 4096;
 
-/// Buffers, and the samples that borrow from them: the samples of a part, each followed by the
-/// other samples of its mosaic.
+/// Buffers, and the samples that borrow from them. Each sample of a part is followed by the other
+/// samples of its mosaic.
 pub(crate) struct ReadBuffers {
     /// Each sample, with its index in the part and the duration of the read in ns. The samples
     /// borrow from the buffers (invariant 1). The capacity is one sample per buffer.
@@ -35,7 +35,7 @@ pub(crate) struct ReadBuffers {
     max_bytes: u64,
 }
 
-/// Index of an entry within its part, and index of one of its samples. Index 0 is the entry's own
+/// Index of an entry in its part, and index of a sample in the entry. Index 0 is the entry's own
 /// sample. The other samples of a mosaic follow.
 pub(crate) type ReadIndex = (usize, usize);
 

@@ -1,4 +1,4 @@
-//! Tells a prefetching source which samples will be read, where a run starts, which batches are
+//! Notifies a prefetching source which samples will be read, where a run starts, which batches are
 //! done, and when the run is canceled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use crate::sampler::Position;
 use crate::source::{BatchIndex, Lookahead, Prefetcher};
 
 /// The source's [`Prefetcher`], if the source prefetches. The methods of the prefetcher may be user
-/// code, so their panics are caught.
+/// code, so panics in them are caught.
 pub(crate) struct Following {
     follow: Option<Box<dyn Prefetcher>>,
     /// Number of the run that the source prefetches for; 0 for none. The lock is held during each
     /// call, so that no call for a canceled run reaches the source after the next run has started.
     run: Mutex<u64>,
-    /// The source may fetch all epochs that precede this one.
+    /// The source may fetch all epochs before this one.
     epochs: Arc<AtomicU64>,
 }
 
 impl Following {
-    /// Returns a value for a source that does not prefetch.
+    /// Returns a `Following` for a source that does not prefetch.
     pub(crate) fn none() -> Self {
         Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }
@@ -85,7 +85,7 @@ impl Following {
         self.follow.is_some()
     }
 
-    /// Tells the source that a new run starts at `first`.
+    /// Notifies the source that a new run starts at `first`.
     ///
     /// # Errors
     /// If the source panics.
@@ -98,8 +98,8 @@ impl Following {
         })
     }
 
-    /// Tells the source that all samples of the batch have been read. Does nothing if the run has
-    /// been canceled.
+    /// Notifies the source that all samples of the batch have been read. Does nothing if the run
+    /// has been canceled.
     pub(crate) fn done(&self, run: u64, epoch: u64, batch: u64) {
         if self.follow.is_none() {
             return;
@@ -112,7 +112,7 @@ impl Following {
         }
     }
 
-    /// Tells the source that the run is canceled.
+    /// Notifies the source that the run is canceled.
     pub(crate) fn stop(&self) {
         let mut now = self.lock();
         *now = 0;

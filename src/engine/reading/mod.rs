@@ -1,13 +1,13 @@
 //! Threads that read samples ahead of the workers when storage is slow.
 //!
-//! The coordinator sends parts of batches to the readers, which pass them on to the workers
-//! together with the samples.
+//! The coordinator sends parts of batches to the readers. The readers read the samples of each
+//! part, and send the part and its samples to the workers.
 //!
-//! 1. `storage_wait`: decides whether readers or workers read, depending on whether reads wait for
-//!    the storage.
+//! 1. `storage_wait`: decides whether reader threads or the workers read samples, depending on
+//!    whether reads block on storage.
 //! 2. `fetched`: samples on their way from a reader to a worker, and their buffers.
 //! 3. `depth`: chooses the number of readers.
-//! 4. `follow`: tells a source that prefetches which samples will be read.
+//! 4. `follow`: notifies a source that prefetches which samples will be read.
 //! 5. `readers`: [`ReadStage`], the threads and their memory budget.
 
 mod depth;

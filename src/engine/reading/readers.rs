@@ -5,8 +5,8 @@
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, reads the samples of the part, and passes both to the workers. Readers
-//! are blocked on I/O most of the time, so there are more readers than cores.
+//! A reader takes a part, reads the samples of the part, and sends the part and the samples to the
+//! workers. Readers are blocked on I/O most of the time, so there are more readers than cores.
 //!
 //! A budget bounds the bytes that have been read but not decoded. A reader reserves bytes before it
 //! starts a part. Readers are admitted in the order of the parts, and workers release bytes without
@@ -14,8 +14,8 @@
 //! on the samples that it has read so far, and the worker reads the remaining ones. Therefore, each
 //! reader exceeds the budget by at most one sample.
 //!
-//! Readers are started when they are first needed. More are started as long as that makes reading
-//! faster (`depth.rs`).
+//! The first readers are started when they are needed. More readers are started as long as they
+//! make reading faster (`depth.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -39,7 +39,7 @@ use crate::trace::{Args, Row, nanos};
 /// Callback that passes a part and its prefetched samples to the workers.
 pub(crate) type SendPart = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 
-/// Samples that a reader has read. Dropping this value releases their bytes in the budget.
+/// Samples that a reader has read. Dropping this value returns their bytes to the budget.
 pub(crate) struct Fetched {
     /// The samples and their buffers; `None` if nothing was read.
     buffers: Option<ReadBuffers>,
@@ -110,14 +110,14 @@ struct Budget {
     bound: usize,
     /// Number of bytes that are reserved for parts.
     reserved: usize,
-    /// Number of parts that bytes are reserved for.
+    /// Number of parts for which bytes are reserved.
     parts: usize,
     /// Buffers for reuse.
     idle: Vec<ReadBuffers>,
     /// Total capacity of the `idle` buffers, in bytes.
     idle_bytes: usize,
-    /// Estimated size of a part in bytes. It rises immediately to the size of a larger part, and
-    /// falls slowly.
+    /// Estimated size of a part in bytes. The estimate rises immediately to the size of a larger
+    /// part, and falls slowly.
     typical: usize,
     closed: bool,
 }
@@ -128,7 +128,7 @@ impl Budget {
         self.closed || self.parts == 0 || self.reserved.saturating_add(self.typical) <= self.bound
     }
 
-    /// Reserves `bytes` more bytes. Frees idle buffers to make room for them.
+    /// Reserves `bytes` more bytes. Frees idle buffers if necessary.
     fn reserve(&mut self, bytes: usize) {
         self.reserved += bytes;
         while self.reserved + self.idle_bytes > self.bound
@@ -177,11 +177,11 @@ impl ReadStage {
     }
 
     fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().expect("nothing panics while holding it")
+        self.budget.lock().expect("no code panics while holding this lock")
     }
 
     fn threads(&self) -> MutexGuard<'_, Threads> {
-        self.threads.lock().expect("nothing panics while holding it")
+        self.threads.lock().expect("no code panics while holding this lock")
     }
 
     /// Passes `part` to the readers, or returns it if the worker has to read the samples itself.
@@ -208,8 +208,8 @@ impl ReadStage {
         part
     }
 
-    /// Starts the first readers. If a thread cannot be started, returns the error, and continues
-    /// with the readers that did start.
+    /// Starts the first readers. If a thread cannot be started, returns the error and uses only the
+    /// readers that have started.
     fn start(self: &Arc<Self>, send_part: SendPart) -> (Threads, Option<std::io::Error>) {
         let (parts, queue) = bounded(self.parts);
         let mut readers = Vec::new();
@@ -221,8 +221,7 @@ impl ReadStage {
         (Threads::Started { parts, queue, send_part, readers }, failed)
     }
 
-    /// Starts readers until as many as the limit allows are running. Stops at the first error, and
-    /// returns it.
+    /// Starts readers until their number equals the limit. Stops at the first error and returns it.
     fn spawn(
         self: &Arc<Self>,
         readers: &mut Vec<JoinHandle<()>>,
@@ -251,18 +250,18 @@ impl ReadStage {
     fn count(self: &Arc<Self>, queue: &Receiver<Part>) {
         let waiting = !queue.is_empty() && self.budget().admits();
         let now = nanos(Instant::now(), self.opened);
-        let changed = self.depth.lock().expect("nothing panics while holding it").read(now, waiting);
+        let changed = self.depth.lock().expect("no code panics while holding this lock").read(now, waiting);
         let Some(limit) = changed else { return };
         self.limit.store(limit, Ordering::Relaxed);
-        // Ignore the error: without more threads, reading does not become faster, and `Depth`
-        // reduces the number again.
+        // Ignore an error: without more threads, reading does not become faster, so `Depth` reduces
+        // the number again.
         if let Threads::Started { queue, send_part, readers, .. } = &mut *self.threads() {
             let _ = self.spawn(readers, queue, send_part);
         }
         tracing::debug!("up to {limit} threads read ahead");
     }
 
-    /// Ends the readers. The workers must still accept the parts that readers hold.
+    /// Stops the readers. The workers must still accept the parts that readers hold.
     pub(crate) fn close(&self) {
         self.budget().closed = true;
         self.freed.notify_all();
@@ -277,7 +276,8 @@ impl ReadStage {
         self.budget().idle.clear();
     }
 
-    /// Runs the reader with index `index` until the limit drops to `index` or the stage is closed.
+    /// Runs the reader with index `index` until the limit drops to `index` or less, or the stage is
+    /// closed.
     fn run(self: &Arc<Self>, index: usize, queue: &Receiver<Part>, send_part: &SendPart) {
         while index < self.limit.load(Ordering::Relaxed)
             && let Some((part, mut fetched)) = self.next(queue)
@@ -298,14 +298,14 @@ impl ReadStage {
     }
 
     /// Waits for the next part and for space in the budget. Returns `None` once the stage is closed
-    /// and no part is left.
+    /// and no parts remain.
     fn next(self: &Arc<Self>, queue: &Receiver<Part>) -> Option<(Part, Fetched)> {
-        let _admission = self.admission.lock().expect("nothing panics while holding it");
+        let _admission = self.admission.lock().expect("no code panics while holding this lock");
         let part = queue.recv().ok()?;
         let mut fetched = Fetched { buffers: None, reserved: 0, stage: self.clone() };
         let mut budget = self.budget();
         while !budget.admits() && self.is_wanted(&part) {
-            budget = self.freed.wait(budget).expect("nothing panics while holding it");
+            budget = self.freed.wait(budget).expect("no code panics while holding this lock");
         }
         if !budget.closed && self.is_wanted(&part) {
             budget.parts += 1;
@@ -330,7 +330,7 @@ impl ReadStage {
         let (first, header) = (part.range().start, part.header());
         let reads = part.range().take(MAX_GROUP).flat_map(|row| {
             let entry = &header.entries[row];
-            // Ignore an error, because the worker will get the same one and report it.
+            // Ignore an error, because the worker will receive and report the same error.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
             let all = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
             all.enumerate().map(move |(number, id)| ((row - first, number), id))
@@ -356,7 +356,7 @@ impl ReadStage {
                 };
                 trace.record_at(Row::Reader(reader), "read", end.saturating_sub(ns), end, args);
             }
-            // Bytes that a sample borrows from a memory map count as well, because they must stay
+            // Count bytes that a sample borrows from a memory map as well, because they must stay
             // in memory until they are decoded.
             borrowed += bytes;
             let taken = buffers.capacity().max(borrowed);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_must_fit_into_the_budget_except_a_single_one() {
+    fn only_a_single_part_may_exceed_the_budget() {
         let mut budget = budget(100);
         budget.typical = 1000;
         assert!(budget.admits(), "a part larger than the budget");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_buffers_make_room_for_used_ones() {
+    fn idle_buffers_are_freed_to_make_room() {
         let mut budget = budget(100);
         for _ in 0..3 {
             budget.parts += 1;

@@ -1,12 +1,14 @@
-//! Decides whether readers or workers read, depending on whether reads wait for the storage.
+//! Decides whether reader threads or the workers read samples, depending on how long reads block on
+//! storage.
 //!
 //! A worker that waits for a disk leaves its core idle, so separate threads should read
 //! (`readers.rs`). If reading only copies memory, passing samples through a reader costs time and
 //! gains nothing.
 //!
-//! A read waits if, according to the operating system, its thread blocked or a device had to serve
-//! a page fault. Preemption does not count, but a custom source that sleeps does. If the system
-//! does not report waits, a read that takes at least [`LONG_READ_NS`] counts as waiting.
+//! A read blocks if, according to the operating system, its thread was blocked, or a page fault
+//! required a read from a device. Preemption does not count, but sleeping in a custom source does.
+//! If the system does not report blocked threads, a read that takes at least [`LONG_READ_NS`]
+//! counts as blocked.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -14,22 +16,23 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Readers take over if workers spend at least this fraction of their reading time waiting.
+/// Readers take over if workers are blocked for at least this fraction of their reading time.
 const WAIT_FRACTION: f64 = 0.05;
-/// Readers take over only after this many parts with a wait, so that one slow sample does not start
-/// them.
+/// Readers take over only after reads have blocked in this many parts, so that one slow sample does
+/// not start readers.
 const MIN_WAITING_PARTS: u32 = 3;
-/// After this many parts, the weight of earlier observations is halved.
+/// Number of parts after which the weight of earlier observations is halved.
 const MEMORY_PARTS: u32 = 32;
-/// Workers take over again after this many parts without a wait. Each part with a wait lowers the
-/// count by [`WAIT_PENALTY`].
+/// Workers take over again after this many parts in which no read blocked. Each part in which a
+/// read blocked lowers the count by [`WAIT_PENALTY`].
 const QUIET_PARTS: u32 = 64;
-/// Number of parts without a wait that one part with a wait outweighs.
+/// A part in which a read blocked cancels this many parts in which none did.
 const WAIT_PENALTY: u32 = 8;
-/// If the system does not report waits, a read of at least this many ns counts as waiting.
+/// If the system does not report blocked threads, a read of at least this many ns counts as
+/// blocked.
 const LONG_READ_NS: u64 = 200_000;
 
-/// The decision whether readers or workers read, and the observations behind it.
+/// The current choice between readers and workers, and the observations on which it is based.
 pub(crate) struct Waits {
     on: AtomicBool,
     /// Whether `on` must stay false.
@@ -41,14 +44,14 @@ pub(crate) struct Waits {
 struct Observations {
     /// Number of parts that workers read.
     parts: u32,
-    /// Number of these parts in which a read waited.
+    /// Number of these parts in which a read blocked.
     waiting: u32,
-    /// Total time that workers waited while reading, in ns.
+    /// Total time that workers were blocked while reading, in ns.
     waited_ns: u64,
     /// Total time that workers spent reading, in ns.
     ns: u64,
-    /// Number of parts that readers read without a wait, minus a [penalty](WAIT_PENALTY) for each
-    /// part with a wait.
+    /// Number of parts that readers read without blocking, minus a [penalty](WAIT_PENALTY) for each
+    /// part in which a read blocked.
     quiet: u32,
 }
 
@@ -58,10 +61,10 @@ impl Waits {
     }
 
     fn seen(&self) -> MutexGuard<'_, Observations> {
-        self.seen.lock().expect("nothing panics while holding it")
+        self.seen.lock().expect("no code panics while holding this lock")
     }
 
-    /// Returns whether readers read instead of the workers.
+    /// Returns whether the readers are active.
     pub(crate) fn readers_enabled(&self) -> bool {
         self.on.load(Relaxed)
     }
@@ -72,7 +75,7 @@ impl Waits {
         self.on.store(false, Relaxed);
     }
 
-    /// Records that a worker spent `ns` on reading a part, of which it waited for `waited_ns`.
+    /// Records that a worker spent `ns` reading a part, including `waited_ns` blocked on storage.
     pub(crate) fn record_worker(&self, waited_ns: u64, ns: u64) {
         let mut seen = self.seen();
         seen.parts += 1;
@@ -86,7 +89,7 @@ impl Waits {
             *seen = Observations::default();
             drop(seen);
             if !self.on.swap(true, Relaxed) {
-                tracing::debug!("reads wait for the storage: readers take over");
+                tracing::debug!("reads block on storage; switching to reader threads");
             }
         } else if seen.parts >= MEMORY_PARTS {
             let Observations { parts, waiting, waited_ns, ns, .. } = *seen;
@@ -95,7 +98,7 @@ impl Waits {
         }
     }
 
-    /// Records that a reader read a part, and whether the reader waited.
+    /// Records that a reader read a part. `waited` states whether a read blocked.
     pub(crate) fn record_reader(&self, waited: bool) {
         let mut seen = self.seen();
         seen.quiet = if waited { seen.quiet.saturating_sub(WAIT_PENALTY) } else { seen.quiet + 1 };
@@ -103,13 +106,13 @@ impl Waits {
             *seen = Observations::default();
             drop(seen);
             if self.on.swap(false, Relaxed) {
-                tracing::debug!("reads no longer wait: workers read");
+                tracing::debug!("reads no longer block; the workers read directly again");
             }
         }
     }
 }
 
-/// Measures how long the calling thread waits for storage.
+/// Measures how long the calling thread is blocked on storage.
 pub(crate) struct Watch {
     since: Instant,
     usage: Option<ThreadUsage>,
@@ -120,7 +123,7 @@ impl Watch {
         Watch { since: Instant::now(), usage: ThreadUsage::now() }
     }
 
-    /// Returns how long the thread has waited since the last call, or since `new`, in ns. `reads`
+    /// Returns how long the thread was blocked since the last call, or since `new`, in ns. `reads`
     /// is the number of samples that the thread has read in that time.
     pub(crate) fn waited(&mut self, reads: usize) -> u64 {
         let before = std::mem::replace(self, Watch::new());
@@ -142,16 +145,16 @@ mod tests {
     const US: u64 = 1000;
 
     #[test]
-    fn readers_start_after_several_parts_with_a_wait() {
+    fn readers_start_after_reads_blocked_in_several_parts() {
         let waits = Waits::new();
         waits.record_worker(900_000 * US, 1_000_000 * US);
-        assert!(!waits.readers_enabled(), "a single slow sample");
+        assert!(!waits.readers_enabled(), "a single slow sample does not start readers");
         let waits = Waits::new();
         for _ in 0..3 {
             assert!(!waits.readers_enabled());
             waits.record_worker(100 * US, 600 * US);
         }
-        assert!(waits.readers_enabled(), "within a few parts");
+        assert!(waits.readers_enabled(), "readers start after a few parts");
     }
 
     #[test]
@@ -168,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn readers_stop_when_reads_no_longer_wait() {
+    fn readers_stop_when_reads_no_longer_block() {
         let waits = Waits::new();
         (0..3).for_each(|_| waits.record_worker(US, US));
         for _ in 0..100 {
             waits.record_reader(true);
             (0..8).for_each(|_| waits.record_reader(false));
         }
-        assert!(waits.readers_enabled(), "one of nine parts waits");
+        assert!(waits.readers_enabled(), "readers stay active if reads block in one of nine parts");
         (0..QUIET_PARTS).for_each(|_| waits.record_reader(false));
         assert!(!waits.readers_enabled());
         (0..3).for_each(|_| waits.record_worker(US, US));
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_counts_as_waiting_and_computing_does_not() {
+    fn sleeping_counts_as_blocked_but_computing_does_not() {
         let mut watch = Watch::new();
         std::thread::sleep(std::time::Duration::from_millis(4));
         assert!(watch.waited(1) >= 3_000_000);

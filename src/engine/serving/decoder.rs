@@ -16,7 +16,7 @@ use crate::engine::state::{LoaderHandle, check_process};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
-/// While waiting for a batch, the server thread checks at this interval whether the decoder has
+/// Interval at which the server thread checks, while it waits for a batch, whether the decoder has
 /// been closed.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -50,7 +50,7 @@ const TICK: Duration = Duration::from_millis(20);
 ///
 /// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#supported-formats),
 ///   including progressive, rotated and CMYK JPEGs. The format is detected from the first bytes.
-/// - **Bad images** are black in the batch. For the row of such an image,
+/// - **Bad images** are black in the batch. For the row of a bad image,
 ///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
 ///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
 /// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
@@ -70,18 +70,18 @@ const TICK: Duration = Duration::from_millis(20);
 ///   until it has responded. [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of
 ///   requests in flight, 3 by default. At most `prefetch` + 1 batches can exist at once on a
 ///   device, and `prefetch` + 2 in host memory, including responses that have not been received.
-///   Once that limit is reached, further requests wait, and fail after
+///   Once this limit is reached, further requests wait, and fail after
 ///   [`timeout`](crate::DecoderBuilder::timeout). Therefore, receive responses approximately in the
-///   order of the requests, and copy the batches that you want to keep.
-/// - **Large images** are also decoded on the device, as long as all images of a request fit. The
-///   device buffer holds 10,240 blocks of 8x8 samples times
+///   order of the requests, and copy batches that you want to keep.
+/// - **Large images** are decoded on the device as long as all images of a request fit into the
+///   device buffer. This buffer holds 10,240 blocks of 8x8 samples times
 ///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks (one
 ///   12-megapixel photograph). Workers decode the images that do not fit, with bit-identical
 ///   results. Set [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images that are too
 ///   large to serve.
 ///
 /// Dropping the decoder ends its threads, and requests without a response fail. Batches that you
-/// hold stay valid.
+/// still hold stay valid.
 pub struct Decoder<B> {
     pub(super) requests: Arc<Requests<B>>,
     monitor: LoaderHandle,
@@ -119,8 +119,8 @@ impl<B: Send + 'static> Decoder<B> {
     }
 
     /// Decodes `images` into a batch, in order, and waits for the batch. On a device, the call
-    /// waits until decoding has finished, because damaged images are detected only then. It does
-    /// not wait for work on your stream.
+    /// waits until decoding has finished, because damaged images are detected only then. The call
+    /// does not wait for work on your stream.
     ///
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.
@@ -180,9 +180,9 @@ impl<B> Decoder<B> {
         self.requests.limits.images
     }
 
-    /// Closes the decoder for all threads that share it. Requests without a response fail, and so
-    /// do later requests, including requests of a [dynamic batcher](Decoder::dynamic_batcher).
-    /// Batches that the program holds stay valid. The memory is freed when the last owner drops the
+    /// Closes the decoder for all threads that share it. Requests without a response and later
+    /// requests fail, including requests of a [dynamic batcher](Decoder::dynamic_batcher). Batches
+    /// that the program holds stay valid. The memory is freed when the last owner drops the
     /// decoder.
     pub fn close(&self) {
         if check_process("decoder", self.process).is_ok() {
@@ -204,10 +204,10 @@ impl<B> Decoder<B> {
     }
 
     fn batchers(&self) -> MutexGuard<'_, Vec<Weak<dyn CloseWithDecoder>>> {
-        self.batchers.lock().expect("nothing panics while holding it")
+        self.batchers.lock().expect("no code panics while holding this lock")
     }
 
-    /// Returns the memory plan of the decoder. The plan does not include pending requests or your
+    /// Returns the memory plan of the decoder. The plan includes neither pending requests nor your
     /// copies of batches.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.memory
@@ -237,9 +237,9 @@ impl<B> fmt::Debug for Decoder<B> {
     }
 }
 
-/// The pending response of a [`Decoder`]: one batch, which can be received once. It is also a
-/// future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can still
-/// be received, so await `&mut pending` if the stream may be captured.
+/// The pending response of a [`Decoder`]: one batch, which can be received once. A `Pending` is
+/// also a future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can
+/// still be received, so await `&mut pending` if the stream may be captured.
 ///
 /// Dropping this value cancels the request. Images that are already being decoded are still
 /// finished.
@@ -269,8 +269,8 @@ impl<B> Pending<B> {
         self.take(self.on_receive)
     }
 
-    /// Waits for the batch, calls `order` with it, and returns it. If `order` fails, the batch can
-    /// still be received.
+    /// Waits for the batch, calls `order` with the batch, and returns the batch. If `order` fails,
+    /// the batch can still be received.
     fn take(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
         self.reply.wait(order)
@@ -288,7 +288,7 @@ impl<B> Pending<B> {
     }
 
     /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise, stores
-    /// the waker of `context`, and wakes it as soon as `wait` would not block. A later call
+    /// the waker of `context`, and wakes it as soon as `wait` would no longer block. A later call
     /// replaces the waker.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
@@ -336,12 +336,12 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// The thread that turns batches into responses. It never uses the user's stream; only the thread
-/// that receives a response does.
+/// The thread that turns batches into responses. Never uses the user's stream; only the thread that
+/// receives a response uses it.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,
-    /// Maximum number of batches that may be alive at once.
+    /// Maximum number of batches that can exist at once.
     room: usize,
 }
 

@@ -26,7 +26,8 @@ const BATCHES_AHEAD: usize = 2;
 /// Any thread can submit a request, together with a value of type `T`, such as the sender of a
 /// channel for the response. One of your threads receives the batches from
 /// [`next`](DynamicBatcher::next). A batch contains one or more complete requests, in the order of
-/// submission. A batch is started when it is full, or `max_delay` after its first request.
+/// submission. A batch is started when it is full, or when `max_delay` has passed since its first
+/// request.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -59,7 +60,7 @@ const BATCHES_AHEAD: usize = 2;
 /// # }
 /// ```
 ///
-/// - **Bad images** do not affect other images, even those of the same request.
+/// - **Bad images** do not affect other images, including other images of the same request.
 /// - **Overload.** Two batches are decoded ahead of the consumer, and further requests are queued.
 ///   If the queue contains [`max_queued`](crate::DecoderBuilder::max_queued) requests, the next
 ///   request is rejected with [`ErrorKind::Busy`].
@@ -72,8 +73,8 @@ pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// Keeps the decoder alive after [`close`](DynamicBatcher::close), while batches are still
-    /// received. The thread may have ended by then.
+    /// Keeps the decoder alive while batches are still received after
+    /// [`close`](DynamicBatcher::close), even if the thread has already ended.
     _decoder: Arc<Decoder<B>>,
     process: u32,
 }
@@ -81,7 +82,7 @@ pub struct DynamicBatcher<B, T> {
 /// A batch of one or more requests, as returned by [`DynamicBatcher::next`].
 #[derive(Debug)]
 pub struct DynamicBatch<B, T> {
-    /// The batch, which may not be decoded yet. Dropping this value cancels all requests of the
+    /// The batch, which may still be decoding. Dropping this value cancels all requests of the
     /// batch.
     pub pending: Pending<B>,
     /// The value of each request, and the rows of its images in the batch.
@@ -92,7 +93,7 @@ impl<B: Send + 'static> Decoder<B> {
     /// Starts a [`DynamicBatcher`], which combines the images of several requests into batches.
     ///
     /// A batch is started when it has [`max_batch`](Decoder::max_batch) images, when the next
-    /// request does not fit, or `max_delay` after its first request was submitted.
+    /// request does not fit, or when `max_delay` has passed since its first request was submitted.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `max_delay` exceeds 60 seconds, and [`ErrorKind::Io`] if a thread
@@ -115,7 +116,7 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B, T> DynamicBatcher<B, T> {
-    /// Submits `images` as one request. The batch returns `value` together with the rows of these
+    /// Submits `images` as one request. The batch contains `value` together with the rows of these
     /// images. Returns a request number for [`cancel`](DynamicBatcher::cancel).
     ///
     /// # Errors
@@ -145,7 +146,7 @@ impl<B, T> DynamicBatcher<B, T> {
         self.batches.as_ref()?.recv().ok()
     }
 
-    /// Stops accepting requests. The requests that are waiting form the last batches.
+    /// Stops accepting requests. The waiting requests form the last batches.
     pub fn close(&self) {
         if check_process("decoder", self.process).is_ok() {
             self.queue.close();
@@ -232,13 +233,14 @@ impl<T> Queue<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
         let images = self.limits.request(images)?;
         // Dropping images or a value runs user code, which must not run under the lock. On an
-        // error, the guard is dropped before the images and the value, because it was created last.
+        // error, the guard is dropped before the images and the value, because the guard was
+        // created last.
         let mut state = self.state();
         if state.closed {
             return Err(Error::config("requests are no longer accepted: close was called, or the decoder was closed"));
@@ -277,7 +279,7 @@ impl<T> Queue<T> {
                 if state.closed {
                     return None;
                 }
-                state = self.changed.wait(state).expect("nothing panics while holding it");
+                state = self.changed.wait(state).expect("no code panics while holding this lock");
                 continue;
             };
             let left = self.delay.saturating_sub(first.since.elapsed());
@@ -291,7 +293,7 @@ impl<T> Queue<T> {
             if count >= self.limits.images || left.is_zero() || state.closed {
                 return Some(state.waiting.drain(..fitting).collect());
             }
-            state = self.changed.wait_timeout(state, left).expect("nothing panics while holding it").0;
+            state = self.changed.wait_timeout(state, left).expect("no code panics while holding this lock").0;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A decoder for inference servers, which turns each request into a batch.
 //!
-//! Requests contain encoded images. Each is answered with one batch, in the order of submission.
+//! Requests contain encoded images. The response to each request is one batch. Responses arrive in
+//! the order of submission.
 //!
 //! 1. `reply`: stores a response until it is received.
 //! 2. `requests`: the queue of requests, and the source that provides their images to the engine.

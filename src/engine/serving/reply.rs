@@ -35,8 +35,8 @@ impl<B> State<B> {
         matches!(self.answer, Answer::Awaited)
     }
 
-    /// Takes the response, which must have been set. If it is a batch, calls `order` with the batch
-    /// first. If `order` fails, the batch is not taken.
+    /// Takes the response, which must have been set. If the response is a batch, calls `order` with
+    /// the batch first. If `order` fails, the batch is not taken.
     fn take(&mut self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         if let Answer::Given(Ok(batch)) = &self.answer {
             order(batch)?;
@@ -50,7 +50,7 @@ impl<B> State<B> {
 
 impl<B> Reply<B> {
     fn state(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     pub(crate) fn set(&self, batch: Result<B>) {
@@ -66,18 +66,19 @@ impl<B> Reply<B> {
         });
     }
 
-    /// Waits for the response and takes it. If it is a batch, calls `order` with the batch first,
-    /// while holding the lock. If several threads wait, only one of them calls `order` and receives
-    /// the batch.
+    /// Waits for the response and takes it. If the response is a batch, calls `order` with the
+    /// batch first, while holding the lock. If several threads wait, only one of them calls `order`
+    /// and receives the batch.
     pub(crate) fn wait(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let state = self.changed.wait_while(self.state(), |state| state.is_awaited());
-        state.expect("nothing panics while holding it").take(order)
+        state.expect("no code panics while holding this lock").take(order)
     }
 
-    /// Waits for the response, but at most for `timeout`. Returns whether it has been set.
+    /// Waits for the response, but at most for `timeout`. Returns whether the response has been
+    /// set.
     pub(crate) fn is_set(&self, timeout: Duration) -> bool {
         let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
-        !state.expect("nothing panics while holding it").0.is_awaited()
+        !state.expect("no code panics while holding this lock").0.is_awaited()
     }
 
     /// Returns `Ready` if the response has been set. Otherwise, stores the waker of `context`,

@@ -1,8 +1,9 @@
 //! The queue of requests, and the source that provides their images to the engine.
 //!
-//! A request first waits in a queue. It has *begun* once a slot is assigned to it, and then becomes
-//! one batch of the run. A canceled request is removed from the queue. If it has already begun, its
-//! images are dropped, but its batch stays in the run, so that later batches keep their indices.
+//! A request first waits in a queue. A request has *begun* once a slot is assigned to it, and then
+//! becomes one batch of the run. A canceled request is removed from the queue. If the request has
+//! already begun, its images are dropped, but its batch stays in the run, so that later batches
+//! keep their indices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::sampler::Entry;
 use crate::source::{Sample, Source};
 
-/// The bytes of an encoded image, owned by a value from the user.
+/// A value from the user that owns the bytes of an encoded image.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// An encoded image of a request.
@@ -41,11 +42,11 @@ impl Limits {
     /// Checks the number of images in a request, and drops the bytes of images that are too large.
     ///
     /// # Errors
-    /// If there are no images or too many.
+    /// If there are no images, or too many images.
     pub(super) fn request(&self, images: Vec<Owned>) -> Result<Vec<Image>> {
         let (count, most) = (images.len(), self.images);
         if count == 0 || count > most {
-            return Err(Error::config(format!("a request of {count} images: the decoder accepts 1 to {most}")));
+            return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {most}")));
         }
         let kept = images.into_iter().map(|image| {
             // `as_ref` is user code. If it panics here, it also panics when the image is read, and
@@ -90,7 +91,7 @@ struct State<B> {
     /// Epoch of the current run. After an error that ends a run, the next run is the next epoch.
     epoch: u64,
     closed: bool,
-    /// Whether the engine has ended, so that no more batches will be made.
+    /// Whether the engine has ended, so that no more batches will be delivered.
     ended: bool,
 }
 
@@ -144,13 +145,13 @@ impl<B> Requests<B> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     /// Queues a request. Returns its ticket and its reply.
     ///
     /// # Errors
-    /// If there are no images or too many, or if the queue is full.
+    /// If there are no images, if there are too many images, or if the queue is full.
     pub(crate) fn submit(&self, images: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
         let images = self.limits.request(images)?;
         let state = self.state();
@@ -195,7 +196,7 @@ impl<B> Requests<B> {
     /// Waits for a request. Returns false if the decoder is closed.
     pub(crate) fn wait(&self) -> bool {
         let idle = |state: &mut State<B>| state.queued.is_empty() && state.begun.is_empty() && !state.closed;
-        !self.changed.wait_while(self.state(), idle).expect("nothing panics while holding it").closed
+        !self.changed.wait_while(self.state(), idle).expect("no code panics while holding this lock").closed
     }
 
     /// Sets the response of the oldest request.
@@ -216,9 +217,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Fails the requests that have waited for longer than the timeout. Other requests continue. If
-    /// `cause` is a timeout, the error states that the program holds all `room` batches. Otherwise,
-    /// the error is `cause`.
+    /// Fails the requests that have waited longer than the timeout. If `cause` is a timeout, their
+    /// error states that the program holds all `room` batches. Otherwise, their error is `cause`.
     pub(crate) fn fail_late(&self, room: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
@@ -241,8 +241,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Begins a new run with the requests that had begun. Returns the run's epoch, and the index of
-    /// its first batch.
+    /// Begins a new run with the requests that had begun in the previous run. Returns the run's
+    /// epoch, and the index of its first batch.
     pub(crate) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;
@@ -292,7 +292,7 @@ impl<B: Send> BatchSampler for Requests<B> {
             if let Some(begun) = found {
                 break begun;
             }
-            state = self.changed.wait(state).expect("nothing panics while holding it");
+            state = self.changed.wait(state).expect("no code panics while holding this lock");
         };
         entries.extend((*first..first + count).map(|sample| Entry { sample, variant: 0, valid: true }));
     }

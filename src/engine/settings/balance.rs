@@ -1,12 +1,13 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
-//! The device decodes while it has room for batches. When all of its batch slots are full, either
-//! the consumer is slower and needs the device for itself, or the device already decodes as fast as
-//! it can. A worker then decodes a part if it can finish before the batch is needed, and if the
-//! workers have time to spare after copying data for the device. Without these two conditions, all
-//! workers would start decoding at the same time, and the device would run out of batches.
+//! The device decodes while it has free batch slots. When all of its batch slots are full, either
+//! the consumer is slower than the device and needs the device for its own work, or the device
+//! already decodes as fast as it can. A worker then decodes a part if it can finish before the
+//! batch is needed, and if the workers have time to spare after copying data for the device.
+//! Without these two conditions, all workers would start decoding at the same time, and the device
+//! would run out of batches.
 //!
-//! The decision costs a few comparisons per part. The tests simulate this rule and a simpler one.
+//! The decision costs a few comparisons per part. The tests simulate this rule and a simpler rule.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant};
 /// either case.
 ///
 /// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
-/// device decodes, crops and resizes the image. This reduces the worker's time per sample to about
-/// a tenth, and costs a few microseconds of device time. See
+/// device decodes, crops and resizes the image. Decoding on the device reduces the worker's time
+/// per sample to about a tenth, and costs a few microseconds of device time. See
 /// [`Loader::decode_on`](crate::Loader::decode_on).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -46,12 +47,12 @@ pub(crate) struct Balance {
 ///
 /// A worker may decode a part if it can finish before the batch is needed, and if the workers have
 /// spare time. Spare time accumulates as time passes, and the cost of each part is deducted from
-/// it. Therefore, workers that keep up with the device decode in the time that remains, and never
-/// all at once.
+/// the spare time. Therefore, workers that keep up with the device decode in the remaining time,
+/// and never all at once.
 #[derive(Debug)]
 struct Pace {
     workers: f64,
-    /// Sequence number of the next batch that the device takes.
+    /// Sequence number of the next batch that the device will take.
     next: u64,
     /// When the device took the previous batch.
     taken: Option<Instant>,
@@ -69,8 +70,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Fraction of the workers' time that may be used. The remaining time allows for other threads
-    /// and for delays.
+    /// Fraction of the workers' time that may be used. The remaining time is a reserve for other
+    /// threads and for delays.
     const USABLE_FRACTION: f64 = 0.9;
     /// Maximum spare time, in parts per worker.
     const MAX_SPARE_PARTS: f64 = 2.0;
@@ -101,7 +102,8 @@ impl Pace {
     fn batch_taken(&mut self, seq: u64, now: Instant) {
         if let Some(before) = self.taken.replace(now) {
             let between = now.saturating_duration_since(before).as_nanos() as f64;
-            // Clamp the value, so that a pause of the program does not distort the average.
+            // Clamp the time between two batches, so that a pause of the program does not distort
+            // the average.
             let most = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
             self.between = average(self.between, between.min(most));
         }
@@ -122,7 +124,8 @@ impl Pace {
         let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-most, most);
         let more = (self.decoding - self.copying).max(0.0);
-        // This is a lower bound, because the device also holds batches that it has already taken.
+        // The computed time is a lower bound, because the device also holds batches that it has
+        // already taken.
         let left = seq.saturating_sub(self.next) as f64 * self.between;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
         let decodes = slots_full && (due || (left > self.decoding && self.spare >= more));
@@ -134,14 +137,14 @@ impl Pace {
     }
 }
 
-/// Updates the moving average `known` with `value`, and returns it. An average of 0 means that
-/// there is no value yet.
+/// Returns the moving average `known`, updated with `value`. An average of 0 means that there is no
+/// value yet.
 fn average(known: f64, value: f64) -> f64 {
     if known > 0.0 { known + (value - known) / 8.0 } else { value }
 }
 
 /// Budget for the device's decoding time. The budget grows as time passes, and the decoding time
-/// that the device reports is deducted from it.
+/// that the device reports is deducted from the budget.
 #[derive(Debug)]
 struct Allowance {
     /// Fraction of the device's time that decoding may take, less than 1.
@@ -157,7 +160,7 @@ impl Allowance {
     /// The budget grows for at most this long, so that no burst of decoding follows a pause.
     const MAX_GROWTH: Duration = Duration::from_millis(250);
 
-    /// Updates the budget, and returns whether any of it is left. `taken` is the total decoding
+    /// Updates the budget, and returns whether it is not used up. `taken` is the total decoding
     /// time so far, in ns.
     fn is_left(&mut self, now: Instant, taken: u64) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.share;
@@ -247,13 +250,13 @@ impl Balance {
         wanted && self.is_allowed(taken)
     }
 
-    /// Returns whether the device decodes images that would hold up their batch, even in a part
-    /// that a worker decodes.
+    /// Returns whether the device decodes images that are so large that they would delay their
+    /// batch, even in a part that a worker decodes.
     pub(crate) fn device_takes_large(&self, taken: u64) -> bool {
         self.on == DecodeOn::Auto && self.is_allowed(taken)
     }
 
-    /// Returns whether the limit on the device time, if any, allows more decoding.
+    /// Returns whether more decoding is allowed by the limit on the device time, if there is one.
     fn is_allowed(&self, taken: u64) -> bool {
         self.allowance.as_ref().is_none_or(|allowance| {
             let now = Instant::now();
@@ -273,8 +276,8 @@ mod tests {
     fn decoding_stays_within_its_share_of_device_time() {
         let mut at = Instant::now();
         let mut allowance = Allowance { share: 0.05, left: 0.0, at, taken: 0 };
-        // One batch per ms is requested. A batch takes 2 ms of device time, which is reported after
-        // 7 ms.
+        // One batch is requested per ms. A batch takes 2 ms of device time, which the device
+        // reports after 7 ms.
         let (mut known, mut under_way, mut taken) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             at += Duration::from_millis(1);
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_the_option_decides() {
+    fn without_a_limit_decode_on_decides() {
         assert!(Balance::new(DecodeOn::Gpu, 1.0, 2).device_decodes(0, u64::MAX));
         assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).device_decodes(0, 0));
         let auto = Balance::new(DecodeOn::Auto, 1.0, 2);
@@ -318,7 +321,7 @@ mod tests {
         );
     }
 
-    /// A simulated machine that makes batches. Times are in µs.
+    /// A simulated machine that loads batches. Times are in µs.
     #[derive(Clone, Copy)]
     struct Machine {
         workers: usize,
@@ -346,16 +349,16 @@ mod tests {
     /// Simulates `batches` batches. `choose` decides where each part is decoded.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
-        // For each worker: the time at which it finishes its current part, the batch of the part,
-        // and whether the device decodes it. `None` if the worker is idle.
+        // For each worker: the time at which the worker finishes its current part, the batch of the
+        // part, and whether the device decodes the part. `None` if the worker is idle.
         let mut busy: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
         let mut queue = VecDeque::new();
         let (mut begun, mut free) = (0, slots);
         // For each batch: the number of remaining parts, and the number of parts that the device
         // decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
-        // Batches on the device: the time at which each becomes ready, and whether it still
-        // occupies a host slot.
+        // Batches on the device: the time at which each batch becomes ready, and whether the batch
+        // still occupies a host slot.
         let mut ring = VecDeque::<(u64, bool)>::new();
         let (mut taken, mut device_free, mut consumer_free, mut on_device) = (0, 0, 0, 0);
         let (mut delivered, mut now, mut steps) = (0, 0, VecDeque::<u64>::new());
@@ -467,13 +470,16 @@ mod tests {
                 let cpu = run(machine, 20, &mut Always(true)).rate;
                 let gpu = run(machine, 200, &mut Always(false)).rate;
                 let rate = paced(machine, 200).rate;
-                assert!(rate > 0.97 * cpu.max(gpu), "{workers} workers, {slots} slots: {rate} of {cpu} and {gpu}");
+                assert!(
+                    rate > 0.97 * cpu.max(gpu),
+                    "{workers} workers, {slots} slots: {rate}, with workers only {cpu}, with the device only {gpu}"
+                );
             }
         }
         // The simulation is realistic only if the simpler rule loses as much as on a real device.
         let simple = run(PHOTOGRAPHS, 400, &mut WhileSupplied).rate;
         let gpu = run(PHOTOGRAPHS, 400, &mut Always(false)).rate;
-        assert!(simple < 0.92 * gpu, "{simple} of {gpu}");
+        assert!(simple < 0.92 * gpu, "{simple} with the simpler rule, {gpu} with the device only");
     }
 
     #[test]
@@ -482,7 +488,10 @@ mod tests {
             let machine = Machine { workers, step: 20_000, ..PHOTOGRAPHS };
             let Outcome { rate, on_device } = paced(machine, 200);
             let gpu = run(machine, 200, &mut Always(false)).rate;
-            assert!(rate > 0.97 * gpu && on_device <= most, "{workers} workers: {rate} of {gpu}, {on_device}");
+            assert!(
+                rate > 0.97 * gpu && on_device <= most,
+                "{workers} workers: {rate}, with the device only {gpu}, decoded on the device: {on_device}"
+            );
         }
     }
 }

@@ -10,11 +10,11 @@ use super::scratch::ScratchPlan;
 /// opened. Workers allocate scratch memory when they need it.
 ///
 /// Scratch memory holds the encoded bytes and pixels of images in progress, and the decoders'
-/// working memory, which is estimated from the image headers
+/// working memory, which the loader estimates from the image headers
 /// ([`Codec::memory`](crate::decode::Codec::memory)). An image that needs more than a worker's own
 /// share waits until it may use `shared_scratch_bytes`.
 ///
-/// An image that needs more than all of the shared memory waits until no other image uses that
+/// An image that needs more than all shared memory waits until no other image uses that
 /// memory, and then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to
 /// reject such images.
 ///
@@ -24,23 +24,23 @@ use super::scratch::ScratchPlan;
 /// - the source's own memory;
 /// - samples that a source copies, if their encoded bytes exceed a quarter of a worker's share,
 ///   while the worker waits for shared memory;
-/// - the coefficients of a damaged JPEG while it is decoded, because the damage cannot be seen in
-///   its header.
+/// - the coefficients of a damaged JPEG while it is decoded, because the header does not reveal the
+///   damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryPlan {
     /// Number of batch buffers (slots) in host memory. If
     /// [`Loader::prefetch`](crate::Loader::prefetch) is automatic, this is the maximum number.
     pub slots: usize,
-    /// Number of slots that are currently in use. The others are reserved for a larger prefetch
-    /// depth. Unless the slots are page-locked, the operating system provides their memory only
-    /// when they are first used.
+    /// Number of slots that are currently in use. The other slots are reserved for a larger
+    /// prefetch depth. Unless slots are page-locked, the operating system provides the memory of a
+    /// slot only when the slot is first used.
     pub slots_in_use: usize,
     /// Size of one slot.
     pub slot_bytes: usize,
     /// Total size of all slots.
     pub host_bytes: usize,
-    /// Page-locked part of `host_bytes`: either all of it or 0.
+    /// Page-locked part of `host_bytes`: either all bytes or 0.
     pub pinned_bytes: usize,
     /// Total size of the memory on the device.
     pub device_bytes: usize,
@@ -56,7 +56,7 @@ pub struct MemoryPlan {
     /// own share.
     pub shared_scratch_bytes: usize,
     /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
-    /// Each reader may exceed this part by one sample, until that sample is decoded.
+    /// Each reader may exceed this limit by one sample, until that sample is decoded.
     pub ahead_bytes: usize,
     /// Part of `scratch_bytes` for samples that the source prefetches
     /// ([`Source::follow`](crate::source::Source::follow)).

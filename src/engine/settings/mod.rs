@@ -8,9 +8,9 @@
 //! 2. `tune`: [`Tuner`] chooses the prefetch depth if it is automatic.
 //! 3. `balance`: [`Balance`] divides decoding between the workers and the device.
 //! 4. `scratch`: [`Scratch`], the memory that workers use in addition to the slots.
-//! 5. `memory`: [`MemoryPlan`], which reports how much memory a loader uses at most.
-//! 6. `priority`: lowers the priority of workers that feed a device, in favor of the threads that
-//!    launch its kernels.
+//! 5. `memory`: [`MemoryPlan`], the maximum memory of a loader.
+//! 6. `priority`: lowers the priority of workers that feed a device, so that the threads that
+//!    launch kernels run first.
 
 mod balance;
 mod memory;

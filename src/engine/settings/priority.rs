@@ -5,12 +5,12 @@
 
 #![allow(unsafe_code)]
 
-/// Increment of the `nice` value. A worker that competes with another thread for a core gets about
-/// a tenth of that thread's time.
+/// Increment of the `nice` value. A worker that competes with a different thread for a core runs
+/// about a tenth as long as that thread.
 const NICE: i32 = 10;
 
-/// Lowers the priority of the calling thread on Linux. Does nothing on other systems, because
-/// `nice` affects the whole process there.
+/// Lowers the priority of the calling thread on Linux. Does nothing on other systems, where
+/// `nice` affects the whole process.
 pub(super) fn lower() {
     #[cfg(target_os = "linux")]
     // SAFETY: invariant 1. If the call fails, the thread keeps its priority.

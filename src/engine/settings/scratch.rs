@@ -2,7 +2,7 @@
 //!
 //! Each worker owns a fixed share, enough for eight typical photographs. An image that needs more
 //! uses memory that all workers share and that is granted in the order of the requests. An image
-//! that needs more than all of the shared memory has to wait until no other image uses any of it. A
+//! that needs more than all shared memory has to wait until no other image uses shared memory. A
 //! worker never waits while it holds shared memory, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ const OWN: usize = 32 << 20;
 /// Size in bytes of the shared memory, per core. An image of 24 megapixels needs 72 MB, and a
 /// progressive JPEG of that size needs twice as much.
 const SHARED_PER_CORE: usize = 128 << 20;
-/// Size in bytes of the read-ahead budget if memory is not scarce. It holds 500 typical
+/// Size in bytes of the read-ahead budget if memory is not scarce. The budget holds 500 typical
 /// photographs, twice as many as are read at the same time.
 const AHEAD: usize = 128 << 20;
 
@@ -89,11 +89,11 @@ impl ScratchPlan {
 /// Division of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// For the pixels of images that are decoded together.
+    /// Memory for the pixels of images that are decoded together.
     pub(crate) decode: usize,
-    /// For the encoded bytes of the current samples.
+    /// Memory for the encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// For memory that decoders keep from image to image.
+    /// Memory that decoders keep from image to image.
     pub(crate) kept: usize,
 }
 
@@ -105,7 +105,7 @@ impl Share {
     }
 
     /// Returns how many bytes of that buffer count toward a request for shared memory: all bytes if
-    /// the buffer exceeds this share, otherwise none.
+    /// the buffer exceeds [`encoded`](Share::encoded), otherwise none.
     pub(crate) fn excess_buffer(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }
@@ -158,10 +158,10 @@ impl Scratch {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("nothing panics while holding it")
+        self.queue.lock().expect("no code panics while holding this lock")
     }
 
-    /// Takes `bytes` bytes of the shared memory if they are available and no other request is
+    /// Takes `bytes` bytes of the shared memory if this amount is available and no other request is
     /// waiting.
     pub(crate) fn try_take(&self, bytes: usize) -> Option<SharedMemory<'_>> {
         let mut queue = self.queue();
@@ -173,15 +173,15 @@ impl Scratch {
         Some(SharedMemory { scratch: self, bytes })
     }
 
-    /// Takes `bytes` bytes of the shared memory. Blocks until they are available or, if `bytes`
-    /// exceeds the total, until none of the shared memory is in use. The calling thread must not
+    /// Takes `bytes` bytes of the shared memory. Blocks until this amount is available or, if
+    /// `bytes` exceeds the total, until no shared memory is in use. The calling thread must not
     /// hold any shared memory.
     pub(crate) fn take(&self, bytes: usize) -> SharedMemory<'_> {
         let mut queue = self.queue();
         let number = queue.last;
         queue.last += 1;
         while queue.first != number || !queue.admits(bytes, self.plan.shared) {
-            queue = self.changed.wait(queue).expect("nothing panics while holding it");
+            queue = self.changed.wait(queue).expect("no code panics while holding this lock");
         }
         queue.first += 1;
         queue.taken = queue.taken.saturating_add(bytes);

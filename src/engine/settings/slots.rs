@@ -12,9 +12,9 @@ use crate::trace::Task;
 
 use super::priority;
 
-/// Maximum number of workers: the core count of the largest machines. Starting and ending a pool of
-/// this size takes a second, because its threads search each other's queues for work. Slow storage
-/// requires more readers, not more workers.
+/// Maximum number of workers, which equals the core count of the largest machines. Starting and
+/// ending a pool of this size takes a second, because its threads search each other's queues for
+/// work. Slow storage requires more readers, not more workers.
 pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. If the user sets a value, both limits are that value.
@@ -41,8 +41,8 @@ impl Bounds {
     }
 }
 
-/// The number of workers, and the prefetch depth. The depth may change while batches are made,
-/// because it does not affect their content.
+/// The number of workers, and the prefetch depth. The depth may change during a run, because it
+/// does not affect the content of batches.
 ///
 /// All slots are allocated when the loader opens. Slots that are not in use are in the reserve.
 pub(crate) struct Settings {
@@ -84,7 +84,7 @@ struct Reserve {
     /// Channel for putting slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Number of slots that are in use beyond the prefetch depth, because the consumer held
+    /// Number of slots that are in use beyond the prefetch depth, because the consumer held all
     /// batches.
     lent: usize,
 }
@@ -112,11 +112,11 @@ impl Settings {
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
-        self.clock.lock().expect("nothing panics while holding it")
+        self.clock.lock().expect("no code panics while holding this lock")
     }
 
     fn reserve(&self) -> MutexGuard<'_, Reserve> {
-        self.reserve.lock().expect("nothing panics while holding it")
+        self.reserve.lock().expect("no code panics while holding this lock")
     }
 
     /// Returns the current prefetch depth.
@@ -124,8 +124,8 @@ impl Settings {
         self.depth.load(Relaxed)
     }
 
-    /// Returns the number of host slots for a prefetch depth. Besides the prefetched batches, there
-    /// is one slot that the consumer holds or that is being copied to the device, and one that is
+    /// Returns the number of host slots for a prefetch depth. In addition to the prefetched
+    /// batches, one slot is held by the consumer or is being copied to the device, and one slot is
     /// being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
@@ -136,8 +136,8 @@ impl Settings {
         Self::slots_for(self.prefetch())
     }
 
-    /// Returns the number of slots outside the reserve. After the depth was reduced, this number
-    /// exceeds [`slots`](Settings::slots) until the surplus slots have returned.
+    /// Returns the number of slots outside the reserve. After the depth has been reduced, this
+    /// number exceeds [`slots`](Settings::slots) until the surplus slots have returned.
     pub(crate) fn slots_in_use(&self) -> usize {
         self.reserve().in_use
     }
@@ -154,7 +154,7 @@ impl Settings {
         self.clock().since = Some(Instant::now());
     }
 
-    /// Records that the epoch in progress ends. Does nothing if there is none.
+    /// Records that the epoch in progress ends. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { since: None, seconds: clock.seconds() };
@@ -165,20 +165,20 @@ impl Settings {
         self.clock().seconds()
     }
 
-    /// Called by each worker when it starts. Lowers its priority, if required, and starts to
-    /// collect its statistics.
+    /// Called on each worker thread when it starts. Lowers the priority of the thread if required,
+    /// and starts to collect its statistics.
     pub(crate) fn register_worker(&self) {
         if self.low_priority {
             priority::lower();
         }
         let task = Task::this();
-        self.tasks.lock().expect("nothing panics while holding it").extend(task);
+        self.tasks.lock().expect("no code panics while holding this lock").extend(task);
     }
 
-    /// Returns for how many seconds in total workers were runnable but not scheduled, or 0 if the
-    /// system does not report this.
+    /// Returns the total time in seconds in which workers were runnable but not scheduled, or 0 if
+    /// the system does not report this time.
     pub(crate) fn delayed(&self) -> f64 {
-        let tasks = self.tasks.lock().expect("nothing panics while holding it");
+        let tasks = self.tasks.lock().expect("no code panics while holding this lock");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
@@ -193,7 +193,7 @@ impl Settings {
         *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
     }
 
-    /// Frees the slots in the reserve. Called when the engine ends.
+    /// Frees the slots in the reserve. Called when the engine is dropped.
     pub(crate) fn free_slots(&self) {
         *self.reserve() = Reserve::default();
     }
@@ -204,8 +204,8 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// Puts one more slot into use, permanently, if the consumer requests a batch while it holds
-    /// every slot in use. `held` is the number of batches that the consumer holds.
+    /// If the consumer requests a batch while it holds every slot in use, puts one more slot into
+    /// use permanently. `held` is the number of batches that the consumer holds.
     pub(crate) fn lend(&self, held: usize) {
         if !self.prefetch.is_range() {
             return;
@@ -217,8 +217,7 @@ impl Settings {
         }
     }
 
-    /// Returns `slot` if it is still needed. Otherwise, moves it into the reserve and returns
-    /// `None`.
+    /// Returns `slot` if it is still needed. Otherwise, moves it to the reserve and returns `None`.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
         if !self.prefetch.is_range() {
             return Some(slot);
@@ -234,7 +233,7 @@ impl Settings {
 }
 
 impl Reserve {
-    /// Puts slots into use until `slots` of them are in use, not counting lent slots.
+    /// Puts slots into use until `slots` slots are in use, not counting lent slots.
     fn fill(&mut self, slots: usize) {
         let Some(free) = &self.free else { return };
         while self.in_use < slots + self.lent
@@ -267,15 +266,16 @@ mod tests {
         settings.take_slots(slots(8), free.clone());
         assert_eq!((freed.len(), settings.slots()), (3, 3));
         settings.use_prefetch(4);
-        assert_eq!((freed.len(), settings.slots()), (6, 6), "immediately, without a returned slot");
+        assert_eq!(
+            (freed.len(), settings.slots()),
+            (6, 6),
+            "more slots are put into use immediately, before a slot returns"
+        );
         settings.use_prefetch(2);
         let kept: Vec<_> =
             std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
-        assert_eq!(kept.len(), 4, "two of six went into the reserve");
-        assert!(
-            kept.into_iter().all(|slot| settings.keep(slot).is_some()),
-            "no further slot is returned to the reserve"
-        );
+        assert_eq!(kept.len(), 4, "two of six slots moved to the reserve");
+        assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "no further slot moves to the reserve");
         settings.use_prefetch(6);
         assert_eq!(freed.len(), 4, "all remaining slots are put into use");
     }

@@ -1,18 +1,18 @@
 //! Chooses the prefetch depth while batches are delivered, if the option is automatic.
 //!
-//! If the consumer waits for a single batch while all later batches are full, a slow sample holds
-//! them up, and the workers are idle only for lack of slots. More slots are then certain to help,
-//! so the tuner doubles the prefetch depth without a trial.
+//! If the consumer waits for one batch while all later batches are full, a slow sample is blocking
+//! delivery, and the workers are idle only because no slot is free. More slots are then certain to
+//! help, so the tuner doubles the prefetch depth without a trial.
 //!
-//! Otherwise, the tuner is a hill climber. It doubles the prefetch depth if workers are idle
-//! because all slots are full, but the consumer still waits. This happens if steps or samples are
-//! uneven, or if too few reads are in flight. The tuner does nothing while the cores are saturated,
-//! that is, while the CPU demand is high. CPU demand is the time that threads ran, or were runnable
-//! but waited for a core.
+//! Otherwise, the tuner uses hill climbing. It doubles the prefetch depth if workers are idle
+//! because all slots are full, but the consumer still waits. This happens if training steps vary in
+//! duration, if samples vary in cost, or if too few reads are in flight. The tuner does nothing
+//! while the cores are saturated, that is, while the CPU demand is high. CPU demand is the time
+//! that threads ran, or were runnable but waited for a core.
 //!
 //! The tuner compares counters over time windows in which batches were delivered. It keeps a trial
 //! that increases the sample rate, and reverts any other trial. Each reverted trial doubles the
-//! pause before the next one. The pause is reset once the rate is no longer between 0.7 and 1.4
+//! pause before the next trial. The pause is reset once the rate is no longer between 0.7 and 1.4
 //! times its recent average.
 
 use std::ops::{AddAssign, Sub};
@@ -27,13 +27,13 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. A call before that costs one comparison.
+/// Minimum time between two reads of the counters. A call within this time costs one comparison.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
-/// If an epoch begins this soon after the previous one, the counters from the end of the previous
-/// epoch are reused.
+/// If an epoch begins at most this long after the end of the previous one, the counters from the
+/// end of the previous epoch are reused.
 const MAX_EPOCH_GAP: Duration = Duration::from_micros(200);
-/// Number of windows that make up a block. Decisions are based on a block, unless fewer windows are
-/// decisive.
+/// Number of windows per block. The tuner decides once per block, or earlier if the result is
+/// already clear.
 const BLOCK_WINDOWS: u32 = 4;
 /// A trial is decided after at most this many windows.
 const MAX_TRIAL_WINDOWS: u32 = 12;
@@ -60,7 +60,7 @@ struct Sums {
     waited: f64,
     /// Time that the consumer's stream waited for batches.
     stalled: f64,
-    /// Time in which a single batch was missing while all later batches were full.
+    /// Time in which the requested batch was missing while all later batches were full.
     held_up: f64,
     /// Time that the coordinator waited for free slots.
     blocked: f64,
@@ -141,7 +141,8 @@ enum Kind {
     Trial,
     /// Reverts a trial that did not increase the rate enough.
     Revert,
-    /// Raises the depth without a trial, because a slow sample holds up the batches after it.
+    /// Raises the depth without a trial, because a slow sample blocks delivery while later batches
+    /// are full.
     HeldUp,
 }
 
@@ -149,9 +150,10 @@ enum Kind {
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     change: Change,
-    /// Average counters before the trial.
+    /// Decayed sums of the counters before the trial.
     before: Sums,
-    /// The trial is kept if the rate increases by this factor.
+    /// The trial is kept if the rate grows by at least this factor. For example, 1.03 means 3 %
+    /// faster.
     min_gain: f64,
 }
 
@@ -164,7 +166,7 @@ struct Pause {
     last: u32,
 }
 
-/// The hill climber, which uses neither clocks nor threads.
+/// The state of the hill climber, which receives all measurements from its caller.
 #[derive(Debug)]
 struct Climb {
     cores: usize,
@@ -199,7 +201,8 @@ impl Climb {
     /// Adds a window. Returns the resulting change of the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
-        // Batches on a device may hide the wait from the consumer.
+        // With batches on a device, a late batch does not delay the consumer while it has uploaded
+        // batches left. Therefore, count only time in which the consumer really waited.
         if from < to && window.held_up.min(window.wait() * window.seconds) >= MIN_HELD_UP * window.seconds {
             (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
             (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());
@@ -222,7 +225,7 @@ impl Climb {
     /// `Some(None)` to keep the current depth, and `Some(Some(change))` to change it.
     fn decide_trial(&mut self, Trial { change, before, min_gain }: Trial) -> Option<Option<Change>> {
         let gain = self.block.rate() / before.rate();
-        // Before the last window, only a clear result is decisive, because the consumer may work in
+        // Before the last window, accept only a clear result, because the consumer may work in
         // bursts that are longer than a window.
         let (keep_at, revert_below) = match self.windows {
             ..BLOCK_WINDOWS => (1.3, 0.0),
@@ -269,7 +272,7 @@ impl Climb {
         if !is_over || from == to || wait < MIN_WAIT || !idle || blocked < MIN_WAIT * seconds {
             return Some(None);
         }
-        // At best, the trial eliminates all waiting. Require a quarter of that gain, but not more
+        // At best, the trial eliminates all waiting. Require a quarter of that gain, but no more
         // than 3 %.
         let min_gain = 1.0 + (0.25 * wait).min(0.03);
         let change = Change { from, to, kind: Kind::Trial };
@@ -287,7 +290,8 @@ pub(crate) struct Tuner {
 struct State {
     climb: Climb,
     opened: Instant,
-    /// Counters when the unfinished part of the window began. `None` between epochs.
+    /// Counters at the start of the part of the window that lies in this epoch. `None` between
+    /// epochs.
     from: Option<Sums>,
     /// Sum over the part of the window that lies in earlier epochs.
     window: Sums,
@@ -295,7 +299,7 @@ struct State {
     ended: Option<(Instant, Sums)>,
     /// Time of the next read of the counters.
     due: Instant,
-    /// Number of batches to ignore because they were begun before the last change.
+    /// Number of batches to ignore, because they were begun before the last change of the depth.
     skip: f64,
 }
 
@@ -319,7 +323,7 @@ impl Tuner {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while holding this lock")
     }
 
     /// Records that an epoch begins.
@@ -360,7 +364,7 @@ impl Tuner {
         window += sums - from;
         (state.window, state.from) = (Sums::default(), Some(sums));
         let Some(change) = state.climb.window(window) else { return };
-        // Do not measure the batches in flight, which were begun with the old depth.
+        // Do not measure the batches in flight, because they were begun with the old depth.
         state.skip = self.settings.slots() as f64;
         drop(state);
         self.apply(change, window.rate());
@@ -370,7 +374,7 @@ impl Tuner {
         Sums::now(state.opened, counters, &self.settings)
     }
 
-    /// Adds the counters since `from` to the window, and stops measuring.
+    /// Adds the increase of the counters since `from` to the window, and stops measuring.
     fn pause(&self, state: &mut State, counters: &Counters) {
         if let Some(from) = state.from.take()
             && state.skip == 0.0

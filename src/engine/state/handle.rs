@@ -61,18 +61,19 @@ impl Shared {
         }
     }
 
-    /// Declares that prepared batches are outdated, because the order has changed.
+    /// Marks the prepared batches as outdated, because the order has changed.
     pub(crate) fn mark_changed(&self) {
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether prepared batches are outdated. They must then be dropped.
+    /// Returns whether prepared batches are outdated, and resets the mark. If true, the caller must
+    /// drop these batches.
     pub(crate) fn take_changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
     }
 
     fn lock_position(&self) -> MutexGuard<'_, BatchIndex> {
-        self.position.lock().expect("nothing panics while holding it")
+        self.position.lock().expect("no code panics while holding this lock")
     }
 
     pub(crate) fn position(&self) -> BatchIndex {
@@ -99,7 +100,7 @@ impl Shared {
         if failed.peek().is_none() || self.recipe.blank {
             return Ok(());
         }
-        let mut faults = self.faults.lock().expect("nothing panics while holding it");
+        let mut faults = self.faults.lock().expect("no code panics while holding this lock");
         let (mut last, mut skipped) = (None, Vec::new());
         for (sample, error) in failed {
             if error.is_exhausted() {
@@ -128,7 +129,7 @@ impl Shared {
 
 /// A handle to an open loader, for use inside the loop over an epoch and on other threads.
 ///
-/// [`Batches::handle`](crate::Batches::handle) returns one. A handle can be cloned and sent to
+/// [`Batches::handle`](crate::Batches::handle) returns a handle. A handle can be cloned and sent to
 /// other threads. It keeps neither threads nor the memory of batches alive. A handle that outlives
 /// the loader reports the loader's final state.
 ///
@@ -192,12 +193,12 @@ impl LoaderHandle {
     /// Returns the samples that were skipped so far; see
     /// [`Batches::sample_errors`](crate::Batches::sample_errors).
     pub fn sample_errors(&self) -> Vec<SampleError> {
-        self.0.faults.lock().expect("nothing panics while holding it").listed().to_vec()
+        self.0.faults.lock().expect("no code panics while holding this lock").listed().to_vec()
     }
 
     /// Reads sample `id` as the source stores it, and returns the result of calling `take` with the
     /// sample and the loader's codecs. [`Codecs::image`] finds the encoded image of the sample, and
-    /// [`Codecs::open`] opens it.
+    /// [`Codecs::open`] opens the image.
     ///
     /// `id` is a source index, as in [`BatchInfo::ids`](crate::BatchInfo::ids). The calling thread
     /// reads the sample; batches may be delivered at the same time. Transient errors are retried,

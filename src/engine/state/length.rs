@@ -7,11 +7,11 @@ use crate::sampler::Schedule;
 /// panics.
 pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
     guarded(|| Ok(schedule.num_batches(epoch)))
-        .map_err(|e| panicked(e, || format!("the sampler panicked when asked for the length of epoch {epoch}")))
+        .map_err(|e| panicked(e, || format!("the sampler panicked while computing the length of epoch {epoch}")))
 }
 
-/// Returns an error if epoch 0 has no batches. Without this check, the run would end immediately,
-/// without an explanation.
+/// Returns an error if epoch 0 has no batches. Without this check, the run would end immediately
+/// without an error message.
 pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
     if batches(schedule, 0)? > 0 {
         return Ok(());
@@ -23,7 +23,7 @@ pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
         "the order has no samples in epoch 0".to_owned()
     } else {
         format!(
-            "{left} samples do not fill one batch {of}, and LastBatch::Drop drops it; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
+            "{left} samples do not fill one batch {of}, and LastBatch::Drop drops a partial batch; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
         )
     };
     Err(Error::config(format!("an epoch has no batch: {why}")))

@@ -1,10 +1,10 @@
 //! The progress of a run, and how the program observes it.
 //!
-//! Records the delivered batches and the failed samples. Produces checkpoints, statistics and the
+//! Records the delivered batches and the failed samples. Creates checkpoints, statistics and the
 //! list of failed samples.
 //!
 //! 1. `run`: [`Run`], the number of the current run, the counters and the settings.
-//! 2. `resume`: [`Checkpoint`], and the check that a loader matches it.
+//! 2. `resume`: [`Checkpoint`], and the check that a loader matches a checkpoint.
 //! 3. `sample_errors`: the policy for failed samples, and the list of these samples.
 //! 4. `length`: the number of batches in an epoch, for orders that may panic.
 //! 5. `process`: rejects calls in a forked child.

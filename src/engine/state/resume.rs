@@ -1,6 +1,6 @@
 //! Checkpoints.
 //!
-//! A checkpoint is a position plus enough evidence to detect that a loader would deliver different
+//! A checkpoint is a position, and enough data to detect that a loader would deliver different
 //! batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred entries of
 //! the order. Checking a checkpoint reads eight samples rather than the whole dataset.
 
@@ -19,35 +19,35 @@ use crate::transform::{Augment, Step};
 /// Version of a [`Checkpoint`] without a history.
 const VERSION: u32 = 1;
 /// Version of a [`Checkpoint`] with a history. Earlier builds, which would ignore the history,
-/// reject it.
+/// reject such a checkpoint.
 const VERSION_WITH_HISTORY: u32 = 2;
 /// Number of samples whose keys are compared to detect a different dataset.
 const PROBES: u64 = 8;
 /// Number of positions of the saved epoch that are compared to detect a different order.
 const POSITIONS: u64 = 256;
 
-/// The position of a run. A different process can continue from it, with any number of workers and
-/// ranks. A serialized checkpoint takes a few hundred bytes.
+/// The position of a run. A different process can continue the run from this position, with any
+/// number of workers and ranks. A serialized checkpoint takes a few hundred bytes.
 ///
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
 /// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return a checkpoint, and
 /// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
-/// of batches have equal checkpoints, so one rank can save the checkpoint for all of them.
+/// of batches have equal checkpoints, so one rank can save the checkpoint for all ranks.
 ///
 /// A checkpoint contains the seed, the global batch size, the budget, the number of samples in the
 /// source and in the epoch, the index and key of the samples at eight positions of epoch 0, and a
 /// hash of the samples at 256 positions of the checkpoint's epoch. A loader that differs in any of
 /// these values is rejected. The check detects a different seed, batch size, order, subset or set
-/// of weights, and added or removed samples. It detects renamed samples only if one of the eight is
-/// renamed.
+/// of weights, and added or removed samples. Renamed samples are detected only if one of the eight
+/// samples is renamed.
 ///
 /// If the order may depend on state (`epochs(0)`; see [`Loader::epochs`](crate::Loader::epochs)),
 /// the order is compared only if the checkpoint is inside an epoch, and the eight samples are
-/// chosen by their index in the source. Before you resume the loader, restore that state, so that
-/// the order returns the same values as when the epoch began.
+/// chosen by their index in the source. Before you resume the loader, restore the state from the
+/// start of the epoch, so that the order returns the same values.
 ///
 /// A checkpoint also contains the augmentation steps of each image field. A loader with different
-/// steps is rejected, unless [`any_augment`](Checkpoint::any_augment) allows them.
+/// steps is rejected, unless [`any_augment`](Checkpoint::any_augment) was called.
 ///
 /// If the program has called [`set_mixture`](crate::Batches::set_mixture) or
 /// [`set_weights`](crate::Batches::set_weights), a checkpoint contains the history of these calls,
@@ -56,7 +56,7 @@ const POSITIONS: u64 = 256;
 /// rejected.
 ///
 /// Three kinds of changes are not detected: different bytes under the same key, very small changes
-/// of weights, and different options for the later steps, such as
+/// of weights, and different options that apply after the augmentation, such as
 /// [`normalize`](crate::Loader::normalize) or a custom [`transform`](crate::Loader::transform).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]
@@ -66,7 +66,8 @@ pub struct Checkpoint {
     batch: u64,
     seed: u64,
     global_batch: u64,
-    /// Budget of a batch, or 0 if there is none.
+    /// Budget of a batch ([`Loader::budget`](crate::Loader::budget)), or 0 if batches have no
+    /// budget.
     #[serde(skip_serializing_if = "is_zero")]
     budget: u64,
     samples: u64,
@@ -91,14 +92,13 @@ pub(crate) struct Probe {
     position: u64,
     /// Source index of the sample, or `None` if the sampler panicked.
     sample: Option<u64>,
-    /// Key of the sample. `None` if the sample could not be read, in which case the key is not
-    /// compared.
+    /// Key of the sample, or `None` if the sample could not be read. A missing key is not compared.
     key: Option<String>,
 }
 
 impl Probe {
-    /// Returns an error if the sample or its key differs from `now`. `sequence` names what the
-    /// position refers to: the source or an epoch.
+    /// Returns an error if the sample or its key differs from `now`. `sequence` is the name of the
+    /// sequence to which the position refers: the source or an epoch.
     fn check(&self, now: &Probe, sequence: &str) -> Result<()> {
         let shown = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
         let sample = shown(self.sample);
@@ -151,13 +151,14 @@ impl Checkpoint {
         self.epoch
     }
 
-    /// Returns the index of the batch with which the run continues, within that epoch.
+    /// Returns the index, in that epoch, of the batch with which the run continues.
     pub fn batch(&self) -> u64 {
         self.batch
     }
 
-    /// Creates the checkpoint of a loader that delivers batch `next` next. `stateful` is whether
-    /// the order may depend on state. Such an order is evaluated only for epochs that have begun.
+    /// Creates the checkpoint of a loader that delivers batch `next` next. `stateful` states
+    /// whether the order may depend on state. A stateful order is evaluated only for epochs that
+    /// have begun.
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
@@ -250,7 +251,7 @@ impl Checkpoint {
         let probed = schedule.without_changes();
         let schedule = &changed.as_ref().map_or_else(|| schedule.clone(), |order| schedule.with_order(order.clone()));
         let next = BatchIndex { epoch, batch };
-        // The order may be user code, and may panic for an epoch that it does not expect.
+        // The order may be user code that panics for an unexpected epoch.
         let evaluated = guarded(|| {
             let probes = probe(recipe, counters, &probed, stateful);
             let now = Checkpoint::new(recipe, schedule, next, stateful, probes);
@@ -283,8 +284,8 @@ impl Checkpoint {
         Ok((next, changed))
     }
 
-    /// Returns an error if the augmentations `now` differ from the saved ones. The error names the
-    /// first step that differs.
+    /// Returns an error if the augmentations `now` differ from the saved augmentations. The error
+    /// names the first step that differs.
     fn check_augments(&self, now: &[&Augment]) -> Result<()> {
         const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
         let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation {cause}; {HINT}")));

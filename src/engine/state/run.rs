@@ -10,16 +10,16 @@ use crate::error::Result;
 use crate::source::CancelToken;
 use crate::trace::Counters;
 
-/// Maximum number of reader threads, enough for 10,000 reads per second if each takes 50 ms.
+/// Maximum number of reader threads, enough for 10,000 reads per second if each read takes 50 ms.
 pub(crate) const MAX_READERS: usize = 512;
 
 /// State that all threads of a loader share: the current run, the counters and the settings.
 pub(crate) struct Run {
-    /// Number of the current run; 0 for none. Threads pass on parts of other runs without
-    /// processing them.
+    /// Number of the current run, or 0 if there is none. Threads do not process parts of other
+    /// runs.
     wanted: Arc<AtomicU64>,
-    /// Returns whether a run is no longer the current one. Waiting reads poll this to cancel
-    /// themselves.
+    /// Returns whether a run is no longer the current one. Waiting reads call this function and
+    /// cancel themselves if it returns true.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
     /// The number of workers and of slots in use.
@@ -49,7 +49,7 @@ impl Run {
         Ok(Run { wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
-    /// Makes `run` the current run; 0 for none.
+    /// Makes `run` the current run. 0 means that there is no current run.
     pub(crate) fn want(&self, run: u64) {
         self.wanted.store(run, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Run {
         CancelToken::of_run(run, self.ended.clone())
     }
 
-    /// Returns whether to retry a failed read of `run`, and counts the retry if so.
+    /// Returns whether to retry a failed read of `run`. If so, counts the retry.
     pub(crate) fn tries_again(&self, run: u64) -> bool {
         let wanted = self.is_wanted(run);
         if wanted {
@@ -89,7 +89,7 @@ impl Run {
         }
     }
 
-    /// Records that the epoch in progress ends. Does nothing if there is none.
+    /// Records that the epoch in progress ends. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         self.settings.end();
         if let Some(tuner) = &self.tuner {

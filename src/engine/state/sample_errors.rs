@@ -10,8 +10,8 @@ use crate::error::Error;
 /// install a panic hook, so the program's own hook reports the panic, by default on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// Returns an error instead of the batch. The error names the sample. If the program continues,
-    /// it receives the next batch.
+    /// Returns an error that names the sample, instead of the batch. If the program continues, it
+    /// receives the next batch.
     #[default]
     Stop,
     /// Replaces the sample with a different one from the same batch and marks the row as
@@ -32,14 +32,14 @@ pub enum OnError {
 pub struct SampleError {
     /// Epoch of the first failure.
     pub epoch: u64,
-    /// Index of the batch of the first failure, within that epoch.
+    /// Index, in that epoch, of the batch of the first failure.
     pub batch: u64,
     /// The error, which names the sample.
     pub error: Error,
 }
 
-/// The samples that failed, each listed once. The list has at most one entry more than
-/// `max_skipped`, which shows that the limit was exceeded.
+/// The samples that failed, each listed once. The list has at most `max_skipped` + 1 entries. The
+/// last entry means that the limit was exceeded.
 #[derive(Default)]
 pub(crate) struct Faults {
     listed: Vec<SampleError>,
@@ -51,8 +51,8 @@ impl Faults {
         &self.listed
     }
 
-    /// Lists sample `sample` of the source. If it is already listed or the list is full, does
-    /// nothing and returns false.
+    /// Adds sample `sample` of the source to the list. If the sample is already listed or the list
+    /// is full, does nothing and returns false.
     pub(crate) fn add(&mut self, sample: u64, fault: SampleError, max_skipped: u64) -> bool {
         let new = !self.exceed(max_skipped) && self.samples.insert(sample);
         if new {

@@ -6,9 +6,9 @@ use crate::decode::{self, EncodedImage, MAX_GROUP, Pixels, Rect};
 use crate::engine::settings::Share;
 use crate::recipe::Shot;
 
-/// Largest decoded image, in bytes, for which the pixels alone count as memory use. For larger
-/// images, decoders estimate the memory use. If a worker's own share cannot hold eight images of
-/// this size, decoders estimate the memory use of every image.
+/// Maximum size in bytes of a decoded image for which only the pixels count as memory use. For
+/// larger images, decoders estimate the memory use. If a worker's own share cannot hold eight
+/// images of this size, decoders estimate the memory use of every image.
 const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 
 /// Returns the number of samples at the start of `samples` that together fit into a worker's own
@@ -63,8 +63,8 @@ impl PartFiller<'_> {
         }
     }
 
-    /// Frees the buffers of frames if decoding `opened` into them could exceed both the `memory`
-    /// bytes of the sample and the worker's own share.
+    /// Frees the buffers of frames if decoding `opened` into these buffers could exceed both the
+    /// `memory` bytes of the sample and the worker's own share.
     pub(super) fn free_frame_buffers(
         &mut self,
         opened: &[EncodedImage<'_>],

@@ -1,7 +1,8 @@
 //! Decodes, transforms and writes the frames of clips. All frames of a clip share one plan.
 //!
-//! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
-//! the buffers for the next frames. Therefore, the memory does not depend on the length of a clip.
+//! A worker decodes up to eight frames at a time, so that decoders can interleave the frames, and
+//! reuses the buffers for the next frames. Therefore, memory use does not depend on the length of a
+//! clip.
 
 use std::ops::Range;
 
@@ -46,7 +47,7 @@ impl<'a> PartFiller<'a> {
         let mut most = 0;
         for group in groups(frames) {
             // All frames have the same size, so they need the same memory if only pixels count as
-            // memory.
+            // memory use.
             let memory = if self.counts_pixels(pixels) {
                 self.decoding_memory(first, shot.region).saturating_mul(group.len())
             } else {
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_decoded_in_even_groups() {
+    fn clips_are_divided_into_groups_of_similar_size() {
         let lengths = |frames| groups(frames).map(|group| group.len()).collect::<Vec<_>>();
         assert_eq!(lengths(1), [1]);
         assert_eq!(lengths(8), [8]);

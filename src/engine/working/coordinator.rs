@@ -19,18 +19,18 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
-/// Chooses the samples of each batch when the batch begins, instead of following a fixed schedule.
+/// Chooses the samples of each batch when the batch begins. Replaces the schedule.
 pub(crate) trait BatchSampler: Send + Sync {
-    /// Replaces `entries` with the samples of batch `batch`. Blocks until they are known. Leaves
-    /// `entries` empty if the run to which `epoch` belongs has ended.
+    /// Replaces `entries` with the samples of batch `batch`. Blocks until these samples are known.
+    /// Leaves `entries` empty if the run to which `epoch` belongs has ended.
     fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>);
 
     /// Called when no more batches are needed. Wakes every thread that is blocked in `fill`.
     fn end(&self);
 }
 
-/// The only thread that waits for free slots. It assigns samples to a free slot, splits the slot
-/// into parts, and sends each part to the workers or the readers.
+/// The coordinator: the only thread that waits for free slots. It assigns samples to a free slot,
+/// splits the slot into parts, and sends each part to the workers or the readers.
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
@@ -66,7 +66,7 @@ impl Coordinator {
                 }
                 next = course.after(index);
                 // `seconds()` does not advance between epochs, so time that the program spends
-                // elsewhere does not count as waiting for a slot.
+                // between epochs does not count as waiting for a slot.
                 let (since, before) = (Instant::now(), self.shared.run.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
@@ -98,9 +98,9 @@ impl Coordinator {
         }
     }
 
-    /// Assigns `entries` to `slot`, splits it into parts, and sends them to the workers or the
-    /// readers. `seq` is the batch's number within the run, `index` its position, and `next` the
-    /// position of the batch after it.
+    /// Assigns `entries` to `slot`, splits the slot into parts, and sends the parts to the workers
+    /// or the readers. `seq` is the batch's number in the run, `index` is its position, and `next`
+    /// is the position of the following batch.
     fn hand_out(
         &self,
         slot: Free,
@@ -120,7 +120,7 @@ impl Coordinator {
             (header.epoch, header.number) = (index.epoch, index.batch);
             header.form = recipe.forms.at(index.epoch);
             std::mem::swap(&mut header.entries, entries);
-            // Mixing needs images, and a second sample to mix with.
+            // Mixing needs images, and at least two samples.
             let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
             let mixing = || recipe.augment.mixing(recipe.seed, index.epoch, index.batch);
             header.mixing = partners.then(mixing).flatten();
@@ -139,7 +139,7 @@ impl Coordinator {
         state::batches(&self.shared.schedule, epoch).ok()
     }
 
-    /// Asks the sampler, which may be user code, for the samples of a batch, and checks their
+    /// Requests the samples of a batch from the sampler, which may be user code, and checks their
     /// indices.
     fn choose(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let BatchIndex { epoch, batch } = index;

@@ -1,5 +1,5 @@
 //! Turns the samples of a part into rows of the batch: reads, plans, decodes, transforms and writes
-//! them, within the worker's memory limit.
+//! the samples within the worker's memory limit.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -21,16 +21,16 @@ use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
 /// Idle workers help to decode an image if its pixels take at least `LARGE` bytes, and at least
-/// `RARE` times the average. If all images are large, no worker is idle, and the rows that two
-/// bands share would cost time.
+/// `RARE` times as much as the average. If all images are large, no worker is idle, and
+/// decoding the rows that two bands share would only take additional time.
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 
-/// The images of a part that are left to the device.
+/// The images of a part that the device decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
     Nothing,
-    /// Only images so large that their batch would wait for the worker.
+    /// Only images that are so large that their batch would have to wait for the worker.
     Large,
     All,
 }
@@ -43,12 +43,12 @@ pub(super) struct ReadSample<'a> {
     /// The other samples of a mosaic, each with its source index.
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
-    /// Number of this sample's images in the group.
+    /// Number of images of this sample in the group.
     pub(super) shot_count: usize,
     /// Memory, in bytes, that decoding the images and computing the fields requires.
     pub(super) memory: usize,
-    /// Geometric plan of an image that the loader does not deliver. Set if other fields, such as
-    /// boxes, must be transformed as if the image were delivered.
+    /// Geometric plan for fields such as boxes if the loader does not deliver the image. The fields
+    /// are transformed as if the image were delivered.
     field_plan: Option<Box<Plan>>,
 }
 
@@ -109,9 +109,9 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// Scratch memory for copying the entropy-coded data of images that the device decodes.
+    /// Scratch memory for the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
-    /// The images of this part that are left to the device.
+    /// The images of this part that the device decodes.
     pub(super) leaves: Leave,
     pub(super) part: &'a mut Part,
     pub(super) meter: Meter<'a>,
@@ -148,7 +148,8 @@ impl<'a> PartFiller<'a> {
                     let memory = memory.saturating_add(share.excess_buffer(cost.copied));
                     group.samples.push(ReadSample { row, sample, others, timed, shot_count, memory, field_plan });
                     held += buffer;
-                    // Stop early, because one more sample of this size might exceed the share.
+                    // Stop before the next sample, because one more sample of this size might
+                    // exceed the share.
                     if held + buffer > share.encoded {
                         break;
                     }
@@ -188,7 +189,8 @@ impl<'a> PartFiller<'a> {
                     cost.ahead_ns += ns;
                     sample
                 }
-                // Only these samples count as copied. Prefetched samples have a separate budget.
+                // Only samples that this worker reads count as copied. Prefetched samples have a
+                // separate budget.
                 None => recipe
                     .read(id, buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
@@ -220,8 +222,8 @@ impl<'a> PartFiller<'a> {
 
     /// Returns how many samples can be decoded together if each image has up to `tiles` tiles.
     fn max_samples(&self, tiles: usize) -> usize {
-        // The frames of a clip use the buffers that the other images of the sample leave free, so
-        // only one sample is decoded at a time.
+        // The frames of a clip use the buffers that the sample's other images do not need, so only
+        // one sample is decoded at a time.
         let most = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
         (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, most)
     }
@@ -285,12 +287,12 @@ impl<'a> PartFiller<'a> {
         Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
     }
 
-    /// Chooses where an image is decoded, and by how many threads. `alone` is whether it is the only
-    /// image of its sample.
+    /// Chooses where an image is decoded, and by how many threads. `alone` states whether the image
+    /// is the only image of its sample.
     fn choose(&self, shot: &mut Shot<'_>, alone: bool) {
         let pixels = shot.region.size().area().saturating_mul(3);
         let large = pixels >= LARGE && self.meter.usual_pixels().is_some_and(|usual| pixels / RARE >= usual);
-        // Other images of the sample may use the pixels of this one.
+        // Other images of the sample may use the pixels of this image.
         shot.leaves = self.leaves == Leave::All || (large && alone && self.leaves == Leave::Large);
         shot.divided = large && shot.opened.as_ref().is_some_and(EncodedImage::is_divisible);
     }
@@ -314,7 +316,8 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Decodes the images of `group`, or leaves them to the device.
+    /// Decodes the images of `group` that the device does not decode, and copies the data of the
+    /// other images for the device.
     fn decode(&mut self, group: &mut Group<'a>) {
         if self.recipe.strict {
             // Damage is an error in strict mode, so fail damaged images before decoding them.
@@ -342,8 +345,8 @@ impl<'a> PartFiller<'a> {
                 let shot = &mut shots[index - first];
                 let (id, key) = taken.owner(shot.tile);
                 (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
-                // Several images were cut from this decoded region, and the damage may lie outside
-                // the part that one of them needs. Decode each of these images separately.
+                // If several images are cut from this decoded region, the damage may lie outside
+                // the part that one of the images needs. Decode each of these images separately.
                 shot.apart = shared && (job.result.is_err() || job.out.damage().is_some());
                 if !shot.apart {
                     shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
@@ -356,7 +359,7 @@ impl<'a> PartFiller<'a> {
         self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.shot_count)));
     }
 
-    /// Leaves images to the device, except those that failed.
+    /// Copies the data of the images that the device decodes, except images that failed.
     fn leave(&mut self, group: &mut Group<'a>) {
         let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields_of(part.header()).images;
@@ -365,20 +368,26 @@ impl<'a> PartFiller<'a> {
             for shot in shots.iter_mut().filter(|shot| shot.leaves && shot.result.is_ok()) {
                 let Some(encoded) = &shot.opened else { continue };
                 let (field, plan, start) = (&fields[shot.field], &shot.plan, Instant::now());
+                if !field.is_decoded_there(plan) {
+                    continue;
+                }
+                let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
                 let left = guarded(|| {
-                    let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
                     let grid = encoded.bitstream(plan.region, room, bitstream);
-                    Ok(grid.is_some_and(|grid| field.leave(&grid, bitstream, plan, part, taken.row)))
+                    Ok(grid.map(|grid| field.leave(&grid, bitstream, plan, part, taken.row)))
                 });
                 // If this fails, decoding on the worker fails as well, and reports the error.
-                shot.left = left.is_ok_and(|left| left);
+                let left = left.unwrap_or_default();
+                shot.left = left == Some(true);
                 if shot.left {
                     meter.counts().decoded_on_device.bump();
                     shot.ns = Some(nanos(Instant::now(), start));
+                } else if left == Some(false) || encoded.bytes().len() > room {
+                    meter.counts().device_full.bump();
                 }
             }
         }
-        // Free the scratch memory, because this worker needs it to decode the remaining images.
+        // Free scratch memory, because this worker needs it to decode the remaining images.
         bitstream.keep(run.scratch.share().kept / 2);
     }
 
@@ -421,7 +430,7 @@ impl<'a> PartFiller<'a> {
         self.recipe.paste(shots, &taken.others, (epoch, &entry), self.pasted)
     }
 
-    /// Transforms image `index` of a sample. Writes the output image if this was the last of its
+    /// Transforms image `index` of a sample. Writes the output image if `index` is the last of its
     /// tiles. `first` is the index of the sample's first image in the group.
     fn image(&mut self, taken: &mut ReadSample<'a>, shots: &mut [Shot<'a>], index: usize, first: usize) -> Result<()> {
         if shots[index].frames.is_some() {

@@ -21,7 +21,7 @@ pub(crate) struct Timed<'a> {
     pub(crate) id: u64,
     /// Key of the sample, empty until the sample has been read.
     pub(crate) key: &'a str,
-    /// Number of bytes read for the sample and its partners.
+    /// Number of bytes read for the sample and the samples that are combined with it.
     pub(crate) bytes: usize,
     /// Time spent in each stage so far, in ns.
     pub(crate) ns: StageMap<u64>,
@@ -81,8 +81,9 @@ impl<'a> Meter<'a> {
     }
 
     /// Ends the lap in which `shots` were decoded. `samples` yields their samples, each with its
-    /// number of images. Images that were decoded together have no time of their own, so the
-    /// unattributed time is divided among them in proportion to their encoded size.
+    /// number of images. Decoders do not measure the time of each image that was decoded together
+    /// with others, so the unattributed time is divided among these images in proportion to their
+    /// encoded size.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
         shots: &[Shot<'_>],
@@ -146,7 +147,7 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }
 
-    /// Counts a sample that is finished or has failed.
+    /// Counts a sample that is finished or failed.
     pub(crate) fn done(&self, sample: &Timed<'_>) {
         self.counts().prepared.bump();
         self.counters.sample_took(sample.ns, sample.slowest.1, (sample.id, sample.key, sample.bytes));

@@ -1,7 +1,8 @@
 //! Turns free slots into full ones.
 //!
-//! The coordinator receives free slots and consults the sample order. The workers return full slots
-//! in any order. A message at the end of a run follows the last slot.
+//! The coordinator receives free slots and assigns samples to them according to the sample order.
+//! The workers return full slots in any order. After the last slot of a run, the coordinator sends
+//! an end-of-run message.
 //!
 //! 1. `task`: a part of a batch in transit to a worker.
 //! 2. `outcome`: a full slot, or the end of the run.

@@ -8,9 +8,9 @@ pub(crate) type Outcome = Result<Full, Ended>;
 
 /// The reason why no more batches will follow.
 pub(crate) enum Ended {
-    /// Run `run` ends before its batch `seq`. If `error` is `None`, that batch belongs to an epoch
-    /// that cannot be prepared ahead.
+    /// Run `run` ends before the batch with sequence number `seq`. If `error` is `None`, that batch
+    /// belongs to an epoch that cannot be prepared ahead.
     Run { run: u64, seq: u64, error: Option<Error> },
-    /// A thread has ended. Every later batch of any run fails with this error.
+    /// A thread panicked. Every later batch of any run fails with this error.
     Thread(Error),
 }

@@ -1,8 +1,9 @@
 //! The queue of parts, and the pool tasks that process it.
 //!
 //! A task takes parts in order until the queue stays empty. There are never more tasks than
-//! threads, so nothing is spawned or allocated in the middle of an epoch. Between two parts, a task
-//! offers its thread to other tasks of the pool, such as the tasks of a transform that uses rayon.
+//! threads, so no task is spawned and no memory is allocated in the middle of an epoch. Between two
+//! parts, a task offers its thread to other tasks of the pool, such as the tasks of a transform
+//! that uses rayon.
 //!
 //! While a transform waits for its own tasks, rayon may start a queue task on the same thread. That
 //! task ends immediately, so that no part begins in the middle of a different part.
@@ -53,8 +54,8 @@ pub(crate) struct WorkSender {
 }
 
 impl WorkSender {
-    /// Creates a queue with room for `parts` parts, to be processed by the threads of `pool`. The
-    /// tasks end once this sender and all of its clones have been dropped.
+    /// Creates a queue with capacity for `parts` parts, to be processed by the threads of `pool`.
+    /// The tasks end once this sender and all of its clones have been dropped.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         stage: &Arc<ReadStage>,
@@ -109,8 +110,9 @@ impl WorkQueue {
         loop {
             while let Some(task) = self.next() {
                 // A task that was started for an idle thread may have run on this thread instead,
-                // in `next` or in the previous part, and ended immediately. Start a new task before
-                // this part, which may take long, so that other threads do not stay idle.
+                // inside `next` or inside the previous part, and ended immediately. Because this
+                // part may take long, start a new task first, so that other threads do not stay
+                // idle.
                 if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());
@@ -127,9 +129,9 @@ impl WorkQueue {
         IN_TASK.set(false);
     }
 
-    /// Returns the next part, or `None` if the queue stays empty for about 16 ms. Usually a part
-    /// arrives earlier, and waiting for it is cheaper than starting a new task. Offers the thread
-    /// to the pool's other tasks before each wait.
+    /// Returns the next part, or `None` if the queue stays empty for about 16 ms. Usually, a part
+    /// arrives earlier, and waiting for a part is cheaper than starting a new task. Offers the
+    /// thread to the pool's other tasks before each wait.
     fn next(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {
@@ -145,8 +147,8 @@ impl WorkQueue {
     fn process(&self, index: usize, mut task: Task) {
         let served = guarded(|| {
             if task.fetched.is_none() && task.redecode.is_none() {
-                // The part may have been queued before storage turned out to be slow. Without this
-                // check, the workers would read every part that is already in the queue.
+                // The part may have been queued before the storage was found to be slow. Without
+                // this check, the workers would read every part that is already in the queue.
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }

@@ -1,4 +1,4 @@
-//! The messages that put parts into the workers' queue.
+//! The messages in the workers' queue.
 
 // Without the feature, no device decodes images.
 #![cfg_attr(not(feature = "_device"), allow(dead_code))]
@@ -18,12 +18,12 @@ pub(crate) struct Task {
 }
 
 /// A request to decode samples of a full batch on the workers, because the device could not decode
-/// them. Each part of the batch carries a copy of the request.
+/// these samples. Each part of the batch carries a copy of the request.
 #[derive(Clone)]
 pub(crate) struct Redecode {
     /// Rows of the samples, in ascending order.
     pub(crate) rows: Arc<[usize]>,
-    /// Cannot be upgraded once the batch has been canceled.
+    /// Reference to a value that is dropped when the batch is canceled.
     pub(crate) wanted: Weak<()>,
     /// Called with the full slot. Must not block.
     pub(crate) done: Arc<dyn Fn(Full) + Send + Sync>,

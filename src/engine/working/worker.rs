@@ -1,4 +1,4 @@
-//! The state of a worker thread, which fills one part of a batch at a time, using its own buffers.
+//! The state of a worker thread, which fills one part of a batch at a time with its own buffers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use crate::trace::{Stage, nanos};
 use crate::transform::Resizer;
 
 /// A worker and its buffers. Buffers are reused from sample to sample. Capacity beyond the worker's
-/// memory quota ([`Scratch`](crate::engine::Scratch)) is freed.
+/// share of the memory ([`Scratch`](crate::engine::Scratch)) is freed.
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     index: usize,
-    /// One buffer per sample and read attempt. A failed read still borrows its buffer, as far as
-    /// the borrow checker knows, so a retry needs a different buffer.
+    /// One buffer per sample and read attempt. To the borrow checker, a failed read still borrows
+    /// its buffer, so a retry needs a different buffer.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
     /// One buffer per decoded image. Output images that are cut from the same decoded image share a
     /// buffer.
@@ -67,9 +67,9 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless the part's run has been canceled. `leave` selects the images
-    /// that are left to the device. The last worker to finish a part of the batch returns the full
-    /// slot.
+    /// Fills the part of `task`, unless the part's run has been canceled. `leave` selects the
+    /// images that the device decodes. The last worker to finish a part of the batch returns the
+    /// full slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: Leave) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
         // Clear the metadata of the slot's previous batch. Otherwise, a row left unfilled by a
@@ -125,7 +125,7 @@ impl Worker {
     }
 
     /// Decodes the images of `part` that a device could not decode. Errors are recorded on the
-    /// affected sample, just as if a worker had decoded the image to begin with. Returns the full
+    /// affected sample, as if a worker had decoded the image in the first place. Returns the full
     /// slot if this was the last part of the batch.
     pub(crate) fn redecode(&mut self, mut part: Part, request: &Redecode) -> Option<Full> {
         let range = part.range();
@@ -133,6 +133,7 @@ impl Worker {
             if !request.is_wanted() {
                 break;
             }
+            self.run.counters.worker(self.index).counts().decoded_again.bump();
             let watched = request.clone();
             let stop = CancelToken::new(move || !watched.is_wanted());
             let made = guarded(|| stop.during(|| self.redecode_sample(&mut part, row, request)));
@@ -167,8 +168,8 @@ impl Worker {
         recipe.check_length(&sample, entry.sample)?;
         // Mosaics, which need several source samples, are never decoded on the device, so only this
         // sample has to be read. All of its images are decoded again, including images that a
-        // worker had decoded, so the count of damaged images starts over. The frames of clips are
-        // not decoded again, so their damage still counts.
+        // worker had decoded, so the count of damaged images is reset. The frames of clips are not
+        // decoded again, so their damage still counts.
         part.meta(row).damaged = part.meta(row).damaged_frames;
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
@@ -272,8 +273,8 @@ impl Worker {
             if !run.is_wanted(filler.part.header().run) {
                 return waited;
             }
-            // If nothing was reserved from the shared pool, these samples and the buffers still
-            // held from earlier images must fit into the worker's own quota.
+            // If no shared memory was reserved, these samples and the buffers still
+            // held from earlier images must fit into the worker's own share.
             if hold.is_none() {
                 filler.free_buffers(&group.samples[..count]);
             }
@@ -289,7 +290,7 @@ impl Worker {
 }
 
 /// Frees each buffer of `pixels` that would take the total above `limit` bytes. Earlier buffers
-/// have priority, because they are used most.
+/// have priority, because they are used most often.
 fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
     let mut left = limit;
     for pixels in pixels {
@@ -300,15 +301,15 @@ fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Limits the memory retained between images to `share.kept` bytes. The bitstream may keep up to
-/// half of it, and the decoders keep the remainder.
+/// Limits the memory retained between images to `share.kept` bytes. The bitstream may retain up to
+/// half of this memory, and the decoders retain the remainder.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.kept / 2);
     decode::keep(share.kept - bitstream.memory());
 }
 
 /// Fills a slot with the first `samples` samples as a single part, mixed according to `mixing`.
-/// `leave` selects the images that are left to a device. Returns the batch and the worker.
+/// `leave` selects the images that a device decodes. Returns the batch and the worker.
 #[cfg(test)]
 pub(crate) fn fill_slot(
     shared: &Shared,
@@ -329,7 +330,8 @@ pub(crate) fn fill_slot(
 }
 
 /// Fills the first `samples` rows of a slot without decoding the images that a device would decode.
-/// Returns the number of these images, the bytes that the worker retains, and its memory quota.
+/// Returns the number of these images, the number of bytes that the worker retains, and its memory
+/// quota.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = &shared.run;
@@ -341,8 +343,8 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }
 
-/// Fills the first `samples` rows of a slot like a worker that decodes the part. Returns the number
-/// of images that it left to the device.
+/// Fills the first `samples` rows of a slot like a worker. Returns the number of images that
+/// `leave` leaves to the device.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn left_to_device(shared: &Shared, slot: crate::batch::Free, samples: u64, leave: Leave) -> u64 {
     let (full, _) = fill_slot(shared, slot, samples, None, leave);
@@ -351,7 +353,7 @@ pub(crate) fn left_to_device(shared: &Shared, slot: crate::batch::Free, samples:
 }
 
 /// Fills a slot with the first sample, and decodes its images again, as if a device had failed to
-/// decode them. Returns how many bytes the second decode took from the shared pool.
+/// decode them. Returns how many bytes the second decode took from the shared memory.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
     let run = &shared.run;

@@ -118,7 +118,7 @@ fn read_masks<'a>(
     let field = encoded::find(sample, name)?;
     let found = segments.read(field.value).map_err(|e| field.at_field(&e))?;
     if found != all {
-        return Err(field.error(format_args!("has {found} masks for {all} boxes")));
+        return Err(field.error(format_args!("has {found} masks: expected {all}, one for each box")));
     }
     Ok(field)
 }
@@ -132,7 +132,7 @@ fn draw_mask(
     to: &mut [u8],
 ) -> Result<()> {
     segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
-    // `drawn` is stored column by column, in the frame of the annotations.
+    // `drawn` is stored column by column, in the coordinates of the annotated image.
     let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
     let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
     to.fill(0);

@@ -1,4 +1,4 @@
-//! Tests that every encoding gives the same numbers, and tests of the error messages.
+//! Tests that all encodings of the same numbers are read alike, and tests the error messages.
 
 use std::fmt::Write as _;
 
@@ -78,7 +78,7 @@ fn encoding_names_and_array_headers_are_recognized() {
         let shape = numbers(&sample, name, &mut to).unwrap();
         assert_eq!((&to[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
     }
-    // The text is as long as two 32-bit numbers without a header, but must be read as JSON.
+    // The text has as many bytes as two 32-bit numbers, but must be read as JSON.
     let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
     let mut to = Vec::<f32>::new();
     numbers(&sample, "json", &mut to).unwrap();
@@ -182,7 +182,7 @@ fn damaged_arrays_are_errors() {
     let fortran = [&good[..10], fortran.as_bytes()].concat();
     assert!(cause::<f32>("x.npy", fortran).contains("in C order"));
     assert!(cause::<f32>("x.npy", npy("<f4", &[usize::MAX, 2], &[])).contains("which is too large"));
-    assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes, which is not a multiple of 8");
+    assert_eq!(cause::<i64>("x", [0; 9]), "field \"x\" has 9 bytes: expected a multiple of 8");
 }
 
 #[test]
@@ -236,7 +236,7 @@ proptest! {
         prop_assert_eq!(&json.0, values);
         prop_assert!(rows.is_empty() || json.1 == shape);
         prop_assert_eq!(read_one::<i64>("x.txt", text.join(" ")).unwrap().0, values);
-        // Numbers become the nearest floats, like in Rust's conversion.
+        // Numbers become the nearest floats, as with Rust's `as`.
         let floats: Vec<f32> = values.iter().map(|&v| v as f32).collect();
         prop_assert_eq!(read_one::<f32>("x.npy", npy("<i8", &shape, &raw)).unwrap().0, floats.clone());
         prop_assert_eq!(read_one::<f32>("x.txt", text.join(", ")).ok(), (!text.is_empty()).then(|| (floats, vec![values.len()])).or(Some((vec![], vec![0]))));

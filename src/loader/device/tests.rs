@@ -1,5 +1,5 @@
-//! Tests loaders on a simulated device. Its kernels are plain Rust functions that take the same
-//! inputs as the real ones.
+//! Tests loaders on a simulated device, whose kernels are plain Rust functions that take the same
+//! inputs as the real kernels.
 
 use std::pin::Pin;
 #[cfg(target_os = "linux")]
@@ -163,9 +163,9 @@ fn device_decoding_is_bit_identical_to_the_host() {
                 assert!(batches == expected, "{decode_on:?}, damaged {damaged}");
                 match decode_on {
                     DecodeOn::Cpu => assert_eq!(left, 0),
-                    // Workers decode every third image, because it has one scan per component, and
-                    // all progressive images.
-                    DecodeOn::Gpu => assert!(left > 24, "{left} images of 48"),
+                    // Workers decode the progressive images, and every third image, which has one
+                    // scan per component.
+                    DecodeOn::Gpu => assert!(left > 24, "the device decoded only {left} of 48 images"),
                     DecodeOn::Auto => assert!(left > 0),
                 }
             }
@@ -174,7 +174,7 @@ fn device_decoding_is_bit_identical_to_the_host() {
 }
 
 #[test]
-fn workers_decode_what_only_the_host_resizes() {
+fn workers_decode_images_that_only_the_host_can_resize() {
     let originals = originals(false);
     let by = |filter| Augment::train(32).interpolation(filter);
     let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
@@ -196,7 +196,7 @@ fn workers_decode_what_only_the_host_resizes() {
         for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
             let (batches, left) = on_device(loader.clone().decode_on(decode_on), 2, 0).unwrap();
             assert!(batches == expected, "{decode_on:?} {augment:?}");
-            assert!(if never_left { left == 0 } else { left > 0 }, "{left} images of {augment:?}");
+            assert!(if never_left { left == 0 } else { left > 0 }, "the device decoded {left} images with {augment:?}");
         }
     }
 }
@@ -292,11 +292,11 @@ fn workers_decode_samples_with_host_only_operations() {
     let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
     let (batches, left) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
-    assert!(left > 8 && left + 8 < most, "{left} images, {most} without the effect");
+    assert!(left > 8 && left + 8 < most, "the device decoded {left} images, and {most} without the effect");
 }
 
 #[test]
-fn workers_decode_mosaics_and_the_device_all_other_samples() {
+fn workers_decode_mosaics_and_the_device_decodes_the_rest() {
     let originals = originals(false);
     let plain = loader(&originals).decode_on(DecodeOn::Gpu).drop_field("label");
     let augment = || Augment::train(32).vertical_flip(0.5).jitter(ColorJitter::new().hue(0.3));
@@ -306,7 +306,7 @@ fn workers_decode_mosaics_and_the_device_all_other_samples() {
         let expected: Vec<Vec<u8>> = on_host(mosaics.clone(), 0).into_iter().map(all_converted).collect();
         let (batches, left) = on_device(mosaics, 0, 0).unwrap();
         assert!(batches == expected);
-        assert!(range.contains(&left), "{left} images at {probability}, {most} without mosaics");
+        assert!(range.contains(&left), "the device decoded {left} images at {probability}, and {most} without mosaics");
     }
 }
 
@@ -367,7 +367,7 @@ fn a_loader_reports_host_decoding_once() {
     let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
-    let operation = "workers decode the images that halve changes, because only the host supports it";
+    let operation = "workers decode the images that are changed by halve, because only the host supports halve";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "workers decode all images, because a custom transform runs on the host";
     assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
@@ -390,7 +390,35 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 }
 
 #[test]
-fn damage_counts_equally_on_workers_and_device() {
+fn images_that_workers_decode_for_the_device_are_counted() {
+    let stats = |originals: &[Vec<u8>]| {
+        let sim = Sim::new(Mistake::None, 20);
+        let consumer = sim.stream().unwrap();
+        let loader = loader(originals).augment(Augment::resize(70, 70)).decode_on(DecodeOn::Gpu).epochs(1);
+        let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let mut batches = Batches::new(ring, &shared);
+        batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
+        batches.stats()
+    };
+    let sound = stats(&originals(false));
+    assert_eq!((sound.decoded_again, sound.device_full), (0, 0));
+    let damaged = stats(&originals(true));
+    assert!(damaged.decoded_again > 0 && damaged.decoded_again <= damaged.damaged, "{damaged:?}");
+    assert_eq!(damaged.device_full, 0);
+    // One image takes more than the memory of the whole batch.
+    let mut rng = Rng::new(1, 1, 1);
+    let rgb: Vec<u8> = (0..1500 * 1500 * 3).map(|_| rng.next_u64() as u8).collect();
+    let mut large = Vec::new();
+    Encoder::new(&mut large, 95).encode(&rgb, 1500, 1500, ColorType::Rgb).unwrap();
+    assert!(large.len() > 8 * ENCODED_BYTES_PER_IMAGE);
+    let mut originals = originals(false);
+    originals[5] = large;
+    let full = stats(&originals);
+    assert_eq!((full.decoded_again, full.device_full), (0, 1), "{full:?}");
+}
+
+#[test]
+fn workers_and_the_device_report_the_same_damage_count() {
     let mut originals = originals(true);
     // A segment that ends early, which is always detected if the whole image is decoded.
     for n in [3, 8, 14] {
@@ -422,7 +450,7 @@ fn damage_counts_equally_on_workers_and_device() {
         assert_eq!(
             damaged_on_device(skip.decode_on(DecodeOn::Gpu)).0,
             0,
-            "a strict loader leaves no damage to a device"
+            "a strict loader does not let the device decode damaged images"
         );
     }
 }
@@ -445,7 +473,7 @@ fn errors_do_not_depend_on_where_images_are_decoded() {
         let (batches, left) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
         assert!(
             batches == replaced && left > 0,
-            "{decode_on:?}: a replacement contains the image of the sample that replaces it"
+            "{decode_on:?}: a failed sample has the image of the sample that replaced it"
         );
     }
 }
@@ -456,7 +484,7 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     let loader = loader(&originals).decode_on(DecodeOn::Gpu);
     let expected = on_host(loader.clone(), 1);
     let (rest, _) = on_device(loader.clone(), 1, 4).unwrap();
-    assert!(rest == expected[4..], "the batches with number 4 and above are the same");
+    assert!(rest == expected[4..], "batches 4 and later are the same");
     // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
     let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
@@ -519,7 +547,7 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
         }
     }
     let left = decoder.stats().decoded_on_device;
-    assert!(left > 3 * 24, "{left} images of 144");
+    assert!(left > 3 * 24, "the device decoded only {left} of 144 images");
     for bad in (2..48).step_by(5) {
         originals[bad].truncate(200);
     }
@@ -580,7 +608,7 @@ fn the_device_decodes_a_request_of_one_large_image() {
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
     assert!(pixels(&sim, &decoder.decode([large]).unwrap()) == expected[0]);
-    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one has space for a large image");
+    assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one image has space for a large image");
 }
 
 /// An encoded image that counts how often its bytes are accessed.
@@ -638,7 +666,7 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
 }
 
 #[test]
-fn decode_share_limits_what_is_left_to_the_device() {
+fn decode_share_limits_decoding_on_the_device() {
     let loader = loader(&originals(false)).decode_on(DecodeOn::Gpu);
     // On the simulated device, decoding even one batch takes longer than this share allows for all
     // batches together.

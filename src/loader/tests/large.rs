@@ -54,7 +54,7 @@ fn is_banded(within: Size) -> bool {
 }
 
 #[test]
-fn large_images_have_the_same_pixels_in_bands() {
+fn large_images_decoded_in_bands_have_the_same_pixels() {
     let (small, large) = (packed(Size::new(70, 50)), Size::new(2011, 1777));
     let mut images = vec![small; 60];
     images.extend([packed(large), packed(large)]);

@@ -1,11 +1,11 @@
-//! Tests each rule on fixed statistics, and checks with random statistics that percentages stay
-//! between 0 and 100 %.
+//! Tests each rule with fixed statistics, and checks with random statistics that percentages are
+//! between 0 and 100.
 
 use super::*;
 use crate::trace::{NetworkStats, ProcessStats, Straggler};
 
-/// Applies `change` to `stats` and returns it. A struct expression is not possible, because the
-/// type is non-exhaustive.
+/// Returns `stats` after applying `change`. A struct expression is not possible, because the type
+/// is non-exhaustive.
 fn changed<T>(mut stats: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut stats);
     stats
@@ -18,8 +18,8 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
     })
 }
 
-/// Returns ten seconds of statistics from a loader with 4 workers, which are busy half of the time.
-/// The consumer waits 40 % of the time.
+/// Returns the statistics of ten seconds of a loader with 4 workers, which are busy half of the
+/// time. The consumer waits 40 % of the time.
 fn loader() -> Stats {
     Stats {
         workers: 4,
@@ -140,8 +140,8 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Bottleneck::Unclear);
 }
 
-/// These numbers come from a set in which 1 % of the photographs have 7 to 24 megapixels. 16
-/// workers prepare a batch in 1.4 ms, but one worker takes 100 ms for each of the largest
+/// The numbers were measured on a dataset in which 1 % of the photographs have 7 to 24 megapixels.
+/// Sixteen workers prepare a batch in 1.4 ms, but a worker takes 100 ms for each of the largest
 /// photographs.
 #[test]
 fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
@@ -174,7 +174,7 @@ fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
         "\n- shrink large images with `warpfeed pack --max-side`, drop them (`stats.slowest`), or raise prefetch above 2",
     ];
     assert!(words.iter().all(|words| verdict.text.contains(words)), "{verdict}");
-    // With samples of usual size, the threads may have been slow instead.
+    // If the samples have a typical size, the threads may have been slow instead.
     let usual = |s: &Straggler| Straggler { bytes: 110_000, ..s.clone() };
     let even = Stats { slowest: stats.slowest.iter().map(usual).collect(), ..stats.clone() };
     assert_ne!(even.verdict().limit, Bottleneck::Straggler, "{}", even.verdict());
@@ -182,7 +182,7 @@ fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
     assert_eq!(running.verdict().limit, Bottleneck::Straggler, "{}", running.verdict());
     // Late batches without a slow sample have a different cause.
     assert_ne!(Stats { slowest: vec![], ..stats.clone() }.verdict().limit, Bottleneck::Straggler);
-    // Few slow samples are listed, and the wait for them is known only from the late batches.
+    // If few slow samples are listed, the total wait is known only from the late batches.
     let few = |mut s: Stats| {
         s.slowest.truncate(2);
         s
@@ -192,7 +192,7 @@ fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
 }
 
 #[test]
-fn each_rule_holds_on_its_numbers() {
+fn each_rule_gives_its_verdict() {
     let cases = [
         (
             Bottleneck::Step,
@@ -239,8 +239,8 @@ fn running_and_waiting_time_add_up() {
         assert_eq!(verdict.limit, Bottleneck::Decode);
         verdict.text
     };
-    // Workers are busy for 36 s, of which 18 s are spent waiting for a core, so they run for at
-    // most 18 s.
+    // Workers are busy for 36 s and wait for a core for 18 s of that time, so they run for at most
+    // 18 s.
     for cpu_seconds in [18.0, 25.0] {
         let text = running(cpu_seconds, 18.0);
         let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free core";
@@ -255,7 +255,7 @@ fn running_and_waiting_time_add_up() {
 }
 
 #[test]
-fn packing_is_advised_for_plain_jpegs_alone() {
+fn packing_is_advised_only_for_plain_jpegs() {
     let busy = Stats { decode: stage(6400, 30.0, 0), ..loader() };
     let plain = Stats { plain_jpegs: 6400, ..busy.clone() }.verdict();
     assert_eq!(plain.limit, Bottleneck::Decode);
@@ -314,7 +314,7 @@ fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
     let mut random = |most: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Cubed, so that values are often small; the range also covers impossible values.
+        // Cubed, so that values are often small. The range includes impossible values.
         most * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {
@@ -363,7 +363,7 @@ fn every_share_is_from_0_to_1() {
     assert!(limits.len() >= 8 && both > 1000, "{limits:?}, {both}");
 }
 
-/// Returns ten seconds of statistics from a loader that waits for its store.
+/// Returns the statistics of ten seconds of a loader that waits for its store.
 fn remote(network: NetworkStats) -> Stats {
     let network = Some(changed(network, |network| network.answers = stage(9_000, 1_000.0, 1 << 30)));
     Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }
@@ -425,8 +425,7 @@ fn the_table_has_slot_waits_and_process_counters() {
     assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
     assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
     assert!(table.ends_with("\n  2 damaged images were decoded"), "{table}");
-    // If the system does not provide these counts, and the loader never waited, both lines are
-    // omitted.
+    // Without process counters and waits for slots, both lines are omitted.
     let table = Stats { slot: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();
     assert!(!table.contains("MiB") && !table.lines().any(|line| line.starts_with("  slot ")), "{table}");
 }

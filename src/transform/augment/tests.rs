@@ -57,7 +57,7 @@ fn own_size_keeps_rejects_or_shrinks_images() {
     let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(
         e.cause(),
-        "the image is 41x9, but Augment::own_size allows at most 40x30: raise it, or add Augment::shrink_larger"
+        "the image is 41x9, but Augment::own_size allows at most 40x30: raise this size, or add Augment::shrink_larger"
     );
     assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
     assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
@@ -94,7 +94,7 @@ fn invalid_options_are_refused() {
     refused(Augment::train(224).fill([114; 3]), "fill needs letterbox, scale_jitter, random_crop");
     refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
     refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
-    refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) for crops of 32x32");
+    refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) is too large for crops of 32x32");
     refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
     refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
     refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
@@ -187,7 +187,7 @@ fn effects_run_in_the_order_of_the_calls() {
 }
 
 #[test]
-fn annotations_ignore_the_chains_of_aug_mix() {
+fn the_chains_of_aug_mix_do_not_move_annotations() {
     let affine = || RandomAffine::new().rotate(-60.0, 60.0);
     let (plain, mut moved) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
     for policy in [Policy::aug_mix(), Policy::timm("augmix-m5-w3-d2")] {
@@ -210,12 +210,12 @@ fn flips_have_the_configured_probability() {
     let augment = Augment::train(8).flip(0.25).vertical_flip(0.5);
     let plans = (0..4000).map(|i| augment.plan(Size::new(64, 48), &mut Rng::new(7, 0, i)).unwrap());
     let (flips, verticals) = plans.fold((0, 0), |(a, b), p| (a + u32::from(p.flip), b + u32::from(p.vertical_flip)));
-    assert!((900..1100).contains(&flips), "{flips} of 4000 at 0.25");
-    assert!((1880..2120).contains(&verticals), "{verticals} of 4000 at 0.5");
+    assert!((900..1100).contains(&flips), "{flips} of 4000 images flipped: expected about 1000");
+    assert!((1880..2120).contains(&verticals), "{verticals} of 4000 images flipped: expected about 2000");
 }
 
-/// A call of every method of [`Augment`], in the form that Python sends: the name and the arguments
-/// in order.
+/// One call of each method of [`Augment`], as Python sends it: the name, and the arguments in
+/// order.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
@@ -254,7 +254,7 @@ fn augmentations_round_trip_through_their_steps() {
         assert!(begun || made != Augment::letterbox(32, 32), "{list} does nothing");
         seen += 1;
     }
-    // Every operation must have been called, except those that the assertions name.
+    // `CALLS` must contain every operation except `halve` and `policy`.
     let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
     assert_eq!(seen, 44 + rows.len());
@@ -272,7 +272,7 @@ fn steps_print_as_calls_and_errors_name_them() {
         let e = serde_json::from_str::<Augment>(json).unwrap_err().to_string();
         assert!(e.contains(words), "{json}: {e}");
     };
-    refused("[]", "no steps: begin with a step such as train");
+    refused("[]", "there are no steps: begin with a step such as train");
     refused(r#"[{"flip": [0.5]}]"#, "flip(probability=0.5) cannot be the first step");
     refused(r#"[{"train": [32]}, {"eval": [40, 32]}]"#, "eval(shorter=40, side=32) can only be the first step");
     refused(r#"[{"train": [32]}, {"flop": [0.5]}]"#, "unknown variant `flop`");

@@ -156,7 +156,7 @@ impl RandomAffine {
 }
 
 /// Draws the transformation of torchvision's `RandomPerspective.make_params`. Each corner moves
-/// inward by a whole number of pixels along each axis, up to `scale` times half of the width or
+/// inward by a whole number of pixels along each axis, up to `scale` times half the width or
 /// height.
 fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
     let (width, height) = (f64::from(size.width), f64::from(size.height));

@@ -161,7 +161,7 @@ mod naive {
     use crate::decode::Size;
     use crate::transform::ops::effect::Naive;
 
-    /// Computes the same index by stepping toward it from `index`, and turning around at each end.
+    /// Like [`reflect`], but reflects `at` one end at a time, until it is inside the range.
     fn stepwise(mut at: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&at) {
             at = if at < 0 { -at } else { 2 * (length - 1) - at };

@@ -29,8 +29,8 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// Content of the rectangle. If the content is random, the variant contains its standard deviation,
-/// and its mean is `value`.
+/// Content of the rectangle. For random content, the variant contains the standard deviation, and
+/// `value` is the mean.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {
@@ -164,7 +164,7 @@ mod tests {
 
     /// Checks that the kind of content does not affect which rectangles are filled.
     #[test]
-    fn rectangles_have_a_value_a_random_color_or_noise() {
+    fn rectangles_contain_a_value_a_random_color_or_noise() {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
         let (mut colors, mut seeds) = (Vec::new(), Vec::new());
         for sample in 0..400 {

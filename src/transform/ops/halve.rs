@@ -1,5 +1,5 @@
-//! An effect that halves all values. It has no device code, so that tests can use it to check how
-//! such effects are handled.
+//! An effect that halves all values. It has no device code, so that tests can check how effects
+//! without device code are handled.
 
 use super::effect::{Naive, PixelEffect, Scratch};
 use super::row::row;

@@ -40,8 +40,8 @@ macro_rules! operations {
     };
 }
 
-// Lists all operations with the names of their setters. The first ones draw several effects, or an
-// effect on values. The others are the rows in `effects!`.
+// Lists all operations with the names of their setters. Operations that draw several effects or an
+// effect on values come first. The rows in `effects!` follow.
 macro_rules! with_rows {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }

@@ -48,8 +48,8 @@ macro_rules! registry {
         tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
     ) => {
         registry! {
-            // The effect that only tests use comes last, so that it does not change the codes of
-            // the other effects.
+            // The effect for tests comes last, so that it does not change the codes of the other
+            // effects.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }
@@ -168,8 +168,9 @@ macro_rules! registry {
             text
         }
 
-        /// Returns C code that includes the device code of all effects on values, or on pixels if
-        /// `values` is false, and defines the function that calls the right effect for a code.
+        /// Returns C code for the effects on values, or for the effects on pixels if `values` is
+        /// false. The code includes the device code of all these effects, and defines a function
+        /// that runs the effect with a given code.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
@@ -218,8 +219,8 @@ impl Drawn {
         })
     }
 
-    /// Marks the geometric effects, starting with index `first`, as part of a chain, so that they
-    /// do not transform annotations.
+    /// Marks the geometric effects from index `first` on as part of a chain, so that they do not
+    /// transform annotations.
     pub(super) fn join_chain(&mut self, first: usize) {
         for effect in &mut self.pixels[first..] {
             if let OnPixels::Warp(warp) = effect {

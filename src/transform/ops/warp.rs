@@ -186,7 +186,7 @@ impl Warp {
     }
 
     /// Transforms a plane of `size` with `channels` values per pixel, using nearest-neighbor
-    /// sampling. Pixels whose source is outside the plane get the values of `fill`, which is
+    /// sampling. Pixels whose source is outside the plane are set to the values of `fill`, which is
     /// repeated to the number of channels. `copy` is scratch memory.
     pub(crate) fn move_nearest<T: Copy>(
         &self,
@@ -261,7 +261,8 @@ impl Warp {
         project(inverse, (x, y))
     }
 
-    /// Maps an output position to its source. This is the inverse of [`forward`](Warp::forward).
+    /// Maps an output position to its source. The mapping is the inverse of
+    /// [`forward`](Warp::forward).
     pub(crate) fn backward(&self, position: (f64, f64), size: Size) -> (f64, f64) {
         project(self.matrix(size), position)
     }

@@ -9,9 +9,9 @@
 //! 2. [`whole`] clamps every number to 0 to 255 before it converts the number without a check.
 #![allow(unsafe_code)]
 
-/// Defines a function that is compiled twice, for any CPU and for AVX2, and that calls the best
-/// version. All functions that it calls must be inlined, because they are otherwise compiled only
-/// for any CPU.
+/// Defines a function that is compiled twice, for any CPU and for AVX2, and runs the best version
+/// that the CPU supports. All functions in its body must be inlined, because functions that are not
+/// inlined are compiled only once, without AVX2.
 macro_rules! wide {
     (
         $(#[doc = $doc:literal])*
@@ -45,7 +45,7 @@ pub(super) use wide;
 #[allow(clippy::manual_clamp)]
 #[inline(always)]
 pub(super) fn whole(v: f32) -> i32 {
-    // SAFETY: the number is from 0 to 255 (invariant 2). For NaN, `max` returns its other argument.
+    // SAFETY: the number is from 0 to 255 (invariant 2). If `v` is NaN, `max` returns 0.
     unsafe { v.max(0.0).min(255.0).to_int_unchecked() }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn level(v: f32) -> u8 {
 pub(super) const ROUND: f32 = 12_582_912.0;
 
 /// Computes `v.floor()` for numbers from -2^22 to 2^22, in a form that vectorizes. Rounding gives
-/// either the result or the next integer.
+/// either the floor or the next integer.
 #[inline(always)]
 pub(super) fn below(v: f32) -> f32 {
     let rounded = v + ROUND - ROUND;

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
-//!    CPU supports AVX2, or by the AVX-512 functions, which also require AVX2.
+//!    CPU supports AVX2, or by the AVX-512 functions, which require AVX2 as well.
 //! 2. Every load and store stays inside a slice. Each function asserts the lengths of its slices
 //!    before the first access.
 #![allow(unsafe_code)]

@@ -24,7 +24,7 @@ use super::table::Table;
 /// Number of pixels per vector.
 const LANES: usize = 4;
 
-/// Returns the functions of this file if this CPU supports them.
+/// Returns the functions of this file if this CPU supports AVX-512 F, BW and VNNI, and AVX2.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")

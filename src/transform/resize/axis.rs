@@ -1,11 +1,10 @@
 //! [`Axis`]: the filter along one axis, as fixed-point coefficients.
 //!
-//! Resizing is separable, so the filter of an axis is only a list of taps for each output position:
+//! Resizing is separable, so the filter of an axis consists of the taps of each output position:
 //! the first source position, and the weights of this position and the following ones. The filter
-//! depends only on the sizes and the window, so it is reused if the next image has the same
-//! parameters. The weights are converted to 16-bit coefficients, because the vector code multiplies
-//! pairs of 16-bit integers in one instruction. The coefficients have as many fractional bits as
-//! the largest weight allows.
+//! depends only on [`Key`], so it is reused if the next image has the same key. The weights are
+//! converted to 16-bit coefficients, because the vector code multiplies pairs of 16-bit integers in
+//! one instruction. The coefficients have as many fractional bits as the largest weight allows.
 
 use std::ops::Range;
 
@@ -13,14 +12,14 @@ use crate::transform::interpolation::Resampling;
 
 /// The filter of one axis: the source positions that each output position reads, and their weights.
 ///
-/// The filters equal those in Pillow's `Resample.c`. The weights of an output sum to 1. Weights
-/// beyond the edge of the image are dropped. Without antialiasing, they are added to the weight of
-/// the edge pixel instead, as in PyTorch.
+/// The filters equal those in Pillow's `Resample.c`. The weights of an output sum to 1. With
+/// antialiasing, weights beyond the edge of the image are dropped. Without antialiasing, these
+/// weights are added to the weight of the edge pixel, as in PyTorch.
 ///
 /// The weights are rounded to 16 bits in the same way as in `fast_image_resize` and PyTorch, so the
 /// results are bit-identical. PyTorch resizes the whole image before it crops, so the largest
-/// weight of the whole resize determines its number of fractional bits. With [`Key::whole`], this
-/// weight is computed even if only a part is resized.
+/// weight of the whole resize determines PyTorch's number of fractional bits. With [`Key::whole`],
+/// this weight is computed even if only a part of the image is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -133,7 +132,7 @@ impl Axis {
         let unit = f64::from(1u32 << self.precision);
         self.coefficients.clear();
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5_f64.copysign(*weight)) as i16));
-        // Neither the start nor the end decreases from one output to the next.
+        // From one output to the next, neither the start nor the end of the taps decreases.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
         self.span = (first.start, last.start + last.to - last.from);
         if key.mirrored {
@@ -173,8 +172,8 @@ impl Axis {
     }
 
     /// Adds the weights that an output has beyond the edges of the source to the weights of the
-    /// edge positions. Returns the sum of the added weights. The output has the center `middle`.
-    /// Its weights begin at index `from`, and the first one belongs to the source position `first`.
+    /// edge positions. Returns the sum of the added weights. `middle` is the center of the output,
+    /// `from` is the index of its first weight, and `first` is the source position of this weight.
     fn extend_edges(&mut self, (by, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
         let weights = &mut self.weights[from..];
         let (last, length) = (weights.len() - 1, i64::from(length));
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_antialiasing_weights_match_pytorch() {
+    fn weights_without_antialiasing_match_pytorch() {
         let (mut rng, mut axis) = (Rng::new(3, 1, 4), Axis::default());
         for case in 0..3000 {
             let most = [3, 20, 300][case % 3];

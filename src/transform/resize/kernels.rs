@@ -2,8 +2,8 @@
 
 use super::table::Table;
 
-/// The resize functions of one instruction set. Only the file of the instruction set creates the
-/// value, and only if the CPU supports the instructions.
+/// The resize functions of one instruction set. Only the module of the instruction set creates this
+/// struct, and only if the CPU supports the instructions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernels {
     /// Number of pixels per vector.

@@ -11,8 +11,8 @@
 //!
 //! The filter is separable, so each output row is computed in two passes instead of one sum over a
 //! rectangle. The first pass computes the weighted sum of several source rows. The result is one
-//! row, which stays in the L1 cache. The second pass computes weighted sums of the pixels of that
-//! row, which are the output. The order of the additions is fixed, so that the rounding, and
+//! row, which stays in the L1 cache. The second pass computes each output pixel as a weighted sum
+//! of the pixels of that row. The order of the additions is fixed, so that the rounding, and
 //! therefore every pixel, is the same on every machine.
 
 #[cfg(target_arch = "x86_64")]

@@ -21,7 +21,7 @@ pub struct Resizer {
     across: Axis,
     down: Axis,
     /// The row between the two passes, followed by padding, because vector loads may extend past
-    /// its end.
+    /// the end of the row.
     row: Vec<u8>,
     /// Horizontally resized rows, for filters that resize horizontally first.
     lines: Vec<u8>,
@@ -60,8 +60,8 @@ impl Resizer {
     }
 
     /// Transforms `pixels` according to `plan`, and writes the result to `dst` in `u8` HWC. `dst`
-    /// must have `plan.output.height * plan.output.width * 3` bytes. All of them are overwritten,
-    /// and none is read.
+    /// must have `plan.output.height * plan.output.width * 3` bytes. The method overwrites all
+    /// bytes without reading them.
     ///
     /// # Errors
     /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the plan's
@@ -78,7 +78,7 @@ impl Resizer {
         self.resize(pixels, plan, dst, None)
     }
 
-    /// Writes the target of the plan. If `fill` is set, fills the rest of `dst` with it.
+    /// Writes the target of the plan. If `fill` is set, fills the rest of `dst` with this color.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
         let region = pixels.locate(plan.region).map_err(crate::error::of_jpeg)?;
         let expected = plan.output.area() * 3;
@@ -86,16 +86,20 @@ impl Resizer {
             let (found, output) = (dst.len(), plan.output);
             return Err(Error::new(
                 ErrorKind::Transform,
-                format!("{found} bytes for an image of {}x{}: expected {expected}", output.width, output.height),
+                format!(
+                    "the buffer has {found} bytes, but an image of {}x{} needs {expected}",
+                    output.width, output.height
+                ),
             ));
         }
         let Some((across, down)) = plan.filter() else {
-            let cause = format!("the window is empty: {:?} in {:?}", plan.window, plan.region);
+            let cause = format!("the plan's window is empty: {:?} in {:?}", plan.window, plan.region);
             return Err(Error::new(ErrorKind::Transform, cause));
         };
         if !plan.target.fits(plan.output) {
             let (target, output) = (plan.target, plan.output);
-            let cause = format!("target {target:?} is not inside the output of {}x{}", output.width, output.height);
+            let cause =
+                format!("the plan's target {target:?} is not inside the output of {}x{}", output.width, output.height);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         let filter = plan.interpolation;
@@ -142,7 +146,7 @@ impl Resizer {
                 .map(|y| plan.row(y).and_then(|y| y.checked_sub(region.y)).unwrap_or(u32::MAX - 1)),
         );
         if outside(&self.across, region.width) || outside(&self.down, region.height) {
-            let cause = format!("crop {:?} is not inside the region {region:?}", plan.crop);
+            let cause = format!("the plan's crop {:?} is not inside its region {region:?}", plan.crop);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         Ok(())
@@ -161,7 +165,7 @@ impl Resizer {
         let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
         let longer = self.row.len().max(self.table.reach);
         resize(&mut self.row, longer, 0);
-        // Reserve twice as many rows as an output row reads, so that they rarely have to be moved
+        // Reserve twice as many rows as an output row reads, so that rows rarely have to be moved
         // to the front.
         let room = 2 * self.down.max_taps();
         let longer = self.lines.len().max(room * line);
@@ -237,7 +241,7 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. If `fill` is set, fills the rest of `dst` with it.
+/// Returns the rows of the target. If `fill` is set, fills the rest of `dst` with this color.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
@@ -306,10 +310,15 @@ mod tests {
             resizer.run(pixels, plan, &mut out[32..][..expected.len()]).unwrap();
             assert!(
                 out[..32].iter().chain(&out[expected.len() + 32..]).all(|&v| v == 0x5a),
-                "{lanes:?} lanes wrote outside: {plan:?}"
+                "the code with {lanes:?} lanes wrote outside the image: {plan:?}"
             );
             let wrong = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
-            assert_eq!(wrong, None, "{lanes:?} lanes at byte {wrong:?}: {:?} {plan:?}", pixels.size());
+            assert_eq!(
+                wrong,
+                None,
+                "the code with {lanes:?} lanes differs at byte {wrong:?}: {:?} {plan:?}",
+                pixels.size()
+            );
         }
     }
 
@@ -392,8 +401,8 @@ mod tests {
         }
     }
 
-    /// Promise: resizing only the pixels that a crop needs, as in evaluation, gives the same pixels
-    /// as resizing the whole image and then cropping, whether an axis shrinks, grows or keeps its
+    /// Resizing only the pixels that a crop needs, as in evaluation, gives the same pixels as
+    /// resizing the whole image and then cropping, whether an axis shrinks, grows or keeps its
     /// size.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
@@ -429,8 +438,9 @@ mod tests {
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole
             };
-            // The default filter rounds its coefficients according to the crop alone, as the device
-            // does. Therefore each of its two passes may round differently.
+            // With the default filter, the host rounds coefficients in the same way as a device,
+            // which considers only the crop. Therefore, each of the two passes may round
+            // differently.
             let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
@@ -449,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_pixel_equals_the_mask() {
+    fn nearest_resizing_matches_masks() {
         let (size, mut resizers) = (Size::new(61, 47), backends());
         resizers.push(Resizer::with(None));
         let pixels = image(size, 3);
@@ -508,7 +518,7 @@ mod tests {
         let pixels = image(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();
-        assert_eq!(e.cause(), "47 bytes for an image of 4x4: expected 48");
+        assert_eq!(e.cause(), "the buffer has 47 bytes, but an image of 4x4 needs 48");
         plan.window.width = 0.0;
         assert!(Resizer::new().run(&pixels, &plan, &mut [0; 48]).is_err());
         plan.window.width = f64::NAN;

@@ -1,9 +1,8 @@
 //! [`Table`]: the taps of a row, laid out for vector instructions.
 //!
-//! **Invariants** of a [`Table`], on which the vector code relies. Only [`build`](Table::build)
-//! modifies a table.
-//! - For each element of `starts`, the 16-byte loads that cover all of its taps end within the
-//!   first `reach` bytes of the row.
+//! **Invariant** on which the vector code relies. Only [`build`](Table::build) modifies a table.
+//! - For each element of `starts`, the 16-byte loads that cover the taps of that lane end within
+//!   the first `reach` bytes of the row.
 
 use crate::error::resize;
 use std::ops::Deref;

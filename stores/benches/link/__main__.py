@@ -72,8 +72,8 @@ class Link:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         log_start = self.log.stat().st_size if self.log.exists() else 0
-        # Readers are not limited to some of the cores: the thread pools of the other libraries use
-        # every core that they find.
+        # Do not bind readers to some of the cores, because the thread pools of the other libraries
+        # use every core that they find.
         command = in_namespace(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
         command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *more)]
         environment = {**os.environ, "HOME": str(work), "PYTHONPATH": str(self.options.path)}
@@ -143,7 +143,7 @@ def rates(options: argparse.Namespace) -> None:
 
 
 def first(options: argparse.Namespace) -> None:
-    """Measures the first batch, the first batch after a resume, and the epoch boundary, in round trips."""
+    """Measures the time to the first batch, to the first batch after a resume, and at the epoch boundary."""
     link, trip = Link(options), options.ms / 1000
     print(f"Times in round trips of {options.ms:.0f} ms. The first batches have 8 photographs.\n")
     head("first batch", "first batch after a resume", "pause at the epoch boundary", "median between batches")

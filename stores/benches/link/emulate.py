@@ -1,6 +1,6 @@
 """Emulates a link with a rate and a delay between two network namespaces of one machine (Linux, root).
 
-`tc netem` needs a module that many kernels lack, so packets pass through this process. Each namespace
+`tc netem` needs a kernel module that is often missing, so packets pass through this process. Each namespace
 has a TUN device. A packet that leaves one namespace arrives in the other after it was sent at the
 link's rate and delayed by half of the round trip. TCP is the kernel's own, with its handshake, slow
 start and windows.

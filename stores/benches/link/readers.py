@@ -242,10 +242,10 @@ def main() -> None:
     parser.add_argument("--work", type=pathlib.Path, required=True, help="empty folder for the libraries' caches")
     parser.add_argument("--seconds", type=float, default=12, help="seconds after which the epoch is stopped")
     parser.add_argument(
-        "--workers", type=int, default=8, help="processes, or threads for pylance; warpfeed chooses its own number"
+        "--workers", type=int, default=8, help="processes, or threads for pylance; warpfeed chooses the number itself"
     )
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--resume", type=int, default=0, help="reopen after this number of batches, and time that")
+    parser.add_argument("--resume", type=int, default=0, help="reopen after this number of batches, and measure the time")
     parser.add_argument("--epochs", type=int, default=1)
     options = parser.parse_args(namespace=Options())
     # The requests stay inside the namespace, and the server accepts any key.

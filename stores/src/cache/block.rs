@@ -242,7 +242,7 @@ mod tests {
             let header = Header::read(&mut File::open(&path).unwrap()).unwrap();
             let mut file = File::open(&path).unwrap();
             let whole = Header::read(&mut file).unwrap().is_some_and(|header| header.check(&mut file).unwrap());
-            assert_eq!(sound, whole, "both ways to read agree");
+            assert_eq!(sound, whole, "`read` and `check` agree");
             (sound, header)
         };
         let (sound, header) = reads(&bytes);

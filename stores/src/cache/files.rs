@@ -3,8 +3,8 @@
 //!
 //! The files of a dataset are in the folder `files/KEY`, where the key is a hash of the names and
 //! versions of the objects. This folder contains the list of the objects in `objects`, the files in
-//! `data`, the journal of received parts in `arrived`, and, once all parts have been received, the
-//! checksums of the files in `complete`.
+//! `data`, and the journal of received parts in `arrived`. Once all parts have been received, it
+//! also contains the checksums of the files in `complete`.
 //!
 //! A process that uses the files holds a shared lock on `files/KEY.lock` until it ends, so files in
 //! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A
@@ -84,8 +84,8 @@ pub(super) fn download(
     let bytes = bytes(objects);
     if bytes > limit {
         let cause = format!(
-            "the cache is too small: these files have {bytes} bytes, but its limit is {limit} (cache_bytes); raise the \
-             limit, or copy the dataset to this machine"
+            "the cache is too small: these files have {bytes} bytes, but the limit of the cache is {limit} bytes \
+             (cache_bytes); raise the limit, or copy the dataset to this machine"
         );
         return Err(Error::config(cause).at_path(base));
     }
@@ -147,8 +147,8 @@ fn free_buffers(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     let failed = |e: io::Error| Error::io(&files, &e);
     let room = lock_file(&files.join("room.lock")).map_err(failed)?;
     set.wait(|| try_exclusive(&room))?;
-    let own = bytes(set.objects);
-    let (mut others, mut sum) = (Vec::new(), own);
+    let needed = bytes(set.objects);
+    let (mut others, mut sum) = (Vec::new(), needed);
     for (path, listing) in sets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != set.path) {
         // The size of a dataset without its list is unknown, so this dataset is removed first.
         let Some(listing) = listing else {
@@ -169,9 +169,9 @@ fn free_buffers(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
     }
     if sum > limit {
         let cause = format!(
-            "the cache is too small: these files have {own} bytes, files in use have {} bytes, and its limit is \
-             {limit} (cache_bytes)",
-            sum - own
+            "the cache is too small: these files have {needed} bytes, files in use have {} bytes, and the limit of \
+             the cache is {limit} bytes (cache_bytes)",
+            sum - needed
         );
         return Err(Error::config(cause).at_path(set.base));
     }
@@ -300,21 +300,24 @@ impl<'a> Set<'a> {
         };
         for object in objects {
             if object.tag.as_ref().is_none_or(|tag| tag.starts_with("W/")) {
-                let cause = "the server sends no version (ETag) of this object, so it cannot be cached; copy the data \
-                             set to this machine";
+                let cause = "the server sends no version (ETag) of this object, so it cannot be cached; copy the \
+                             dataset to this machine";
                 return Err(Error::config(cause).at_path(&object.url));
             }
             let name = object.url.strip_prefix(base.trim_end_matches('/')).map(|name| name.trim_start_matches('/'));
             let name = PathBuf::from(name.unwrap_or_default());
             if name.as_os_str().is_empty() || !name.components().all(|part| matches!(part, Component::Normal(_))) {
-                return Err(Error::in_source("this name cannot be a file name on this machine").at_path(&object.url));
+                return Err(Error::in_source("this name is not a valid file name on this machine: rename the object")
+                    .at_path(&object.url));
             }
             add(object.url.as_bytes());
             add(&object.len.to_le_bytes());
             add(object.tag.as_deref().unwrap_or_default().as_bytes());
             add(object.server.as_deref().unwrap_or_default().as_bytes());
             if !seen.insert(name.clone()) {
-                return Err(Error::in_source("two objects map to the same file").at_path(&object.url));
+                return Err(
+                    Error::in_source("two objects map to the same file: rename one of them").at_path(&object.url)
+                );
             }
             names.push(name);
         }
@@ -331,14 +334,14 @@ impl<'a> Set<'a> {
     /// releases if the process that holds it dies.
     ///
     /// # Errors
-    /// If no part arrives for too long, or if the reads of this thread are cancelled.
+    /// If no part arrives for too long, or if the reads of this thread are canceled.
     fn wait(&self, try_lock: impl Fn() -> io::Result<bool>) -> Result<()> {
         let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
         let (mut seen, mut since, mut is_logged) = (arrived(), Instant::now(), false);
         while !try_lock().map_err(|e| Error::io(&self.path, &e))? {
             if is_stopped() {
                 return Err(
-                    Error::new(warpfeed_sources::ErrorKind::Io, "waiting for files was cancelled").at_path(self.base)
+                    Error::new(warpfeed_sources::ErrorKind::Io, "waiting for files was canceled").at_path(self.base)
                 );
             }
             if !std::mem::replace(&mut is_logged, true) {
@@ -350,7 +353,7 @@ impl<'a> Set<'a> {
             } else if since.elapsed() > WAIT_TIMEOUT {
                 let cause = format!(
                     "another process is downloading these files, but has received nothing for {} s: \
-                     end it if it is suspended",
+                     end that process if it is suspended",
                     WAIT_TIMEOUT.as_secs()
                 );
                 return Err(Error::new(warpfeed_sources::ErrorKind::Io, cause).at_path(self.base));

@@ -8,9 +8,9 @@
 //! A process may be killed at any moment. A block gets its final name only when it is complete. The
 //! file of an evicted block is deleted before the journal records the removal, and a new block gets
 //! its name after the journal has recorded it. Therefore, the journal lists every block, and
-//! possibly some blocks without a file. Reading such a block is a cache miss, after which the block
-//! is written again. A power failure may leave damaged blocks, which are detected by their
-//! checksums.
+//! possibly some blocks without a file. Reading a block without a file is a cache miss, after which
+//! the block is written again. A power failure may leave damaged blocks, which are detected by
+//! their checksums.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -442,7 +442,7 @@ impl Journal {
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
         file.seek(SeekFrom::Start(self.read))?;
         if let Err(e) = file.write_all(&bytes) {
-            // If the disk is full, some of the records may have been written. They are removed.
+            // If the disk is full, some of the records may have been written. Remove these records.
             let _ = file.set_len(self.read);
             return Err(e);
         }

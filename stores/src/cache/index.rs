@@ -1,18 +1,18 @@
 //! Chooses the blocks to keep.
 //!
-//! If the order is known, the block whose next use is farthest in the future is evicted first, and
-//! a new block is not admitted if it would be evicted first. This is Belady's optimal algorithm ("A
-//! study of replacement algorithms for a virtual-storage computer", 1966), extended by bypassing.
-//! Next uses are not stored but computed with the inverse of the order. If the order is not known,
-//! the least recently used block is evicted first.
+//! If the order is known, the block whose next use is farthest in the future is evicted first. A
+//! new block is not admitted if it would be the first to be evicted. This is Belady's optimal
+//! algorithm ("A study of replacement algorithms for a virtual-storage computer", 1966), extended
+//! by bypassing. Next uses are not stored but computed with the inverse of the order. If the order
+//! is not known, the least recently used block is evicted first.
 //!
 //! Next uses in different datasets are compared by their distance in epochs, because training and
 //! validation data alternate once per epoch.
 //!
 //! When a loader opens, closes or steps back, the next uses of its dataset's blocks become unknown.
-//! They are recomputed in small steps, because a cache may contain millions of blocks, and reads
-//! must not wait for all of them. Until all next uses are known, no block is evicted, and a new
-//! block that would require an eviction is not admitted.
+//! The next uses are recomputed in small steps, because a cache may contain millions of blocks, and
+//! reads must not wait until all blocks are ranked. Until all next uses are known, no block is
+//! evicted, and a new block that would require an eviction is not admitted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -196,8 +196,8 @@ impl Index {
         for set in self.sets.values() {
             let Some(follower) = set.followers.last() else { continue };
             let now = follower.time(follower.now);
-            // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining ones are
-            // not ranked again yet. They count as the blocks that are needed soonest.
+            // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining blocks
+            // are not ranked again yet, and count as the blocks that are needed soonest.
             passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
         }
         for key in passed {
@@ -417,7 +417,10 @@ mod tests {
                 let (hits, optimum) = hits(&order, limit as usize, from, epochs);
                 let reads = (epochs - from) * len / nodes;
                 let (hits, optimum) = (hits as f64 / reads as f64, optimum as f64 / reads as f64);
-                assert!((hits - optimum).abs() < 0.01, "{nodes} nodes, {limit} of {len}: {hits:.3}, best {optimum:.3}");
+                assert!(
+                    (hits - optimum).abs() < 0.01,
+                    "{nodes} nodes, {limit} of {len}: {hits:.3}, optimum {optimum:.3}"
+                );
                 assert!(hits > limit as f64 / len as f64 - 0.01);
             }
         }
@@ -435,7 +438,7 @@ mod tests {
         assert_eq!(index.admit(10, owner, None), Some(vec![1]));
         assert_eq!(index.admit(11, owner, None), Some(vec![1, 2]));
         assert_eq!(index.admit(30, owner, None), Some(vec![1, 2, 0]));
-        assert_eq!(index.admit(31, owner, None), None, "larger than the cache");
+        assert_eq!(index.admit(31, owner, None), None, "the block is larger than the cache");
         index.remove(1);
         assert_eq!(index.admit(10, owner, None), Some(vec![]));
         assert_eq!(index.iter().count(), 2);
@@ -459,13 +462,17 @@ mod tests {
         assert_eq!(index.admit(1, soon, None), Some(vec![1]));
         index.remove(1);
         index.add(3, 1, late);
-        assert_eq!(index.admit(1, soon, None), Some(vec![3]), "0.8 epochs ahead, the other 0.5");
+        assert_eq!(
+            index.admit(1, soon, None),
+            Some(vec![3]),
+            "its next use is 0.8 epochs ahead, the other block's 0.5"
+        );
         index.remove(3);
         index.add(3, 1, soon);
-        assert_eq!(index.admit(1, late, None), None, "farther than both");
+        assert_eq!(index.admit(1, late, None), None, "its next use is after those of both blocks");
         index.start(7, followers.0, BatchIndex { epoch: 0, batch: 21 });
         let again = Owner { set: 7, sample: order(60) };
-        assert_eq!(index.admit(1, again, None), Some(vec![3]), "its use has passed");
+        assert_eq!(index.admit(1, again, None), Some(vec![3]), "the next use of block 3 has passed");
         index.unfollow(6, followers.1);
         assert_eq!(index.admit(1, late, None), Some(vec![2]), "no loader reads the dataset anymore");
     }
@@ -505,7 +512,7 @@ mod tests {
                 }
             }
         };
-        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the block that is read last");
+        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the block that is read last is evicted");
         // After stepping one epoch ahead and back, the blocks are ranked again.
         index.start(7, number, BatchIndex { epoch: 1, batch: 0 });
         index.start(7, number, BatchIndex::default());
@@ -516,7 +523,7 @@ mod tests {
         index.used(key(half));
         index.remove(key(half + 1));
         assert_eq!(index.len() as u64, half - 1);
-        assert_eq!(index.admit(1, first, None), Some(vec![]), "there is room");
+        assert_eq!(index.admit(1, first, None), Some(vec![]), "no block must be evicted");
         index.add(key(0), 1, first);
         index.follow(7, loader);
         settle(&mut index, Some(vec![key(len - 1)]));

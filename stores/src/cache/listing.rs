@@ -1,5 +1,5 @@
-//! Caches listings of stores in the folder of a cache, so that a folder of a million images is
-//! listed only once.
+//! Caches the listings of object stores in the cache folder, so that a folder of a million images
+//! is listed only once.
 //!
 //! A listing is stored in the file `files/KEY.listing`, where the key is a hash of the listed
 //! prefix. A process holds the lock `files/KEY.lock` while it lists the objects. The format is
@@ -191,7 +191,7 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     if !objects.is_empty() && objects.iter().all(|object| object.url.starts_with(prefix)) {
         let listing = Listing { time, prefix: prefix.to_owned(), objects };
         if let Err(e) = write(folder, &path, &listing.encode()) {
-            tracing::warn!("{}: the listing is not cached ({e})", folder.path.display());
+            tracing::warn!("{}: cannot cache the listing: {e}", folder.path.display());
         }
         return Ok((listing.objects, false));
     }
@@ -213,7 +213,7 @@ fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Ob
         return Ok(None);
     }
     tracing::info!(
-        "{prefix}: using the cached listing of {count} objects, {age} s old; after `warpfeed cache refresh`, the next \
+        "{prefix}: using the cached listing of {count} objects, which is {age} s old; after `warpfeed cache refresh`, the next \
          opening lists again"
     );
     Ok(Some(cached.objects))
@@ -232,7 +232,7 @@ pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()
 /// Returns `None` if the folder is not writable, or if another process holds the lock for too long.
 ///
 /// # Errors
-/// If the reads of this thread are cancelled.
+/// If the reads of this thread are canceled.
 fn lock(path: &Path) -> Result<Option<File>> {
     let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).open(path) else { return Ok(None) };
     let mut waited = Duration::ZERO;
@@ -243,7 +243,7 @@ fn lock(path: &Path) -> Result<Option<File>> {
             Err(_) => return Ok(None),
         }
         if is_stopped() {
-            return Err(Error::new(warpfeed_sources::ErrorKind::Io, "waiting for a listing was cancelled"));
+            return Err(Error::new(warpfeed_sources::ErrorKind::Io, "waiting for a listing was canceled"));
         }
         std::thread::sleep(POLL_INTERVAL);
         waited += POLL_INTERVAL;
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_reads_back_and_damage_is_detected() {
+    fn a_listing_round_trips_and_damage_is_detected() {
         let object = |url: &str, tag: Option<&str>, server: Option<&str>| Object {
             url: format!("s3://b/x/{url}"),
             len: 1 << 40,

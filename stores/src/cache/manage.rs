@@ -33,7 +33,7 @@ pub struct Contents {
     pub files: BTreeMap<String, (u64, u64)>,
     /// Number of damaged blocks, listings and whole files. [`check`] drops them.
     pub damaged: u64,
-    /// Paths of files that the cache did not write. They are never removed.
+    /// Paths of files that the cache did not write. These files are never removed.
     pub others: Vec<PathBuf>,
 }
 

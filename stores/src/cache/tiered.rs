@@ -25,8 +25,7 @@ pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum number of bytes of files and blocks in the folder.
     limit: u64,
-    /// Whether new blocks are written. This becomes false after the first error, such as a full
-    /// disk.
+    /// Whether new blocks are written. Becomes false after the first error, such as a full disk.
     writable: AtomicBool,
     memory: Mutex<MemoryTier>,
     /// The journal. A thread holds the mutex while it changes the folder, so that the process's
@@ -183,8 +182,8 @@ impl TieredCache {
         }
     }
 
-    /// If exactly this range of `object`, from `at` on, is cached, fills `to` with its bytes and
-    /// returns the tier that they came from.
+    /// If exactly the range of `object` that begins at `at` and fills `to` is cached, copies its
+    /// bytes to `to`, and returns the tier that they came from.
     pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
         if !self.is_own_process() || !is_versioned(object) {
             return None;
@@ -268,8 +267,8 @@ impl TieredCache {
         false
     }
 
-    /// Offers the bytes of `object` from `at` on to the cache. Their next use is at `from` or
-    /// later.
+    /// Offers `bytes`, which begin at offset `at` of `object`, to the cache. The next use of the
+    /// bytes is in batch `from` or later.
     pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_own_process() || !is_versioned(object) {
             return;
@@ -481,7 +480,7 @@ pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
 }
 
 fn warn(path: &Path, e: &io::Error, result: &str) {
-    tracing::warn!("the cache {}: {result}: other reads go to the store ({e})", path.display());
+    tracing::warn!("the cache {}: {e}; {result}, and other reads go to the store", path.display());
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Promise: if any single system call fails while a loader reads through a cache, either the
-//! batches are unchanged or an error names the location. Afterward, the cache contains no damaged
-//! data, and the next loader fills the cache.
+//! If any single system call fails while a loader reads through a cache, either the batches are
+//! unchanged or an error names the location. Afterward, the cache contains no damaged data, and the
+//! next loader fills the cache.
 
 use std::fs;
 use std::path::Path;
@@ -103,7 +103,7 @@ fn a_failing_cache_disk_changes_no_batch() {
                 && !is_error_of_the_loader(e)
                 && !e.starts_with("wrong")
             {
-                return Err(format!("wrong: the store works, and yet: {e}"));
+                return Err(format!("wrong: the store works, but the loader failed: {e}"));
             }
             // Wait until the loader's last thread has ended. Before that, a new loader would share
             // the loader's index of the folder.

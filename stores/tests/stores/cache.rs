@@ -1,6 +1,6 @@
-//! Promise: reads through the cache return the same bytes as reads from the store, for any cache
-//! size, any number of processes, and any fault: killed processes, damaged blocks, a full disk, a
-//! read-only folder, and changed objects. The cache deletes only files that it has written.
+//! Reads through the cache return the same bytes as reads from the store, for any cache size, any
+//! number of processes, and any fault: killed processes, damaged blocks, a full disk, a read-only
+//! folder, and changed objects. The cache deletes only files that it has written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -182,7 +182,7 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
 }
 
 #[test]
-fn a_cache_of_a_third_serves_a_third_of_the_bytes() {
+fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     let folder = tempfile::tempdir().unwrap();
     // Blocks occupy whole pages on disk.
     let pages: u64 = (0..SAMPLES).map(|sample| (len(sample) + 100).next_multiple_of(4096)).sum();
@@ -256,7 +256,7 @@ fn killed_processes_leave_a_valid_folder() {
         for filler in &mut fillers {
             std::thread::sleep(Duration::from_micros(rng.below(40_000)));
             filler.kill().unwrap();
-            assert!(!filler.wait().unwrap().success(), "it read wrong bytes and ended before it was killed");
+            assert!(!filler.wait().unwrap().success(), "the process read wrong bytes, and ended before it was killed");
         }
         if path.join("warpfeed-cache").exists() {
             check_folder(&path, limit);
@@ -480,7 +480,7 @@ fn reads_continue_if_the_disk_is_full() {
         command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
     if !mount("size=400k") {
-        return crate::require::missing("mount-as-root", "no tmpfs can be mounted");
+        return crate::require::missing("mount-as-root", "cannot mount a tmpfs");
     }
     let run = std::panic::catch_unwind(|| {
         let path = folder.path().join("cache");
@@ -512,7 +512,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         content(1, at(sample), &mut bytes);
         bytes
     };
-    // The next uses are not known, so the samples fill the memory in order.
+    // No next use is known, so the samples fill the memory in order.
     let mut kept = Vec::new();
     for sample in 0..60 {
         keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());

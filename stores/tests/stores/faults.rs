@@ -1,8 +1,8 @@
-//! Promise: samples and batches read from a faulty server equal those of the local files. In fifty
-//! random schedules, with and without a cache, the server refuses requests, truncates and delays
+//! Samples and batches read from a faulty server equal those of the local files. In fifty random
+//! schedules, with and without a cache, the server refuses requests, truncates and delays
 //! responses, sends wrong lengths or ranges, or does not respond. Expired credentials and a changed
-//! object cause errors that name the cause. An error that retries cannot fix is reported within
-//! seconds, and advises the user.
+//! object cause errors that name the cause. Errors that retries cannot fix are reported within
+//! seconds, and say what to do.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,7 @@ fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happen
 }
 
 #[test]
-fn fifty_fault_schedules_change_no_byte() {
+fn reads_are_exact_under_fifty_fault_schedules() {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u64| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n as u8; 3000]).label(n as i64);
     let source = Memory::new((0..SAMPLES).map(sample).collect());
@@ -116,7 +116,7 @@ fn fifty_fault_schedules_change_no_byte() {
         }
     });
     let happened = happened.iter().map(|times| times.load(Ordering::SeqCst)).collect::<Vec<_>>();
-    assert!(happened.iter().all(|&times| times > 5), "each fault happens: {happened:?}");
+    assert!(happened.iter().all(|&times| times > 5), "each fault must happen more than 5 times: {happened:?}");
 }
 
 #[test]

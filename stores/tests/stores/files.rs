@@ -1,6 +1,6 @@
-//! Promise: a dataset in any format can be opened from a store, through the cache if the format
-//! needs local files, and contains the same samples as the local files. An error names the missing
-//! object or setting.
+//! A dataset in any format can be opened from a store, and contains the same samples as the local
+//! files. If the format needs local files, the dataset is opened through the cache. An error names
+//! the missing object or setting.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,8 +19,8 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// A store of in-memory objects that all have the same version. It counts the bytes that are read,
-/// and fails after `left` reads.
+/// A store of in-memory objects that all have the same version. The store counts the bytes that are
+/// read, and fails after `left` reads.
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     version: Mutex<u64>,
@@ -330,7 +330,7 @@ fn files_and_blocks_stay_within_the_cache_limit() {
     let held: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
     assert!(held <= limit, "{held}");
 
-    // Blocks are evicted to make room for files.
+    // Blocks are evicted to free space for files.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
     let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
@@ -391,7 +391,7 @@ fn check_finds_a_damaged_file_that_is_in_use() {
 
 /// Another process may be suspended while it frees space.
 #[test]
-fn opening_can_be_cancelled_while_another_process_evicts() {
+fn opening_can_be_canceled_while_another_process_evicts() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());
     let options = with(folder.path(), 1 << 30, &store);
     let room = fs::File::create(folder.path().join("files/room.lock")).unwrap();
@@ -405,6 +405,6 @@ fn opening_can_be_cancelled_while_another_process_evicts() {
     });
     thread::sleep(Duration::from_millis(200));
     given_up.store(1, SeqCst);
-    let e = opened.recv_timeout(Duration::from_secs(60)).expect("the opening is cancelled").unwrap_err();
-    assert!(e.cause().contains("cancelled"), "{e}");
+    let e = opened.recv_timeout(Duration::from_secs(60)).expect("the opening is canceled").unwrap_err();
+    assert!(e.cause().contains("cancel"), "{e}");
 }

@@ -1,8 +1,8 @@
-//! Promise: a listing on the Hugging Face Hub is either complete or fails. Refused requests and
-//! truncated pages are retried. Loops of pages, and pages that are not listings, are rejected with
-//! an error that names the page, and the token is sent only to the Hub. All requests of a process
-//! use the same commit. A folder or table on the Hub has the same samples, keys and classes as its
-//! local copy, for any file names.
+//! A listing on the Hugging Face Hub is either complete or fails. Refused requests and truncated
+//! pages are retried. Loops of pages, and pages that are not listings, are rejected with an error
+//! that names the page. The token is sent only to the Hub. All requests of a process use the same
+//! commit. A folder or table on the Hub has the same samples, keys and classes as its local copy,
+//! for any file names.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -38,8 +38,8 @@ fn files(names: &[&str]) -> String {
 }
 
 #[test]
-fn a_hub_listing_is_complete_or_an_error() {
-    own_process!(a_hub_listing_is_complete_or_an_error);
+fn a_hub_listing_is_complete_or_fails() {
+    own_process!(a_hub_listing_is_complete_or_fails);
     let (server, address) = &*HUB;
     let (other, elsewhere) = Server::start();
     let options = Options::new().stores(warpfeed_stores::all());

@@ -1,5 +1,5 @@
-//! Promise: a folder in a store is listed only once, by one of the ranks. Changed objects cause an
-//! error or a new listing, and new objects are found after a refresh.
+//! A folder in a store is listed only once, by one of the ranks. Changed objects cause an error or
+//! a new listing, and new objects are found after a refresh.
 
 use std::collections::BTreeMap;
 use std::fs;

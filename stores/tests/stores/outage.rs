@@ -1,5 +1,5 @@
-//! Promise: a loader that reads from a server closes promptly even if the server does not respond.
-//! Closing the loader cancels its requests.
+//! A loader that reads from a server closes promptly even if the server does not respond. Closing
+//! the loader cancels its requests.
 
 use std::fs;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn closing_does_not_wait_for_a_silent_server() {
         let begun = Instant::now();
         requested.store(true, Ordering::SeqCst);
         let e = opening.join().unwrap().unwrap_err();
-        assert!(e.cause().contains("cancelled"), "{e}");
+        assert!(e.cause().contains("cancel"), "{e}");
         assert!(begun.elapsed() < MOMENT, "given up after {:?}", begun.elapsed());
     });
     wait_until_no_request_waits(&server);
@@ -72,7 +72,7 @@ fn wait_until_no_request_waits(server: &Server) {
     let begun = Instant::now();
     // Idle connections may stay open for later requests, so only requests are counted.
     while server.waiting.load(Ordering::SeqCst) > 0 {
-        assert!(begun.elapsed() < MOMENT, "{} requests still wait", server.waiting.load(Ordering::SeqCst));
+        assert!(begun.elapsed() < MOMENT, "{} requests are still waiting", server.waiting.load(Ordering::SeqCst));
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,5 +1,5 @@
-//! Promise: batches read from an object store equal the batches of local files. An object that
-//! changes causes an error. Requests work inside a user's tokio runtime and after a `fork`.
+//! Batches read from an object store equal the batches of local files. An object that changes
+//! causes an error. Requests work inside a user's tokio runtime and after a `fork`.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Promise: a loader reads exactly the same shards and images from an HTTP or S3 server as from
-//! local files, even if the server truncates bodies, refuses requests and responds late. This also
-//! works after a `fork`. Errors advise the user.
+//! A loader reads exactly the same shards and images from an HTTP or S3 server as from local files.
+//! This holds even if the server truncates bodies, refuses requests and responds late, and after a
+//! `fork`. Error messages say what to do.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -94,7 +94,8 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
     assert!(
         warpfeed_stores::show(folder.path()).unwrap().sets.contains_key(&format!("s3://bucket/one/cat at {address}"))
     );
-    // SAFETY: the same argument as for the child below applies, which also has its own environment.
+    // SAFETY: the child has none of the parent's threads, so `set_var` races with nothing.
+    // Afterward, the child only reads from the server and exits.
     unsafe {
         let child = libc::fork();
         if child == 0 {

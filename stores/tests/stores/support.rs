@@ -66,9 +66,9 @@ fn faulty(
     more: &str,
     head: &dyn Fn(&str, &str, usize) -> Vec<u8>,
 ) -> (Vec<u8>, bool) {
-    let partial = |body: &[u8], said: usize| {
+    let partial = |body: &[u8], declared: usize| {
         let range = format!("{more}Content-Range: bytes {start}-{}/{len}\r\n", start + body.len() - 1);
-        [&head("206 Partial Content", &range, said)[..], body].concat()
+        [&head("206 Partial Content", &range, declared)[..], body].concat()
     };
     let half = &body[..body.len().div_ceil(2)];
     match fault {

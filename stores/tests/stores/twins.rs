@@ -1,5 +1,5 @@
-//! Promise: a dataset yields the same batches in every format, from a server and through the cache,
-//! with any options. `tests/twins` generates the random cases.
+//! A dataset yields the same batches in every format, from a server and through the cache, with any
+//! options. `tests/twins` generates the random cases.
 #![allow(dead_code, unreachable_pub)] // no test uses all of these functions
 
 #[path = "../../../tests/twins/bytes.rs"]

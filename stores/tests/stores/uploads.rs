@@ -1,5 +1,5 @@
-//! Promise: a large upload to S3 never replaces an existing object, and a failed upload leaves
-//! neither an object nor parts. A missing object is detected without a listing.
+//! A large upload to S3 never replaces an existing object, and a failed upload leaves neither an
+//! object nor parts. A missing object is detected without a listing.
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
@@ -89,7 +89,7 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     }
     let failed = (0..4).find_map(|_| upload.write(&bytes(2)).err()).unwrap();
     assert!(failed.cause().contains("access is denied"), "{failed}");
-    assert_eq!(server().upload("/failed/part"), None, "aborted at once");
+    assert_eq!(server().upload("/failed/part"), None, "the upload is aborted immediately");
     assert!(upload.complete(true).is_err());
     assert_eq!((object("/failed/part"), counts("/failed/part")), (None, (1, 1)));
 

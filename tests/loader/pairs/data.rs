@@ -12,10 +12,11 @@ use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Dataset, Loader, Result};
 
-/// Samples of each of the two datasets. The first has nine of class `even`, then two of `odd`; the
-/// second has nine of `odd`, then two of `zero`.
+/// Number of samples in each of the two datasets.
 pub(super) const COUNT: u64 = 11;
+/// Number of samples of the first class in each dataset. The others have the second class.
 pub(super) const OF_FIRST: u64 = 9;
+/// Name of each dataset, with its two classes.
 pub(super) const SETS: [(&str, [&str; 2]); 2] = [("set", ["even", "odd"]), ("other", ["odd", "zero"])];
 
 pub(super) const SUBSET: [u64; 7] = [7, 3, 5, 1, 8, 2, 10];

@@ -1,6 +1,6 @@
 //! Code shared by the device tests: a stream, the kernels of `examples/kernels/probe.cu`, and
 //! images that can be identified by their bytes.
-#![allow(dead_code, unsafe_code)] // not every test uses all of it; kernels are launched
+#![allow(dead_code, unsafe_code)] // not every test uses every item; launching kernels is unsafe
 
 pub(crate) mod noise;
 

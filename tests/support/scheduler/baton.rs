@@ -1,4 +1,4 @@
-//! The running schedule, and the baton: only the thread that has the baton runs, and it passes the
+//! The running schedule and its baton. Only the thread that has the baton runs, until it passes the
 //! baton to the next thread.
 
 use std::cell::{Cell, UnsafeCell};

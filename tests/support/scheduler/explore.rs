@@ -11,11 +11,10 @@ use super::baton::{Held, LAST, ME, ON, SCHEDULE, exit, inside, wait};
 use super::functions::{end_key, pthread_join};
 use super::schedule::{Covered, MAX_THREADS, On, Schedule, State};
 
-/// Number of schedules per process.
-const TOGETHER: u64 = 50;
-/// Real time in seconds after which a schedule fails, because a thread spins without reaching a
-/// scheduling point.
-const REAL_PATIENCE: c_uint = 120;
+const SCHEDULES_PER_PROCESS: u64 = 50;
+/// Wall-clock limit per schedule in seconds. A schedule that exceeds it has a thread that spins
+/// without reaching a scheduling point.
+const WALL_CLOCK_LIMIT: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
 /// them have ended.
@@ -45,7 +44,8 @@ pub fn running() -> usize {
     Held::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
 
-/// The report of a process about one schedule: the coverage, and the counts of the test.
+/// What a child process reports about one schedule: its coverage, and the counters that the test
+/// returned.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Report<const N: usize> {
@@ -54,15 +54,15 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
-/// Returns whether the environment selects the seeds.
+/// Returns whether `WARPFEED_SCHEDULES` selects the seeds.
 pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
 
-/// Returns the seeds that `WARPFEED_SCHEDULES` selects, for example `0..1000000`. Returns `usual`
+/// Returns the seeds that `WARPFEED_SCHEDULES` selects, for example `0..1000000`. Returns `default`
 /// if the variable is not set.
-pub fn seeds(usual: Range<u64>) -> Range<u64> {
-    let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return usual };
+pub fn seeds(default: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return default };
     let parse = || text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
     parse().unwrap_or_else(|| panic!("WARPFEED_SCHEDULES={text:?}: expected a range of seeds, such as 0..1000"))
 }
@@ -70,16 +70,16 @@ pub fn seeds(usual: Range<u64>) -> Range<u64> {
 /// Results of several schedules.
 #[derive(Debug)]
 pub struct Explored<const N: usize> {
-    /// The counts of the test, summed over the schedules.
+    /// The counters that the test returned, summed over all schedules.
     pub counts: [u64; N],
     /// Sum of the hashes of the thread interleavings.
     pub order: u64,
     pub covered: String,
 }
 
-/// Runs `one` under the schedule of each seed, on all cores. The only other thread of the process
-/// must be the waiting main thread of the test harness. If a schedule fails, returns its seed as
-/// the error.
+/// Runs `one` under the schedule of each seed, on all cores. If a schedule fails, returns its seed
+/// as the error. The calling thread must be the only one in the process, apart from the waiting
+/// main thread of the test harness.
 pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
@@ -95,12 +95,12 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             && failed.is_none()
             && let Some(core) = idle.pop()
         {
-            let some = next..(next + TOGETHER).min(seeds.end);
+            let some = next..(next + SCHEDULES_PER_PROCESS).min(seeds.end);
             next = some.end;
             // SAFETY: no other thread of this process is running, so none holds a lock.
             match unsafe { libc::fork() } {
                 0 => child(some, core, pipe[1], &one),
-                -1 => panic!("cannot start a process: {}", std::io::Error::last_os_error()),
+                -1 => panic!("cannot fork a process: {}", std::io::Error::last_os_error()),
                 process => running.insert(process, (some.start, some, core)),
             };
         }
@@ -116,7 +116,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             (all.threads, all.steps, all.switches) =
                 (all.threads + threads, all.steps + steps, all.switches + switches);
             orders.insert(order);
-            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs it");
+            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs this seed");
             of.1.start = seed + 1;
         }
         let Some((first, left, core)) = running.remove(&process) else { continue };
@@ -125,7 +125,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             let seed = left.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
             let how = if hangs { "spins or hangs" } else { "failed" };
-            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} repeats it", seed + 1);
+            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} reproduces it", seed + 1);
             failed = Some(failed.map_or(seed, |before: u64| before.min(seed)));
         }
     }
@@ -179,8 +179,8 @@ fn prepare() {
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
     }
     LAST.store(key, SeqCst);
-    // Let all threads allocate from one heap that never shrinks. Threads that run one at a time
-    // gain nothing from separate heaps, and mapping new pages is slow.
+    // Let all threads allocate from one heap that never shrinks: separate heaps have no advantage
+    // for threads that run one at a time, and mapping new pages is slow.
     for (option, value) in [
         (libc::M_ARENA_MAX, 1),
         (libc::M_MMAP_THRESHOLD, 1 << 30),
@@ -203,7 +203,7 @@ fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn
     }
     for seed in seeds {
         // SAFETY: the call only schedules a signal, which ends this process.
-        unsafe { libc::alarm(REAL_PATIENCE) };
+        unsafe { libc::alarm(WALL_CLOCK_LIMIT) };
         let mut counts = [0; N];
         let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
         let Ok(covered) = result else {

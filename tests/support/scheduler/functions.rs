@@ -15,8 +15,8 @@ use super::schedule::{MAX_THREADS, On, PAGE, Stack, State, Step, next_random};
 /// Number of cores that the library sees.
 pub(super) const CORES: usize = 2;
 
-/// Addresses of the interceptors that a sanitizer defines in place of libc's functions, or 0
-/// without one.
+/// Addresses of the interceptors that a sanitizer defines in place of libc's functions. They are 0
+/// without a sanitizer.
 mod sanitizer {
     macro_rules! functions {
         ($($name:ident $sanitizers:literal $label:literal)*) => {
@@ -126,7 +126,7 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
                 if woken == c {
                     return woken as c_long;
                 }
-                // Some waiters may be threads outside of the schedule.
+                // Some waiters may be threads outside the schedule.
                 return woken as c_long + libc_call!(syscall(n, a, b, c - woken, d, e, f) as Syscall);
             }
             _ => {}
@@ -140,8 +140,9 @@ extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = Held::new();
-        // Threads yield just before they wait, so a yield does not usually lower their priority.
-        // Lower it occasionally, so that two threads do not yield to each other forever.
+        // Threads often yield just before they wait, so a yield usually does not lower the
+        // priority. Lower the priority occasionally, so that two threads do not yield to each other
+        // forever.
         if schedule.one_in(16) {
             schedule.demote(me);
         }
@@ -218,7 +219,7 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
 }
 
 /// Returns random bytes that depend only on the seed of the schedule. std seeds hash maps with
-/// them, so a replayed schedule repeats the iteration order of the maps.
+/// these bytes, so a replayed schedule repeats the iteration order of the maps.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
@@ -315,8 +316,8 @@ pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     main(argument)
 }
 
-/// Ends a scheduled thread after its thread-local destructors have run. std runs them in the first
-/// or second round of key destructors.
+/// Ends a scheduled thread after its thread-local destructors have run. std runs these destructors
+/// in the first or second round of key destructors.
 pub(super) extern "C" fn end(value: *mut c_void) {
     ROUNDS.set(ROUNDS.get() + 1);
     if ROUNDS.get() < 3 {
@@ -381,8 +382,8 @@ unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     libc_call!(pthread_detach(thread) as Of)
 }
 
-/// Reports the guard page of the stack, which std asks for. libc does not know it, because the
-/// scheduler allocated the stack.
+/// Reports the guard page of the stack to std. libc does not know this page, because the scheduler
+/// allocated the stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
@@ -419,8 +420,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Whether a branch is being handled. Guards against recursion, because the handler may itself have
-/// branches.
+/// Whether a branch is being handled. This prevents recursion, because the handler may have
+/// branches, too.
 pub(super) static AT_BRANCH: AtomicBool = AtomicBool::new(false);
 
 /// LLVM's coverage instrumentation calls this at every branch of an instrumented crate.

@@ -4,11 +4,11 @@
 //! The threads of the library and its dependencies block in only a few libc functions: `syscall`
 //! for futexes, `pthread_join`, sleeps and `sched_yield`. The test executable defines these
 //! functions itself. The linker prefers its definitions, so the library is tested unmodified. While
-//! a schedule is running, its threads pass a baton to each other. A thread passes it on when it
-//! blocks. It may also pass it on whenever it wakes or starts a thread, yields, reads the clock or
-//! allocates ([`Allocator`]). Time is virtual: it advances with every such scheduling point, and
-//! jumps to the next deadline when every thread waits. Threads outside a schedule use the real libc
-//! functions.
+//! a schedule is running, its threads pass a baton to each other. A thread that blocks passes the
+//! baton on. A thread may also do so whenever it wakes or starts a thread, yields, reads the clock
+//! or allocates ([`Allocator`]). Time is virtual: the clock advances with every such scheduling
+//! point, and jumps to the next deadline when every thread waits. Threads outside a schedule use
+//! the real libc functions.
 //!
 //! If the library is compiled with `tests/support/branches`, each of its branches is a scheduling
 //! point as well.
@@ -19,8 +19,8 @@
 //! 4. `explore`: runs schedules in child processes.
 //!
 //! [`explore()`] runs several schedules in a process, one after the other. Global state that
-//! earlier schedules initialized is visible to later ones. To reproduce a schedule, run the seeds
-//! before it in the same process as well.
+//! earlier schedules initialized is visible to later schedules. To reproduce a schedule, also run
+//! the preceding seeds in the same process.
 #![allow(unsafe_code)] // replaces libc functions
 #![allow(dead_code, unreachable_pub, unused_imports)] // not every test uses all of it
 

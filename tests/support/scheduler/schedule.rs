@@ -1,4 +1,4 @@
-//! The decisions of one seed: which thread runs next, and which waits time out.
+//! The decisions that a seed makes: which thread runs next, and which waits time out.
 //!
 //! A seed selects one of two policies, because they find different bugs: switches at uniformly
 //! random steps, or random priorities with few preemptions ([`Style`]).
@@ -13,15 +13,15 @@ use super::baton::{FAILED, ME, Raw, report};
 /// Maximum number of threads in a schedule.
 pub(super) const MAX_THREADS: usize = 1024;
 
-/// Virtual time in nanoseconds after which a schedule fails, because its threads apparently wait
-/// for each other.
+/// Virtual time limit in nanoseconds. The threads of a schedule that exceeds it apparently wait for
+/// each other.
 pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 
 /// Number of steps after which a schedule is considered endless.
 pub(super) const STEPS: u64 = 20_000_000;
 
 /// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of 1 in `m`.
-/// Code that handles a timeout rarely runs, and the awaited event may still occur during it.
+/// Code that handles a timeout rarely runs, and the awaited event may still occur while it runs.
 pub(super) const RARE: (u32, u64) = (8, 4);
 
 /// What a thread waits for.
@@ -45,8 +45,9 @@ pub(super) struct Thread {
     pub(super) timed_out: bool,
     /// Number of upcoming steps of this thread that have a high probability of a switch.
     pub(super) rare: u32,
-    /// Handle and stack, until the thread has been joined.
+    /// Handle of the thread, until the thread has been joined.
     pub(super) handle: Option<libc::pthread_t>,
+    /// Stack of the thread, until the thread has been joined.
     pub(super) stack: Option<Stack>,
     pub(super) priority: u64,
     /// Virtual time in nanoseconds that the thread has run.
@@ -55,8 +56,8 @@ pub(super) struct Thread {
     pub(super) waits: u64,
 }
 
-/// Memory of a thread's stack. Stacks are reused, because mapping new pages takes longer than a
-/// short thread runs.
+/// Memory of a thread's stack. Stacks are reused, because mapping new pages takes longer than many
+/// threads run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     pub(super) at: *mut c_void,
@@ -105,12 +106,12 @@ pub(super) struct Schedule {
     pub(super) seed: u64,
     pub(super) random: u64,
     pub(super) style: Style,
-    /// `n`: each choice lets a wait time out with a probability of 1 in `n`, although other threads
-    /// could run.
+    /// `n`: at each choice, a wait times out with a probability of 1 in `n`, even if other threads
+    /// can run.
     pub(super) early_timeouts: u64,
     /// Maximum delay of a timeout in nanoseconds. Delays make several waits time out together.
     pub(super) timeout_delay: u64,
-    /// `n`: each yield lets other threads run with a probability of 1 in `n`.
+    /// `n`: at each yield, a different thread runs with a probability of 1 in `n`.
     pub(super) yields: u64,
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
@@ -215,8 +216,8 @@ impl Schedule {
         true
     }
 
-    /// Chooses a ready thread, and chooses `but` only if no other thread is ready. Returns `None`
-    /// if every thread waits without a deadline.
+    /// Chooses a ready thread other than `but`, or `but` if no other thread is ready. Returns
+    /// `None` if every thread waits without a deadline.
     pub(super) fn choose(&mut self, but: Option<usize>) -> Option<usize> {
         if self.early_timeouts < u64::MAX && self.one_in(self.early_timeouts) {
             self.end_first_wait();

@@ -1,17 +1,17 @@
-//! A safe interface to the functions of `rav1d`, which are the functions of the C library dav1d.
+//! A safe interface to the functions of `rav1d`, which have the same names and meaning as those of
+//! the C library dav1d.
 //!
 //! # Safety invariants
 //!
-//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped, and
-//!    no other copy of it outlives the decoder.
-//! 2. A pointer that is passed to a function points to a local variable of the type that the function
-//!    expects, which is initialized if the function reads it.
+//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped,
+//!    and no other copy of it outlives the decoder.
+//! 2. A pointer that is passed to a function points to a local variable of the expected type. If
+//!    the function reads the variable, it is initialized.
 //! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is given back
 //!    only when the picture is dropped. Until then, its planes and its header exist and do not
 //!    change.
-//! 4. A plane has as many rows as [`Planes::size`] says, at a distance of `stride` bytes, and each
-//!    row has at least as many samples. The stride is positive, because the default allocator is
-//!    used.
+//! 4. A plane has the height and at least the width that [`Planes::size`] returns. Its rows are
+//!    `stride` bytes apart. The stride is positive, because the default allocator is used.
 #![allow(unsafe_code, reason = "see the safety invariants above")]
 
 use std::mem::MaybeUninit;
@@ -34,22 +34,22 @@ pub struct Decoder {
     context: Dav1dContext,
 }
 
-/// A decoded picture. It shares its memory with the decoder, so that it costs nothing to keep.
+/// A decoded picture. It shares its memory with the decoder, so keeping it costs nothing.
 pub struct Picture {
     own: Dav1dPicture,
 }
 
-/// Returns the pointer that the functions expect.
+/// Returns the kind of pointer that the functions expect.
 fn to<T>(value: &mut T) -> Option<NonNull<T>> {
     Some(NonNull::from(value))
 }
 
-/// Converts the number that a function returned.
+/// Converts the error number that a function returned.
 fn checked(code: i32, what: &str) -> Result<()> {
     match -code {
         0 => Ok(()),
         libc::ENOMEM => Err(Error::new(ErrorKind::Memory, format!("{what}: out of memory"))),
-        libc::ENOPROTOOPT => Err(Error::unsupported(format!("{what}: a kind of AV1 that is not supported"))),
+        libc::ENOPROTOOPT => Err(Error::unsupported(format!("{what}: this variant of AV1 is not supported"))),
         libc::ERANGE => Err(Error::damaged(format!("{what}: the frame is too large"))),
         _ => Err(Error::damaged(format!("{what}: the data is damaged"))),
     }
@@ -80,8 +80,8 @@ impl Decoder {
         Ok(Decoder { context: context.ok_or_else(|| Error::damaged("AV1: no decoder"))? })
     }
 
-    /// Decodes a packet, and passes each picture that it shows to `show`. A packet of a container
-    /// shows one picture.
+    /// Decodes a packet, and passes each shown picture to `show`. A packet of a container shows one
+    /// picture.
     ///
     /// # Errors
     /// If the data is damaged, or if a frame has more pixels than the decoder's maximum.
@@ -94,7 +94,7 @@ impl Decoder {
         let bytes = unsafe { c::dav1d_data_create(to(&mut data), packet.len()) };
         let bytes = NonNull::new(bytes)
             .ok_or_else(|| Error::new(ErrorKind::Memory, format!("cannot allocate {} bytes", packet.len())))?;
-        // SAFETY: the function allocated as many bytes, which nothing else refers to yet.
+        // SAFETY: the function allocated this many bytes, and nothing else refers to them yet.
         unsafe { bytes.copy_from_nonoverlapping(NonNull::from(packet).cast(), packet.len()) };
         let mut result = Ok(());
         while data.sz > 0 && result.is_ok() {
@@ -117,24 +117,24 @@ impl Decoder {
                 }
             }
         }
-        // SAFETY: invariant 2. What is left of the data is given back.
+        // SAFETY: invariant 2. This call returns the unused part of the data.
         unsafe { c::dav1d_data_unref(to(&mut data)) };
         result
     }
 
-    /// Forgets all frames, so that the next packet must be a key frame.
+    /// Drops all reference frames, so that the next packet must be a key frame.
     pub fn flush(&mut self) {
         // SAFETY: invariant 1.
         unsafe { c::dav1d_flush(self.context) };
     }
 }
 
-/// Returns the maximum width and height of the frames that follow a sequence header in `packet`, or
-/// `None` if it contains none.
+/// Returns the maximum width and height of the frames after a sequence header in `packet`, or
+/// `None` if `packet` contains no sequence header.
 pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
     let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
     let start = NonNull::from(packet).cast();
-    // SAFETY: the pointer and the length are of `packet`, and the function only reads it.
+    // SAFETY: the pointer and the length refer to `packet`, and the function only reads it.
     let code =
         unsafe { c::dav1d_parse_sequence_header(Some(NonNull::from(&mut header).cast()), Some(start), packet.len()) };
     if code.0 != 0 {
@@ -161,7 +161,7 @@ impl Drop for Picture {
 }
 
 impl Picture {
-    /// Returns the samples.
+    /// Returns the samples of all planes.
     ///
     /// # Errors
     /// If the layout is unknown.
@@ -169,7 +169,7 @@ impl Picture {
         let own = &self.own;
         // SAFETY: invariant 3.
         let header = own.seq_hdr.map(|header| unsafe { header.as_ref() });
-        let header = header.ok_or_else(|| Error::damaged("AV1: a picture without a sequence header"))?;
+        let header = header.ok_or_else(|| Error::damaged("AV1: a picture has no sequence header"))?;
         let layout = match own.p.layout {
             DAV1D_PIXEL_LAYOUT_I400 => Layout::Gray,
             DAV1D_PIXEL_LAYOUT_I420 => Layout::Yuv420,
@@ -184,7 +184,7 @@ impl Picture {
         for plane in 0..count {
             let (columns, rows) = planes.size(plane);
             let stride = own.stride[usize::from(plane > 0)] as usize;
-            let start = own.data[plane].ok_or_else(|| Error::damaged("AV1: a picture without samples"))?;
+            let start = own.data[plane].ok_or_else(|| Error::damaged("AV1: a picture has no samples"))?;
             planes.planes[plane] = if own.p.bpc == 8 {
                 let len = stride * (rows - 1) + columns;
                 // SAFETY: invariants 3 and 4.

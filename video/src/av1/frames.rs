@@ -1,12 +1,12 @@
 //! [`FrameDecoder`]: decodes the frames of records.
 //!
-//! **Idea.** A decoder has already decoded a part of a group of pictures if the packets of the next
-//! record start with the packets that it was given. The packets are compared, so that no identifier of
-//! a group can be wrong. The last pictures of the group are kept for frames that are wanted again,
-//! such as the repeated frames at the ends of an episode.
+//! **Idea.** If a record starts with the packets that the decoder has already decoded, only the
+//! remaining packets are decoded. The packets themselves are compared, so there is no group
+//! identifier that could be wrong. The last pictures of the group are kept for frames that are
+//! requested again, such as the repeated frames at the ends of an episode.
 //!
-//! **Cost.** The packets of the current group are copied once, and compared once for each frame, which
-//! takes a thousandth of the time of decoding them.
+//! **Cost.** The packets of the current group are copied once, and compared once per frame. Both
+//! together take a thousandth of the time for decoding the packets.
 
 use super::dav1d::{Decoder, Picture, size_of};
 use crate::codec::Codec;
@@ -17,24 +17,24 @@ use crate::record::{Record, unsupported};
 /// Number of pictures that are kept.
 const MAX_PICTURES: usize = 4;
 
-/// Decodes the frames of records. If a record continues the group of the record before it, only its
+/// Decodes the frames of records. If a record continues the group of the previous record, only its
 /// new packets are decoded.
 pub struct FrameDecoder {
     max_pixels: u32,
     decoder: Option<Decoder>,
-    /// The body of the record whose packets were decoded.
+    /// Body of the record whose packets have been decoded.
     body: Vec<u8>,
-    /// How many packets of `body` were decoded.
+    /// Number of packets of `body` that have been decoded.
     count: usize,
-    /// The last pictures, with the index of their packet and the end of the packet in `body`.
+    /// The last pictures, each with the index of its packet and the end of that packet in `body`.
     pictures: Vec<(usize, usize, Picture)>,
     /// Number of packets decoded so far.
     decoded: u64,
 }
 
 impl FrameDecoder {
-    /// Creates a decoder of frames with at most `max_pixels` pixels. Memory is allocated for the
-    /// first frame.
+    /// Creates a decoder of frames with at most `max_pixels` pixels. Memory is allocated when the
+    /// first frame is decoded.
     pub fn new(max_pixels: u32) -> Self {
         FrameDecoder { max_pixels, decoder: None, body: Vec::new(), count: 0, pictures: Vec::new(), decoded: 0 }
     }
@@ -44,7 +44,7 @@ impl FrameDecoder {
         self.decoded
     }
 
-    /// Forgets all frames, and frees their memory.
+    /// Drops all frames, and frees their memory.
     pub fn release(&mut self) {
         *self = FrameDecoder { decoded: self.decoded, ..FrameDecoder::new(self.max_pixels) };
     }
@@ -86,15 +86,15 @@ impl FrameDecoder {
         let planes = picture.planes()?;
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
-                "the frame has {}x{} pixels, but the file says {}x{}",
+                "the frame has {}x{} pixels, but the file claims {}x{}",
                 planes.width, planes.height, record.width, record.height
             )));
         }
         show(&planes)
     }
 
-    /// Returns whether the decoded packets are the first ones of `record`, or whether its picture is
-    /// among those that were kept.
+    /// Returns whether the decoded packets are the first packets of `record`, or whether the
+    /// picture of `record` has been kept.
     fn continues(&self, record: &Record<'_>) -> bool {
         if self.decoder.is_none() || self.count == 0 {
             return false;
@@ -107,7 +107,7 @@ impl FrameDecoder {
         picture.is_some_and(|(_, end, _)| self.body.get(..*end) == Some(record.body()))
     }
 
-    /// Forgets the group before, and prepares to decode the packets of `record`.
+    /// Drops the previous group, and prepares to decode the packets of `record`.
     fn start(&mut self, record: &Record<'_>) -> Result<()> {
         self.body.clear();
         self.pictures.clear();
@@ -118,7 +118,7 @@ impl FrameDecoder {
         }
         crate::error::reserve(&mut self.body, record.config.len())?;
         self.body.extend_from_slice(record.config);
-        // The configuration has four bytes, then headers that packets may leave out.
+        // The configuration consists of four bytes, followed by headers that packets may omit.
         if let Some(headers) = record.config.get(4..).filter(|headers| !headers.is_empty()) {
             check_size(headers, record)?;
             let decoder = self.decoder.as_mut().expect("created above");
@@ -149,12 +149,12 @@ impl FrameDecoder {
     }
 }
 
-/// Checks that packets do not announce larger frames than the record, before memory is allocated for
-/// them.
+/// Checks that packets do not announce larger frames than the record. Called before memory is
+/// allocated for the frames.
 fn check_size(packet: &[u8], record: &Record<'_>) -> Result<()> {
     match size_of(packet) {
         Some((width, height)) if width > record.width || height > record.height => Err(Error::damaged(format!(
-            "the frames have up to {width}x{height} pixels, but the file says {}x{}",
+            "the frames have up to {width}x{height} pixels, but the file claims {}x{}",
             record.width, record.height
         ))),
         _ => Ok(()),

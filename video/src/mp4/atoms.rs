@@ -1,4 +1,4 @@
-//! Boxes in memory, and the numbers in them.
+//! Boxes in memory, and the fields in them.
 
 use crate::error::{Error, Result};
 
@@ -20,7 +20,8 @@ impl<'a> Atom<'a> {
         Fields { kind: self.kind, rest: self.data }
     }
 
-    /// Returns a reader of the content after the version and the flags, and these two.
+    /// Returns a reader of the content after the version and the flags, together with the version
+    /// and the flags.
     pub(super) fn full(self) -> Result<(Fields<'a>, u8, u32)> {
         let mut fields = self.fields();
         let word = fields.u32()?;
@@ -40,7 +41,8 @@ impl<'a> Atom<'a> {
 
     /// Like [`child`](Atom::child), but the box must exist.
     pub(super) fn need(self, kind: &[u8; 4]) -> Result<Atom<'a>> {
-        self.child(kind)?.ok_or_else(|| Error::damaged(format!("box {} has no box {}", name(self.kind), name(*kind))))
+        self.child(kind)?
+            .ok_or_else(|| Error::damaged(format!("box {} does not contain the box {}", name(self.kind), name(*kind))))
     }
 }
 
@@ -69,7 +71,7 @@ impl<'a> Iterator for Atoms<'a> {
             usize::try_from(size).ok().filter(|&size| size >= head).and_then(|size| bytes.split_at_checked(size));
         let Some((atom, rest)) = whole else {
             return Some(Err(Error::damaged(format!(
-                "box {} claims {size} bytes, but {} bytes are left in its parent",
+                "box {} claims {size} bytes, but only {} bytes remain in its parent",
                 name(kind),
                 bytes.len()
             ))));
@@ -124,17 +126,17 @@ impl<'a> Fields<'a> {
         self.array()
     }
 
-    /// Returns a number with 8 bytes if `wide`, otherwise with 4 bytes.
+    /// Returns a number of 8 bytes if `wide` is true, and of 4 bytes otherwise.
     pub(super) fn either(&mut self, wide: bool) -> Result<u64> {
         if wide { self.u64() } else { self.u32().map(u64::from) }
     }
 
-    /// Returns the next `count` entries with `size` bytes each.
+    /// Returns the next `count` entries of `size` bytes each.
     pub(super) fn entries(&mut self, count: u32, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
         let bytes = (count as usize).checked_mul(size).filter(|&bytes| bytes <= self.rest.len());
         let bytes = bytes.ok_or_else(|| {
             Error::damaged(format!(
-                "box {} claims {count} entries of {size} bytes, but has {} bytes",
+                "box {} claims {count} entries of {size} bytes, but has only {} bytes",
                 name(self.kind),
                 self.rest.len()
             ))
@@ -143,7 +145,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the 32-bit number at a byte of an entry.
+/// Returns the 32-bit number at byte `at` of an entry.
 pub(super) fn word(entry: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
 }

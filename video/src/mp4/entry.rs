@@ -9,9 +9,10 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     let (mut fields, ..) = stsd.full()?;
     let count = fields.u32()?;
     let entry = Atoms(fields.rest).next().transpose()?;
-    let entry = entry.filter(|_| count > 0).ok_or_else(|| Error::damaged("box \"stsd\" names no codec"))?;
+    let entry = entry.filter(|_| count > 0).ok_or_else(|| Error::damaged("box \"stsd\" does not name a codec"))?;
     let mut fields = entry.fields();
-    // Six reserved bytes, the index of the data reference, and 16 bytes of version and reserved.
+    // Six reserved bytes, the index of the data reference, and 16 bytes for the version and
+    // reserved fields.
     fields.take(24)?;
     let (width, height) = (fields.u16()?.into(), fields.u16()?.into());
     // Resolution, number of frames, name of the compressor, depth.
@@ -39,7 +40,7 @@ fn color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
     let (primaries, transfer, matrix) = (number()?, number()?, number()?);
     match &kind {
         b"nclx" => Some((primaries, transfer, matrix, fields.u8().ok()? & 0x80 != 0)),
-        // QuickTime's kind has no range.
+        // QuickTime's variant does not store the range.
         b"nclc" => Some((primaries, transfer, matrix, false)),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! [`Fragments`]: the boxes `moof`.
+//! [`Fragments`]: parses the boxes `moof`.
 
 use super::atoms::{Atom, Atoms};
 use super::movie::Movie;
@@ -6,7 +6,7 @@ use super::tables::check_unlisted;
 use crate::error::{Error, Result, reserve};
 use crate::track::Packet;
 
-/// What a fragment may leave out.
+/// Default values of the fields that a fragment may omit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Defaults {
     duration: u32,
@@ -15,7 +15,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Parses a box `trex`. Returns the identifier of the track, too.
+    /// Parses a box `trex`. Also returns the identifier of the track.
     pub(super) fn parse(trex: Atom<'_>) -> Result<(u32, Self)> {
         let (mut fields, ..) = trex.full()?;
         let track = fields.u32()?;
@@ -24,12 +24,12 @@ impl Defaults {
     }
 }
 
-/// What the fragments so far determine for the next one.
+/// State that is carried over from one fragment to the next.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     /// The decoding time after the last packet.
     time: Option<i64>,
-    /// Number of packets whose size is a default.
+    /// Number of packets with a default size, which no table lists.
     unlisted: u64,
 }
 
@@ -37,9 +37,9 @@ pub(super) struct Fragments {
 const NOT_KEY: u32 = 1 << 16;
 
 impl Fragments {
-    /// Adds the packets of a box `moof` to `movie`. `moof` is the position of the box in the file.
+    /// Adds the packets of a box `moof` to `movie`. `moof` is the offset of the box in the file.
     pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof: u64, file_len: u64) -> Result<()> {
-        // Where the data of a track starts, if its header does not say so.
+        // Start of a track's data if its header does not specify it.
         let mut base = moof;
         for atom in Atoms(bytes) {
             let traf = atom?;
@@ -50,7 +50,7 @@ impl Fragments {
         Ok(())
     }
 
-    /// Adds the packets of a box `traf`, if it belongs to the video. Returns where its data ends.
+    /// Adds the packets of a box `traf`, if it belongs to the video. Returns the end of its data.
     fn add_track(&mut self, movie: &mut Movie, traf: Atom<'_>, (moof, base): (u64, u64), file_len: u64) -> Result<u64> {
         let (mut fields, _, flags) = traf.need(b"tfhd")?.full()?;
         let track = fields.u32()?;
@@ -85,7 +85,7 @@ impl Fragments {
         Ok(end)
     }
 
-    /// Adds the packets of a box `trun`. Returns where its data ends.
+    /// Adds the packets of a box `trun`. Returns the end of its data.
     fn add_run(
         &mut self,
         movie: &mut Movie,
@@ -112,13 +112,13 @@ impl Fragments {
             let bytes = u64::from(count) * u64::from(defaults.size);
             return offset.checked_add(bytes).ok_or_else(out_of_range);
         }
-        // The numbers must fit into the box before anything is allocated for them.
+        // The listed numbers must fit in the box before memory is allocated for them.
         if listed > 0 {
             let _ = fields.clone().entries(count, listed * 4)?;
         }
         if is_video {
-            // A file may have many fragments, so that reserving the exact size would copy the
-            // packets for each.
+            // A file may have many fragments. Reserving the exact size would copy all packets for
+            // each fragment.
             let packets = &mut movie.packets;
             if packets.capacity() - packets.len() < count as usize {
                 reserve(packets, packets.len().max(count as usize))?;

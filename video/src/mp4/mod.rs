@@ -1,19 +1,19 @@
-//! Reads the sample tables of MP4 and QuickTime files (ISO/IEC 14496-12), also of fragmented files.
+//! Reads the sample tables of MP4 and QuickTime files (ISO/IEC 14496-12), including fragmented
+//! files.
 //!
-//! **Idea.** The box `moov` lists for each track how many bytes each packet has, which chunk of the
-//! file contains it, and when it is shown. A fragmented file has such lists in boxes `moof`, which
-//! are spread over the file. The reader combines the lists into one [`Track`](crate::Track), and reads
-//! nothing else: not the packets.
+//! **Idea.** For each track, the box `moov` lists the size of each packet, the chunk of the file
+//! that contains it, and its presentation time. In a fragmented file, such lists are in boxes
+//! `moof`, which are spread over the file. The reader combines all lists into one
+//! [`Track`](crate::Track), and does not read the packets.
 //!
-//! **Cost.** A read for each box of the file's top level (most files have four), and a pass over the
-//! tables. The memory is about 28 bytes for each packet, plus the tables while they are parsed. No
-//! allocation is larger than the file justifies: a table must fit into its box, a box must fit into
-//! the file, and packets without an entry of their own in a table are limited in number.
+//! **Cost.** One read for each top-level box of the file (most files have four), and one pass over
+//! the tables. The memory is about 28 bytes per packet, plus the tables while they are parsed. No
+//! allocation is larger than the file justifies: a table must fit in its box, a box must fit in the
+//! file, and the number of packets without an entry in a table is limited.
 //!
-//! **Edit lists.** Edits without media delay the start. They may precede one edit with media at
-//! normal speed. Frames before its start or after its end are
-//! not shown, and the first frame that is shown has the time 0, as in FFmpeg. Longer edit lists are
-//! rejected.
+//! **Edit lists.** Edits without media delay the start. Such edits may precede one edit with media
+//! at normal speed. Frames before the start or after the end of this edit are not shown, and the
+//! first shown frame has the time 0, as in FFmpeg. Longer edit lists are rejected.
 
 mod atoms;
 mod entry;

@@ -1,4 +1,4 @@
-//! [`Movie`]: the box `moov`.
+//! [`Movie`]: parses the box `moov`.
 
 use super::atoms::{Atom, Atoms, Fields};
 use super::fragments::Defaults;
@@ -13,25 +13,25 @@ pub(super) struct Movie {
     pub(super) track: u32,
     config: CodecConfig,
     orientation: u8,
-    /// Ticks in a second, of the movie and of the track.
+    /// Number of ticks per second, for the movie and for the track.
     per_second: (u32, u32),
     edit: Edit,
-    /// Packets in decoding order, with times in the track's ticks, without the edit list.
+    /// Packets in decoding order. Times are in the track's ticks, before the edit list is applied.
     pub(super) packets: Vec<Packet>,
-    /// What fragments leave out, for each track.
+    /// Default values for fragments, by track.
     pub(super) defaults: Vec<(u32, Defaults)>,
 }
 
 /// The edit list.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edit {
-    /// Whether there is a list.
+    /// Whether the file contains an edit list.
     is_listed: bool,
     /// Time before the first frame, in ticks of the movie.
     delay: u64,
     /// The media time at which the edit starts, in ticks of the track.
     start: i64,
-    /// The duration of the edit in ticks of the movie. 0 means that it does not end.
+    /// Duration of the edit in ticks of the movie, or 0 if the edit does not end.
     duration: u64,
 }
 
@@ -53,7 +53,7 @@ impl Movie {
                 return Movie::of(moov, trak, mdia, file_len);
             }
         }
-        Err(Error::unsupported(format!("the file has {tracks} tracks, but no video")))
+        Err(Error::unsupported(format!("none of the {tracks} tracks of the file is a video")))
     }
 
     fn of(moov: Atom<'_>, trak: Atom<'_>, mdia: Atom<'_>, file_len: u64) -> Result<Self> {
@@ -77,7 +77,7 @@ impl Movie {
                     defaults.push(Defaults::parse(atom)?);
                 }
             }
-            // An empty list also marks a fragmented file.
+            // An empty box `mvex` also marks a fragmented file.
             if defaults.is_empty() {
                 defaults.push((track, Defaults::default()));
             }
@@ -95,7 +95,7 @@ impl Movie {
     pub(super) fn track(self) -> Result<Track> {
         let Movie { config, orientation, per_second: (movie, own), edit, mut packets, .. } = self;
         let out_of_range = || Error::damaged("the times of the video are out of range");
-        // The delay may not be a whole number of the track's ticks.
+        // The delay need not be a whole number of the track's ticks.
         let delay = u128::from(edit.delay) * u128::from(own);
         let factor = u128::from(movie) / gcd(delay % u128::from(movie), u128::from(movie));
         let delay = i128::try_from(delay * factor / u128::from(movie)).map_err(|_| out_of_range())?;
@@ -105,8 +105,8 @@ impl Movie {
             let time = i128::from(packet.time) - start;
             packet.is_shown = time >= 0 && end.is_none_or(|end| time * i128::from(movie) < end);
         }
-        // The standard shows the frame before the start of the edit until the next frame. FFmpeg does
-        // not, and starts with the next frame.
+        // According to the standard, the frame before the start of the edit is shown until the next
+        // frame. FFmpeg starts with the next frame instead.
         let first = packets.iter().filter(|packet| packet.is_shown).map(|packet| i128::from(packet.time)).min();
         let start = first.filter(|_| edit.is_listed).map_or(start, |first| first.max(start));
         for packet in &mut packets {
@@ -123,13 +123,13 @@ fn gcd(a: u128, b: u128) -> u128 {
     if a == 0 { b } else { gcd(b % a, a) }
 }
 
-/// Returns the number of ticks in a second, from a box `mvhd` or `mdhd`.
+/// Returns the number of ticks per second in a box `mvhd` or `mdhd`.
 fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     let (mut fields, version, _) = atom.full()?;
     // The times of creation and modification.
     fields.take(if version == 1 { 16 } else { 8 })?;
     match fields.u32()? {
-        0 => Err(Error::damaged("the video has 0 ticks in a second")),
+        0 => Err(Error::damaged("the video has 0 ticks per second: expected a positive number")),
         ticks => Ok(ticks),
     }
 }
@@ -144,8 +144,8 @@ fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     Ok((track, orientation(fields).unwrap_or(1)))
 }
 
-/// Returns the EXIF orientation that a matrix describes. Returns `None` if it is not a rotation by
-/// quarter turns.
+/// Returns the EXIF orientation that is equivalent to a matrix. Returns `None` if the matrix is not
+/// a rotation by a multiple of 90 degrees.
 fn orientation(mut fields: Fields<'_>) -> Option<u8> {
     let mut number = || fields.i32().ok();
     let (a, b, _, c, d) = (number()?, number()?, number()?, number()?, number()?);
@@ -162,7 +162,7 @@ fn orientation(mut fields: Fields<'_>) -> Option<u8> {
     }
 }
 
-/// Checks that the packets are in the same file.
+/// Checks that the packets are in this file.
 fn check_same_file(minf: Atom<'_>) -> Result<()> {
     let Some(dinf) = minf.child(b"dinf")? else { return Ok(()) };
     let Some(dref) = dinf.child(b"dref")? else { return Ok(()) };
@@ -170,15 +170,15 @@ fn check_same_file(minf: Atom<'_>) -> Result<()> {
     fields.u32()?;
     for atom in Atoms(fields.rest) {
         let atom = atom?;
-        // QuickTime's aliases have the same flag.
+        // QuickTime's aliases use the same flag.
         if atom.full()?.2 & 1 == 0 {
-            return Err(Error::unsupported("the packets are in a different file, which the box \"dref\" names"));
+            return Err(Error::unsupported("the packets are in a different file, to which the box \"dref\" refers"));
         }
     }
     Ok(())
 }
 
-/// Parses the box `elst`.
+/// Parses a box `elst`.
 fn edit(elst: Atom<'_>) -> Result<Edit> {
     let (mut fields, version, _) = elst.full()?;
     let count = fields.u32()?;
@@ -198,8 +198,8 @@ fn edit(elst: Atom<'_>) -> Result<Edit> {
             edit.delay = edit.delay.checked_add(duration).ok_or_else(|| Error::damaged("the edit list is too long"))?;
         } else if has_media || start < 0 || rate != 0x0001_0000 {
             return Err(Error::unsupported(format!(
-                "the edit list has {count} entries: expected at most one with media, at normal speed; rewrite the file, \
-                 for example with `ffmpeg -i in.mp4 out.mp4`"
+                "the edit list has {count} entries: expected at most one with media, at normal speed; rewrite the \
+                 file, for example with `ffmpeg -i in.mp4 out.mp4`"
             )));
         } else {
             has_media = true;

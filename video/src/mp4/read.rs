@@ -1,4 +1,4 @@
-//! Finds the boxes with tables in a file.
+//! Finds the boxes that contain tables in a file.
 
 use super::atoms::name;
 use super::fragments::Fragments;
@@ -7,11 +7,10 @@ use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::Track;
 
-/// Maximum number of packets that are not listed one by one, because all of them have the same
-/// size.
+/// Maximum number of packets that share one size, and thus are not listed one by one.
 pub(super) const MAX_UNLISTED: u64 = 1 << 20;
 
-/// Returns whether a file is an MP4 or a QuickTime file, by its first 8 or more bytes.
+/// Returns whether a file is an MP4 or QuickTime file, judging by its first bytes (at least 8).
 pub fn matches(bytes: &[u8]) -> bool {
     let known: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
     bytes.get(4..8).is_some_and(|found| known.iter().any(|known| **known == *found))
@@ -20,8 +19,8 @@ pub fn matches(bytes: &[u8]) -> bool {
 /// Reads the sample table of the first video track.
 ///
 /// # Errors
-/// If reading fails, if the file is damaged or has no video track, or if the track uses a feature of
-/// the format that is not supported.
+/// If reading fails, if the file is damaged or has no video track, or if the track uses a feature
+/// of the format that is not supported.
 pub fn read(input: &dyn Input) -> Result<Track> {
     let len = input.len();
     let mut found: Option<(Movie, Fragments)> = None;
@@ -35,7 +34,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
                 let movie = Movie::parse(&bytes, len)?;
                 let is_whole = !movie.is_fragmented();
                 found = Some((movie, Fragments::default()));
-                // Only fragmented files have more tables.
+                // Only fragmented files have further tables.
                 if is_whole {
                     break;
                 }
@@ -51,13 +50,13 @@ pub fn read(input: &dyn Input) -> Result<Track> {
         offset = end;
     }
     let (movie, _) = found.ok_or_else(|| {
-        Error::damaged(format!("the file of {len} bytes has no box \"moov\", without which no packet can be found"))
+        Error::damaged(format!("the file of {len} bytes has no box \"moov\", which locates the packets"))
     })?;
     movie.track()
 }
 
-/// Reads the header of the box at `offset`. Returns the kind, and where its content starts and ends.
-/// Returns `None` if fewer than eight bytes are left.
+/// Reads the header of the box at `offset`. Returns the kind of the box, and the start and end of
+/// its content. Returns `None` if fewer than eight bytes remain.
 fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u64, u64)>> {
     if len - offset < 8 {
         return Ok(None);
@@ -75,7 +74,7 @@ fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u
     if size < head_len {
         return Err(Error::damaged(format!("box {} at byte {offset} has the size {size}", name(kind))));
     }
-    // The last box of a truncated file ends with the file.
+    // In a truncated file, the last box ends with the file.
     let end = offset.saturating_add(size);
     if end > len && matches!(&kind, b"moov" | b"moof") {
         return Err(Error::damaged(format!(

@@ -1,16 +1,17 @@
-//! The tables in the box `stbl`: size, position, time and kind of each packet.
+//! The tables in the box `stbl`: the size, position and time of each packet, and whether it is a
+//! key frame.
 
 use super::atoms::{Atom, Fields, word};
 use super::read::MAX_UNLISTED;
 use crate::error::{Error, Result, reserve};
 use crate::track::Packet;
 
-/// Returns the packets in decoding order. Their times are in ticks of the track, without the edit
-/// list.
+/// Returns the packets in decoding order. Their times are in ticks of the track, before the edit
+/// list is applied.
 pub(super) fn packets(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     let mut packets = sizes(stbl, file_len)?;
     if packets.is_empty() {
-        // A fragmented file has no chunks here.
+        // In a fragmented file, the box `moov` lists no packets.
         return Ok(packets);
     }
     positions(stbl, &mut packets)?;
@@ -62,7 +63,8 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     Ok(packets)
 }
 
-/// Checks the number of packets that all have the same size.
+/// Checks that `count` packets of `size` bytes fit in the file. Such packets are not listed one by
+/// one.
 pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
     let most = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
     if size == 0 || count > most {
@@ -73,7 +75,7 @@ pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()>
     Ok(())
 }
 
-/// Sets the positions of the packets, from the positions of the chunks.
+/// Sets the offsets of the packets from the offsets of the chunks.
 fn positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let (atom, width) = match stbl.child(b"co64")? {
         Some(co64) => (co64, 8),
@@ -100,22 +102,22 @@ fn positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
         let end = packets.len().min(usize::saturating_add(next, in_chunk as usize));
         for packet in &mut packets[next..end] {
             packet.offset = offset;
-            offset = offset
-                .checked_add(packet.size.into())
-                .ok_or_else(|| Error::damaged(format!("chunk {chunk} starts at byte {offset}")))?;
+            offset = offset.checked_add(packet.size.into()).ok_or_else(|| {
+                Error::damaged(format!("the packets of chunk {chunk} at byte {offset} extend past byte 2^64"))
+            })?;
         }
         next = end;
     }
     if next < packets.len() {
         return Err(Error::damaged(format!(
-            "the chunks have {next} packets, but the table of sizes has {}",
+            "the chunks contain {next} packets, but the table of sizes lists {}",
             packets.len()
         )));
     }
     Ok(())
 }
 
-/// Sets the presentation times, from the durations and the offsets of the times.
+/// Sets the presentation times from the durations (`stts`) and the composition offsets (`ctts`).
 fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let (mut time, mut next) = (0_i64, 0);
     for run in table(stbl.need(b"stts")?, 8)? {
@@ -130,7 +132,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     }
     if next < packets.len() {
         return Err(Error::damaged(format!(
-            "the table of times has {next} packets, but the table of sizes has {}",
+            "the table of times lists {next} packets, but the table of sizes lists {}",
             packets.len()
         )));
     }
@@ -139,7 +141,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     for run in table(ctts, 8)? {
         let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
         for packet in &mut packets[next..end] {
-            // Version 0 has unsigned numbers, but writers also store negative ones in it.
+            // In version 0, the numbers are unsigned, but some writers store negative numbers.
             packet.time = packet.time.saturating_add((word(run, 4) as i32).into());
         }
         next = end;
@@ -147,7 +149,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     Ok(())
 }
 
-/// Sets which packets are key frames. Without a table, all of them are.
+/// Marks the key frames. Without a table, all packets are key frames.
 fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let Some(stss) = stbl.child(b"stss")? else {
         packets.iter_mut().for_each(|packet| packet.is_key = true);
@@ -157,13 +159,16 @@ fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
         let number = word(entry, 0);
         let len = packets.len();
         let packet = (number as usize).checked_sub(1).and_then(|at| packets.get_mut(at));
-        packet.ok_or_else(|| Error::damaged(format!("packet {number} of {len} is listed as a key frame")))?.is_key =
-            true;
+        packet
+            .ok_or_else(|| {
+                Error::damaged(format!("the table of key frames lists packet {number}: expected 1 to {len}"))
+            })?
+            .is_key = true;
     }
     Ok(())
 }
 
-/// Returns the entries of a table that starts with their number.
+/// Returns the entries of a table that begins with an entry count.
 fn table<'a>(atom: Atom<'a>, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
     let (mut fields, ..): (Fields<'a>, _, _) = atom.full()?;
     let count = fields.u32()?;

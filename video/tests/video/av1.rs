@@ -1,4 +1,4 @@
-//! Frames are equal to dav1d's.
+//! Checks that decoded frames equal dav1d's.
 
 use warpfeed_video::av1::{Decoder, FrameDecoder};
 use warpfeed_video::open;
@@ -26,7 +26,7 @@ fn frames_are_equal_to_dav1d_bit_for_bit() {
         let file = bytes(&format!("{name}.mp4"));
         let track = open(&file).unwrap();
         assert_eq!(track.len(), expected.len(), "{name}");
-        // The last frame first, to show that each can be decoded alone.
+        // Start with the last frame, to show that each frame can be decoded alone.
         for frame in (0..track.len()).rev() {
             decoder.flush();
             let mut last = None;
@@ -94,11 +94,11 @@ fn each_packet_of_a_clip_is_decoded_once() {
         assert_eq!(crc, expected[frame], "frame {frame}");
         decoder.decoded()
     };
-    // Eight frames of four groups.
+    // Eight frames from four groups of pictures.
     assert_eq!((0..8).map(&mut show).last(), Some(8));
-    // The repeated frames at the end of an episode, and the frame before.
+    // The repeated frames at the end of an episode, and the frame before them.
     assert_eq!([7, 7, 6, 7].map(&mut show), [8; 4]);
-    // A frame of a different group, and back.
+    // A frame of a different group, and then frames of the first group again.
     assert_eq!([1, 0, 3].map(&mut show), [10, 10, 12]);
 }
 
@@ -113,12 +113,12 @@ fn a_decoder_shows_the_same_frames_in_any_order() {
     for _ in 0..300 {
         let video = random.below(names.len());
         let frame = random.below(tracks[video].len());
-        // Neighbors are likely.
+        // Frames are often followed by their neighbors.
         for frame in frame..tracks[video].len().min(frame + 1 + random.below(3)) {
             let mut bytes = crate::record::record(&files[video], &tracks[video], frame);
             let found = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap();
             assert_eq!(Some(&found), expected[video].get(frame), "{} frame {frame}", names[video]);
-            // Damage must not reach the frames after it.
+            // Damage must not affect later frames.
             if random.below(8) == 0 {
                 let at = bytes.len() - 1 - random.below(bytes.len() / 2);
                 bytes[at] ^= 0x55;
@@ -147,10 +147,10 @@ fn errors_name_the_file_and_the_frame() {
 }
 
 #[test]
-fn frames_larger_than_the_file_says_are_errors() {
+fn frames_larger_than_the_file_claims_are_errors() {
     let file = bytes("g2.mp4");
     let mut bytes = crate::record::record(&file, &open(&file).unwrap(), 0);
     bytes[12] = 90;
     let error = FrameDecoder::new(1 << 20).decode(&Record::parse(&bytes).unwrap(), |_| Ok(())).unwrap_err();
-    assert!(error.to_string().contains("up to 96x64 pixels, but the file says 90x64"), "{error}");
+    assert!(error.to_string().contains("up to 96x64 pixels, but the file claims 90x64"), "{error}");
 }

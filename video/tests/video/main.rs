@@ -1,4 +1,4 @@
-//! Tests of the public interface, with the videos that `fixtures/make.sh` has made.
+//! Tests the public interface with the videos that `fixtures/make.sh` creates.
 
 #[cfg(feature = "av1")]
 mod av1;

@@ -1,9 +1,9 @@
-//! The sample tables of MP4 files are equal to what ffprobe reads, and damage is an error.
+//! Checks that MP4 sample tables equal ffprobe's, and that damaged files are rejected.
 
 use crate::support::{Random, bytes, videos};
 use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 
-/// Position, size, presentation time, and whether it is a key frame and shown.
+/// A packet: offset, size, presentation time, whether it is a key frame, and whether it is shown.
 type Listed = (u64, u32, i64, bool, bool);
 
 /// Returns the packets that ffprobe lists.
@@ -24,7 +24,7 @@ fn found(track: &Track) -> Vec<Listed> {
 }
 
 #[test]
-fn tables_are_equal_to_what_ffprobe_reads() {
+fn tables_equal_those_of_ffprobe() {
     for name in videos() {
         let track = open(&bytes(&format!("{name}.mp4"))).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(found(&track), listed(&name), "{name}");
@@ -42,7 +42,7 @@ fn frames_are_found_by_their_exact_time() {
             assert_eq!(track.frame_at(time.seconds(), 0.0), Some(frame), "{name} {frame}");
             assert_eq!(track.nearest(time.seconds() + 1e-4), Some(frame), "{name} {frame}");
             assert_eq!(track.frame_at(time.seconds() + 2e-4, 1e-4), None, "{name} {frame}");
-            // What is needed starts with a key frame, and ends with the frame.
+            // `needed` returns the packets from a key frame to the requested frame.
             let needed = track.needed(frame);
             assert!(needed[0].is_key, "{name} {frame}");
             assert_eq!(needed.last().unwrap().time, time.ticks);
@@ -54,7 +54,7 @@ fn frames_are_found_by_their_exact_time() {
 }
 
 #[test]
-fn a_key_frame_every_second_frame_needs_at_most_two_packets() {
+fn frames_need_two_packets_if_every_second_is_a_key_frame() {
     let track = open(&bytes("g2.mp4")).unwrap();
     let needed: Vec<usize> = (0..track.len()).map(|frame| track.needed(frame).len()).collect();
     assert_eq!(needed, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
@@ -80,7 +80,7 @@ fn the_color_of_the_container_is_read() {
     assert_eq!(color("g2.mp4"), None);
 }
 
-/// A file of a large size that would be read only if a table justified it.
+/// An input that counts the bytes read from it.
 struct Counted<'a>(&'a [u8], std::cell::Cell<u64>);
 
 impl Input for Counted<'_> {
@@ -125,7 +125,7 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
     let (mut opened, mut failed) = (0, 0);
     for round in 0..10_000 {
         let mut file = files[round % files.len()].clone();
-        // The tables are at the end of most files.
+        // In most files, the tables are at the end.
         let tables = file.windows(4).rposition(|four| four == b"moov" || four == b"moof").unwrap_or(0);
         for _ in 0..=random.below(4) {
             let at = if random.below(4) == 0 {
@@ -149,7 +149,8 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         match open(&file) {
             Ok(track) => {
                 opened += 1;
-                // 2^20 packets without a size of their own, or one for each byte of a table.
+                // At most 2^20 packets share one size. Every other packet takes at least one byte
+                // of a table.
                 assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
                 for frame in (0..track.len()).take(20) {
                     assert!(!track.needed(frame).is_empty());

@@ -1,4 +1,4 @@
-//! Records: a frame as bytes that can be decoded alone.
+//! Tests records, which are self-contained encodings of one video frame.
 
 use warpfeed_video::record::{Record, start};
 use warpfeed_video::{Codec, Track, open};

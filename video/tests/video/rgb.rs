@@ -1,4 +1,4 @@
-//! The conversion to RGB is equal to the formulas of H.273, in double precision.
+//! Checks that the conversion to RGB equals the formulas of H.273 in double precision.
 
 use warpfeed_video::rgb::{Scratch, to_rgb};
 use warpfeed_video::{Coding, Layout, Plane, Planes};
@@ -29,7 +29,7 @@ fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
         _ => (0.299, 0.114),
     };
     let (r, b) = (e + 2.0 * (1.0 - red) * v, e + 2.0 * (1.0 - blue) * u);
-    // Luma is the weighted sum of the three.
+    // Luma is the weighted sum of red, green and blue.
     [r, (e - red * r - blue * b) / (1.0 - red - blue), b]
 }
 

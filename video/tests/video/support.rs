@@ -1,4 +1,4 @@
-//! The fixtures, for several tests. `fixtures/make.sh` has made them.
+//! The fixtures that several tests use. `fixtures/make.sh` creates them.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
     !crc
 }
 
-/// Numbers that look random, and are the same in each run.
+/// Pseudorandom numbers that are the same in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

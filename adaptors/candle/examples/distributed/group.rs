@@ -21,8 +21,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Connects the processes. Rank 0 sends NCCL's group identifier to the others over TCP, at
-    /// `MASTER_ADDR` and the port after `MASTER_PORT`, because torchrun itself uses `MASTER_PORT`.
+    /// Connects the processes. Rank 0 sends NCCL's group identifier to the other ranks over TCP, at
+    /// `MASTER_ADDR` and port `MASTER_PORT` + 1, because torchrun itself uses `MASTER_PORT`.
     pub(crate) fn join(rank: Rank, device: &Device) -> Result<Self> {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
         let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;
@@ -48,7 +48,7 @@ impl Group {
             stream.read_exact(&mut bytes)?;
             Id::uninit(bytes.map(|byte| byte as std::ffi::c_char))
         };
-        // Uses candle's own stream, so that no event is needed between a step and its all-reduce.
+        // Use candle's stream, so that no event is needed between a step and its all-reduce.
         let stream = device.as_cuda_device()?.cuda_stream();
         let nccl = Comm::from_rank(stream, rank.rank, rank.world_size, id).map_err(failed)?;
         Ok(Group { nccl, device: device.clone() })
@@ -115,7 +115,7 @@ impl Group {
         for (name, variable) in sgd.variables() {
             let (least, most) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
             let difference = (most - least)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            // `!=` is true for NaN, so NaN fails as well.
+            // `!=` is true for NaN, so a NaN difference is an error.
             if difference != 0.0 {
                 candle_core::bail!("{name}: the weights of two processes differ by {difference}");
             }

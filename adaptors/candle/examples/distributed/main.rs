@@ -6,9 +6,9 @@
 //! torchrun --no-python --nproc-per-node 2 target/release/examples/distributed [PATH [EPOCHS]]
 //! ```
 //!
-//! Each process takes its rank from the launcher's variables, reads its share of every global batch
-//! ([`Loader::distributed`]), and averages gradients with the other processes over NCCL, in one
-//! all-reduce per step. Without PATH, the program generates images of six classes.
+//! Each process takes its rank from the launcher's environment variables, and reads its share of
+//! every global batch ([`Loader::distributed`]). The processes average their gradients over NCCL,
+//! in one all-reduce per step. Without PATH, the program generates images of six classes.
 //!
 //! The exit code is 0 if all processes end with bit-identical weights and the held-out accuracy is
 //! well above chance.
@@ -37,9 +37,9 @@ use net::ResNet;
 use sgd::Sgd;
 
 const SIDE: u32 = 64;
-/// Batch size, summed over all processes. Because it is fixed, a run gives the same results for any
-/// number of processes, except for rounding and for batch normalization, which uses the statistics
-/// of each process's share.
+/// Total batch size of all processes. Because this size is fixed, the results are the same for any
+/// number of processes. The exceptions are rounding, and batch normalization, which uses the
+/// statistics of each process's share.
 const GLOBAL_BATCH: usize = 128;
 const RATE: f64 = 0.1;
 const WARM_UP: f64 = 20.0;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "--processes") {
-        let processes = arguments.get(1).ok_or("--processes: missing number")?.parse()?;
+        let processes = arguments.get(1).ok_or("--processes: expected a number")?.parse()?;
         return start(processes, &arguments[2..]);
     }
     if let Err(e) = warpfeed::cuda::available() {
@@ -77,7 +77,8 @@ fn run() -> Result<()> {
     train(&data, epochs)
 }
 
-/// Starts `processes` copies of this program with torchrun's variables, and waits for them.
+/// Starts `processes` copies of this program with the environment variables that torchrun sets, and
+/// waits for them.
 fn start(processes: usize, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let begin = |rank: usize| {
@@ -139,7 +140,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         let count = losses.len();
         let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
         let seconds = began.elapsed().as_secs_f64();
-        // So far, each process's running statistics cover only its own share of the data.
+        // Until now, the running statistics of each process cover only its share of the data.
         group.average_statistics(&sgd)?;
         held_out_accuracy = accuracy(&net, &mut held_out, &group, &device)?;
         if rank.rank == 0 {
@@ -157,7 +158,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     let expected = TIMES_CHANCE / classes as f64;
     if held_out_accuracy <= expected {
         return Err(format!(
-            "the held-out accuracy is {:.1} %, expected more than {:.1} %",
+            "the held-out accuracy is {:.1} %: expected more than {:.1} %",
             100.0 * held_out_accuracy,
             100.0 * expected
         )

@@ -19,8 +19,8 @@ const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
 /// Weight of the latest step in the running mean.
 const FORGET: f32 = 0.15;
 
-/// Writes the image. The left axis shows the loss, from 0 to the maximum, and the right axis shows
-/// the accuracy in percent.
+/// Writes the plot to `path`. The left axis shows the loss, from 0 to the maximum, and the right
+/// axis shows the accuracy in percent.
 pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     let mut image = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
     let steps = measured.losses.len().max(2) as f64;

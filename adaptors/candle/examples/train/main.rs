@@ -7,9 +7,9 @@
 //! cargo run --release --features cuda --example train -- PATH        # on the first GPU
 //! ```
 //!
-//! FOLDER (`target/train` by default) receives `checkpoint.safetensors` and `curve.png`. You may
-//! stop the program at any time and start it again. It resumes after the last saved step, with the
-//! same batches and losses as an uninterrupted run. After the last epoch, it removes the
+//! The program writes `checkpoint.safetensors` and `curve.png` to FOLDER (default: `target/train`).
+//! You may stop the program at any time and start it again. It resumes after the last saved step,
+//! with the same batches and losses as an uninterrupted run. After the last epoch, it removes the
 //! checkpoint.
 //!
 //! Without a path, the exit code is 0 if the accuracy is well above chance.
@@ -88,16 +88,16 @@ fn train() -> Result<()> {
     fs::remove_file(&settings.checkpoint)?;
     println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), image.display());
     let accuracy = measured.accuracies.last().map_or(0.0, |&(_, share)| share);
-    // This comparison is false for NaN, so NaN fails as well.
+    // The comparison is false for NaN, so a NaN accuracy is an error.
     let learned = accuracy > ACCURACY;
     if generated && !learned {
         let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);
-        return Err(format!("the held-out accuracy is {reached:.1} %, expected more than {expected:.1} %").into());
+        return Err(format!("the held-out accuracy is {reached:.1} %: expected more than {expected:.1} %").into());
     }
     Ok(())
 }
 
-/// Returns the first GPU if the feature `cuda` is enabled and there is one, and the CPU otherwise.
+/// Returns the first GPU if there is one and the feature `cuda` is enabled, and otherwise the CPU.
 fn device() -> Result<Device> {
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {
@@ -123,9 +123,9 @@ impl Arguments {
             const KNOWN: [&str; 8] =
                 ["--out", "--epochs", "--side", "--batch", "--widths", "--rate", "--workers", "--stop"];
             if !KNOWN.contains(&word.as_str()) {
-                return Err(format!("{word}: not one of {}", KNOWN.join(" ")).into());
+                return Err(format!("unknown option {word}: expected one of {}", KNOWN.join(" ")).into());
             }
-            let value = words.next().ok_or_else(|| format!("{word}: missing value"))?;
+            let value = words.next().ok_or_else(|| format!("{word}: expected a value"))?;
             options.push((word, value));
         }
         Ok(Arguments { paths, options })
@@ -133,7 +133,7 @@ impl Arguments {
 
     fn option<T: FromStr>(&self, name: &str, default: T) -> Result<T> {
         match self.options.iter().rfind(|(given, _)| given == name) {
-            Some((_, value)) => Ok(value.parse().map_err(|_| format!("{name}: cannot read `{value}`"))?),
+            Some((_, value)) => Ok(value.parse().map_err(|_| format!("{name}: invalid value `{value}`"))?),
             None => Ok(default),
         }
     }

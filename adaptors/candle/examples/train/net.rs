@@ -3,8 +3,8 @@
 //! and a linear layer. Every block after the first halves the resolution, and its shortcut averages
 //! 2x2 pixels before the 1x1 convolution ("Bag of Tricks for Image Classification", 2018).
 //!
-//! candle-transformers has no suitable network: its ResNet always uses the running statistics in
-//! batch normalization, even in training, and its ConvNeXt uses candle's layer normalization, which
+//! candle-transformers has no suitable network. The batch normalization of its ResNet uses the
+//! running statistics even in training, and its ConvNeXt uses candle's layer normalization, which
 //! has no gradient.
 
 use candle_core::{D, ModuleT, Result, Tensor, Var};
@@ -87,9 +87,10 @@ impl ResNet {
     }
 
     /// Sets `variables`, in order, from a fixed sequence of random numbers, so that every run
-    /// starts with the same values. candle's CPU random number generator cannot be seeded. Weights
-    /// are uniform with the variance proposed by He et al. ("Delving Deep into Rectifiers", 2015),
-    /// and the head's bias is 0. Normalization layers already have scale 1 and bias 0.
+    /// starts with the same values. candle cannot do this, because its random number generator for
+    /// the CPU cannot be seeded. Weights are uniform with the variance that He et al. propose
+    /// ("Delving Deep into Rectifiers", 2015), and the head's bias is 0. Normalization layers
+    /// already have scale 1 and bias 0.
     pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
         let mut state = 42u64;
         let mut uniform = || {
@@ -110,7 +111,7 @@ impl ResNet {
     }
 
     /// Returns the class scores, of shape (N, classes). If `train` is true, batch normalization
-    /// uses the batch's own statistics, and updates the running ones.
+    /// uses the statistics of the batch, and updates the running statistics.
     pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;
         for block in &self.blocks {

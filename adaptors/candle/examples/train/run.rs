@@ -17,8 +17,8 @@ use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Number of warm-up steps, in which the learning rate increases to its maximum. It then decreases
-/// linearly to zero.
+/// Number of warm-up steps, in which the learning rate increases to its maximum. After these steps,
+/// the rate decreases linearly to zero.
 const WARM_UP: f64 = 20.0;
 
 /// Parameters of a run.
@@ -94,7 +94,7 @@ fn train<B: ToCandle>(
 ) -> Result<Outcome> {
     let classes = batches.classes().len();
     if classes < 2 {
-        return Err(format!("{classes} classes: training needs at least 2").into());
+        return Err(format!("the dataset has {classes} classes: training needs at least 2").into());
     }
     let device = &settings.device;
     let weights = VarMap::new();
@@ -112,7 +112,8 @@ fn train<B: ToCandle>(
     for number in batches.first_epoch()..settings.epochs {
         let (began, before) = (Instant::now(), batches.stats());
         let first = measured.losses.len();
-        // Read the losses from the device together, because each read waits for its step.
+        // Read the losses of an epoch from the device together, because reading a loss waits for
+        // its step.
         let mut losses: Vec<Tensor> = Vec::new();
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
@@ -125,8 +126,7 @@ fn train<B: ToCandle>(
             if stop || losses.len() == settings.save_every {
                 measured.losses.extend(Tensor::stack(&losses, 0)?.to_vec1::<f32>()?);
                 losses.clear();
-                // At the end of the epoch, the state is saved below instead, once the accuracy is
-                // known.
+                // The state at the end of the epoch is saved below, when the accuracy is known.
                 if epoch.size_hint().1 != Some(0) {
                     saved::save(&settings.checkpoint, epoch.checkpoint(), &measured, &sgd)?;
                     if stop {

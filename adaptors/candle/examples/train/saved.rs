@@ -1,6 +1,6 @@
-//! A checkpoint in one file: weights, the optimizer's momentum, and JSON bytes with the loader's
-//! position and the measurements. The file is written atomically, so the weights and the loader's
-//! position always match.
+//! A checkpoint in one file: weights, the optimizer's momentum, and JSON with the loader's position
+//! and the measurements. The file is written atomically, so the weights and the loader's position
+//! always match.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub(crate) struct Measured {
     /// Loss of every step.
     pub(crate) losses: Vec<f32>,
-    /// For each finished epoch, the number of steps so far and the held-out accuracy, 0 to 1.
+    /// For each finished epoch, the number of steps so far, and the held-out accuracy from 0 to 1.
     pub(crate) accuracies: Vec<(usize, f64)>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn load(path: &Path, device: &Device) -> Result<Option<Saved>> {
         return Ok(None);
     }
     let mut tensors = safetensors::load(path, device)?;
-    let json = tensors.remove(RUN).ok_or("run.json: not in the checkpoint")?;
+    let json = tensors.remove(RUN).ok_or("the checkpoint does not contain run.json")?;
     let Run { loader, measured } = serde_json::from_slice(&json.to_vec1::<u8>()?)?;
     Ok(Some(Saved { loader, measured, tensors }))
 }

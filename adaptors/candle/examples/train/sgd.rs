@@ -1,4 +1,4 @@
-//! SGD with momentum and weight decay. Its state can be saved for a resumed run. candle-nn's SGD
+//! SGD with momentum and weight decay, whose state can be saved for a resumed run. candle-nn's SGD
 //! has no momentum, and the moments of its AdamW cannot be saved.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ impl Sgd {
         for (variable, speed) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
-            // Detach the gradient. A candle gradient keeps the autograd graph of its step alive,
+            // Detach the gradient: a candle gradient keeps the autograd graph of its step alive,
             // with every activation, and the momentum is a sum of all gradients so far.
             let gradient = gradient.detach();
             *speed = (((&*speed * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
@@ -54,7 +54,7 @@ impl Sgd {
     /// Restores the state that [`state`](Sgd::state) returned.
     pub(crate) fn restore(&mut self, state: &std::collections::HashMap<String, Tensor>) -> Result<()> {
         let find = |name: &str| {
-            state.get(name).ok_or_else(|| candle_core::Error::msg(format!("{name}: not in the checkpoint")))
+            state.get(name).ok_or_else(|| candle_core::Error::msg(format!("the checkpoint does not contain {name}")))
         };
         for (name, (variable, speed)) in &mut self.variables {
             variable.set(find(name)?)?;

@@ -2,8 +2,7 @@
 //!
 //! A chunk can only be decoded as a whole. Decoded chunks are cached, because neighboring samples
 //! are usually in the same chunk. Each array has a separate cache, which evicts the least recently
-//! used chunk. The size of the cache is what loaders grant it, or 32 MiB if no loader uses the
-//! array.
+//! used chunk. Loaders grant the cache its memory. Without a loader, the cache holds up to 32 MiB.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,12 +14,12 @@ use crate::values::lru_cache::Recent;
 
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Cache size per array, in bytes. Loaders are asked to grant this much, and it is the limit if no
-/// loader has granted memory. The most recently used chunk always stays in the cache, even if it is
-/// larger.
+/// Cache size per array, in bytes. Loaders are asked to grant this much. The same limit applies if
+/// no loader has granted memory. The most recently used chunk always stays in the cache, even if
+/// that chunk is larger.
 const CACHE_BYTES: usize = 32 << 20;
-/// Number of bytes by which the output of a filter may exceed the size of a chunk, because it may
-/// still contain checksums.
+/// Number of bytes by which the output of a filter may exceed the size of a chunk, because the
+/// output may still contain checksums.
 const SLACK: usize = 64;
 
 /// The chunks of one array, and a cache of decoded chunks.
@@ -34,8 +33,8 @@ pub(super) struct Chunks {
     sides: Vec<usize>,
     /// Number of chunks along each axis.
     grid: Vec<usize>,
-    /// The offset and the length of each chunk in the file, and a bit mask of the filters that were
-    /// not applied to it. Chunks are in row-major order of the grid.
+    /// For each chunk, its offset and length in the file, and a bit mask of the filters that were
+    /// not applied to the chunk. Chunks are in row-major order of the grid.
     locations: Vec<(u64, u64, u32)>,
     filters: Vec<Filter>,
     cache: Arc<ChunkCache>,
@@ -93,12 +92,12 @@ impl Chunks {
         let bytes = bytes.filter(|bytes| (1..=MAX_CHUNK).contains(bytes) && sides.len() == shape.len());
         let Some(bytes) = bytes else {
             return Err(Error::in_source(format!(
-                "chunks of shape {sides:?} with elements of {size} bytes: the limit is {MAX_CHUNK} bytes per chunk"
+                "chunks of shape {sides:?} with {size}-byte elements exceed the limit of {MAX_CHUNK} bytes per chunk"
             )));
         };
         // If samples had no elements, a small file could claim any number of samples.
         if shape.is_empty() || shape[1..].contains(&0) {
-            return Err(Error::in_source(format!("samples of an array of shape {shape:?} have no elements")));
+            return Err(Error::in_source(format!("an array of shape {shape:?} has samples without elements")));
         }
         let sides: Vec<usize> = sides.iter().map(|&side| side as usize).collect();
         let grid: Vec<usize> = shape.iter().zip(&sides).map(|(all, side)| all.div_ceil(*side)).collect();
@@ -118,17 +117,18 @@ impl Chunks {
                 let cell = usize::try_from(*first).ok()? / side;
                 (cell < grid).then_some(cell)
             };
-            // Skip chunks outside the shape, which may remain in the file after an array has been
-            // shrunk.
+            // Skip chunks outside the shape. Such chunks may remain in the file after an array has
+            // been shrunk.
             let axes: Option<Vec<usize>> = first.iter().zip(sides.iter().zip(&grid)).map(inside).collect();
             let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
             if at.checked_add(length).is_none_or(|end| end > file_len) {
                 return Err(Error::in_source(format!(
-                    "a chunk has {length} bytes at byte {at}, but the file has {file_len} bytes: it is truncated"
+                    "the {length} bytes of the chunk at byte {at} extend past the end of the file ({file_len} bytes): \
+                     the file is truncated"
                 )));
             }
             if filters.is_empty() && length != bytes {
-                return Err(Error::in_source(format!("a chunk has {length} bytes: expected {bytes}")));
+                return Err(Error::in_source(format!("the chunk at byte {at} has {length} bytes: expected {bytes}")));
             }
             locations[ravel(&axes, &grid)] = Some((at, length, skipped));
         }

@@ -1,4 +1,4 @@
-//! One array of a dataset: where its elements are stored, and how a sample is read.
+//! One array of a dataset: how its elements are stored, and how a sample is read.
 
 use std::fmt;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) struct Column {
     pub(super) heap: Option<Heap>,
 }
 
-/// How to find variable-length values in the global heaps of an HDF5 file.
+/// Location of variable-length values in the global heaps of an HDF5 file.
 #[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heap {
@@ -34,8 +34,8 @@ pub(super) struct Heap {
     pub(super) base: u64,
 }
 
-/// A function that selects arrays by name. Returns the index of each selected array, and the name
-/// of the field that it becomes.
+/// A function that selects arrays by name. For each selected array, returns its index and the name
+/// of the sample field that contains it.
 pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
 /// Where the elements of an array are stored.
@@ -130,8 +130,8 @@ impl Column {
 
     /// Returns the size of a sample, in bytes.
     fn sample_size(&self) -> usize {
-        // This cannot overflow, because the size of the array was checked against the length of the
-        // file.
+        // The product cannot overflow, because the size of the array was checked against the length
+        // of the file.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
@@ -214,7 +214,7 @@ impl Heap {
     /// # Errors
     /// If the reference or the heap is damaged.
     pub(super) fn get<'a>(self, file: &'a OpenFile, reference: &[u8], page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
-        let damaged = |what: &str| Error::in_source(format!("a variable-length value is damaged: {what}"));
+        let damaged = |what: &str| Error::in_source(format!("damaged variable-length value: {what}"));
         let [len, index] = [0, 12].map(|at| u32::from_le_bytes(*reference[at..].first_chunk().expect("16 bytes")));
         let address = u64::from_le_bytes(*reference[4..].first_chunk().expect("16 bytes"));
         if len == 0 {
@@ -227,7 +227,7 @@ impl Heap {
         let whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
         let size = if whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
         let end = start.checked_add(size).filter(|&end| whole && end <= file.len());
-        let (end, mut at) = (end.ok_or_else(|| damaged("there is no heap at its address"))?, start + 16);
+        let (end, mut at) = (end.ok_or_else(|| damaged("the address does not contain a heap"))?, start + 16);
         while at + 16 <= end {
             // An object header consists of an index, a reference count and a length.
             let head = file.get(at, 16, &mut scratch)?;
@@ -249,6 +249,6 @@ impl Heap {
             // Objects are aligned relative to the start of the heap, which may be at any offset.
             at = start + (next - start).next_multiple_of(8);
         }
-        Err(damaged("its heap does not contain the object"))
+        Err(damaged("the heap does not contain the object"))
     }
 }

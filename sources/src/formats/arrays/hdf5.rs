@@ -31,7 +31,10 @@ impl Source for Metadata {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), FormatError> {
         let failed = |e: Error| FormatError::Source(e.cause().to_owned());
         if to.len() > MAX_METADATA {
-            return Err(FormatError::Source(format!("a metadata block has {} bytes", to.len())));
+            return Err(FormatError::Source(format!(
+                "a metadata block has {} bytes, more than the limit of 256 MiB",
+                to.len()
+            )));
         }
         let mut scratch = Vec::new();
         let bytes = self.0.get(offset, to.len() as u64, &mut scratch).map_err(failed)?;
@@ -57,9 +60,7 @@ fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<V
     let opened = File::from_source(Metadata(file.clone())).map_err(library_error)?;
     let (whole, len) = (opened.superblock().eof_address, file.len());
     if whole > len {
-        return Err(Error::in_source(format!(
-            "HDF5: the file has {len} of {whole} bytes: it is truncated; copy it again"
-        )));
+        return Err(Error::in_source(format!("HDF5: truncated file: {len} of {whole} bytes; copy the file again")));
     }
     let mut paths = Vec::new();
     list_arrays(&opened.root(), "", 0, &mut paths)?;
@@ -94,13 +95,15 @@ fn list_arrays(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>)
 fn library_error(e: hdf5_pure::Error) -> Error {
     let cause = e.to_string();
     let advice = match cause.contains("data layout version: 5") {
-        true => "; HDF5 2.0 wrote the file with libver=\"latest\": write it with libver=(\"v108\", \"v114\")",
+        true => {
+            "; HDF5 2.0 writes this layout for libver=\"latest\": rewrite the file with libver=(\"v108\", \"v114\")"
+        }
         false => "",
     };
     Error::in_source(format!("HDF5: {cause}{advice}"))
 }
 
-/// Creates the column for the array `set`, in a file that is `len` bytes long.
+/// Creates the column for the array `set` in a file of `len` bytes.
 fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
     let sides = set.shape().map_err(library_error)?;
     let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));
@@ -113,7 +116,8 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
         Layout::Contiguous { address: Some(at), size } => {
             if at.checked_add(size).is_none_or(|end| end > len) {
                 return Err(Error::in_source(format!(
-                    "its data has {size} bytes at byte {at}, but the file has {len} bytes: it is truncated"
+                    "its {size} bytes of data at byte {at} extend past the end of the file ({len} bytes): the file is \
+                     truncated"
                 )));
             }
             Column::in_file(name, dtype, shape, file_index, at, size)?
@@ -136,7 +140,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
         }
         Layout::Virtual => {
             return Err(Error::in_source(
-                "virtual datasets, which refer to other files, are not supported: write the array itself",
+                "virtual datasets are not supported, because they refer to other files: store the data in this file",
             ));
         }
         _ => return Err(Error::in_source("its elements were never written")),
@@ -151,7 +155,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     Ok(column)
 }
 
-/// Returns the element type. For variable-length values, also returns how to find them.
+/// Returns the element type. For variable-length values, also returns the heap that contains them.
 fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;
@@ -176,7 +180,8 @@ fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
             let (offset, length) = (usize::from(about.offset_size), usize::from(about.length_size));
             if offset != 8 || length != 8 {
                 return Err(Error::in_source(format!(
-                    "variable-length values with addresses of {offset} bytes: expected 8"
+                    "variable-length values with {offset}-byte addresses and {length}-byte lengths: expected 8 bytes \
+                     each"
                 )));
             }
             // Each element is a reference: a length, a heap address and an index (see `Heap::get`).

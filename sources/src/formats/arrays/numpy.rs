@@ -7,8 +7,8 @@ use crate::machine::bytes::Bytes;
 use crate::values::Npy;
 use crate::values::elements::Dtype;
 
-/// Maximum length of an array's header, in bytes. Only arrays of structured types could have longer
-/// headers.
+/// Maximum length of an array's header, in bytes. Only headers of structured types, which are not
+/// supported, can be longer.
 const MAX_HEADER: u64 = 128 << 10;
 
 /// Maximum total size of the arrays that are decompressed into memory from one archive, in bytes.
@@ -35,8 +35,8 @@ fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     Ok((dtype, shape.to_vec(), npy.start as u64))
 }
 
-/// Returns the array with the `.npy` header at offset `at` of the file with index `file_index`. The
-/// header and the elements have `len` bytes.
+/// Returns the array whose `.npy` header is at offset `at` of the file with index `file_index`.
+/// Header and elements together have `len` bytes.
 fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, at: u64, len: u64) -> Result<Column> {
     let mut scratch = Vec::new();
     let (dtype, shape, start) = header(name, bytes.get(at, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
@@ -52,8 +52,8 @@ pub(super) fn npy(bytes: &dyn Bytes, name: String, file_index: usize) -> Result<
 }
 
 /// Returns the arrays that `choose` selects in the archive with index `file_index`. Compressed
-/// arrays are decompressed into memory. Uncompressed arrays stay in the file and are read when a
-/// sample needs them.
+/// arrays are decompressed into memory now. Uncompressed arrays stay in the file, and samples are
+/// read from there.
 ///
 /// # Errors
 /// If the archive is damaged, or if the decompressed arrays would exceed 4 GiB.
@@ -81,7 +81,7 @@ pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> R
 fn decompress(bytes: &dyn Bytes, name: &str, member: &Member, left: &mut u64) -> Result<Column> {
     *left = left.checked_sub(member.len).ok_or_else(|| {
         Error::in_source(format!(
-            "the arrays have more than {MAX_DECOMPRESSED} bytes after decompression into memory: save them with \
+            "the arrays exceed {MAX_DECOMPRESSED} bytes when decompressed into memory: save them with \
              numpy.savez instead of savez_compressed, so that they can be read from the file"
         ))
     })?;

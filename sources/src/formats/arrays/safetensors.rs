@@ -23,8 +23,8 @@ struct Tensor {
 }
 
 /// Returns the tensors that `choose` selects in the file with index `file_index`, sorted by name.
-/// Includes tensors with an unsupported element type, so that opening the dataset can report the
-/// type.
+/// The result includes tensors with an unsupported element type, so that opening the dataset can
+/// report the type.
 ///
 /// # Errors
 /// If the header is damaged, or if a tensor extends past the end of the file.
@@ -39,7 +39,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     let length = u64::from_le_bytes(*length.first_chunk().expect("`get` returned 8 bytes"));
     if length > MAX_HEADER || length > all - 8 {
         return Err(bad(format!(
-            "the header claims {length} bytes in a file of {all}: expected at most {MAX_HEADER}, inside the file"
+            "the header claims {length} bytes in a file of {all} bytes: expected at most {MAX_HEADER} bytes, inside \
+             the file"
         )));
     }
     let start = 8 + length;
@@ -58,7 +59,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
         if from > to || to > all - start {
             let held = all - start;
             return Err(bad(format!(
-                "tensor {name:?} claims bytes {from} to {to} of {held}: the file is damaged or truncated"
+                "tensor {name:?} claims bytes {from} to {to}, but the file has {held} bytes of data: it is damaged or \
+                 truncated"
             )));
         }
         columns.push(Column::in_file(name, dtype_named(&dtype), shape, file_index, start + from, to - from)?);

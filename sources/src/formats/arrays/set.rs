@@ -39,11 +39,11 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 ///
 /// **Columns.** Each array is a column. The image array has the type `uint8` and the shape (n,
 /// height, width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4
-/// channels. If it is not clear which array contains the images (for example, with `float32` images
-/// and `uint8` masks), opening fails with an error that asks you to choose one. The label array is
-/// called `label`, `labels`, `target`, `y`, ... and contains one integer per sample. Other arrays
-/// become fields called `<name>.npy`, and may have up to three axes per sample. Scalars are
-/// ignored. The key of a sample is its index.
+/// channels. If it is not clear which array contains the images, opening fails with an error that
+/// asks you to choose one. This happens, for example, with `float32` images and `uint8` masks. The
+/// label array is called `label`, `labels`, `target`, `y`, ... and contains one integer per sample.
+/// Other arrays become fields called `<name>.npy`, and may have up to three axes per sample.
+/// Scalars are ignored. The key of a sample is its index.
 ///
 /// **Splits.** If every array name begins or ends with the name of a split such as `train`, `val`
 /// or `test` (for example, `train_images` or `x_test`), the dataset has splits. To select a split,
@@ -67,7 +67,7 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// `label` is the name of the sample's class.
 ///
 /// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements that
-/// are not numbers. The pickle in a `.pt` file never executes code: if it contains any object other
+/// are not numbers. The pickle in a `.pt` file never executes code. If it contains any object other
 /// than a tensor or a list of integers, opening fails with an error that names the object's type.
 pub struct Arrays {
     files: Vec<Arc<OpenFile>>,
@@ -78,23 +78,22 @@ pub struct Arrays {
     len: usize,
     path: PathBuf,
     kind: &'static str,
-    /// Number of requested checks that the files are unchanged.
+    /// Number of times that a loader has requested a check that the files are unchanged.
     requested_checks: AtomicU64,
 }
 
-/// Names that denote a label column in array datasets only, in addition to the names that do so in
-/// every format.
+/// Additional names of the label column. They apply only to array datasets.
 const OTHER_LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
 
 fn is_other_label(name: &str) -> bool {
     OTHER_LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// Maximum number of samples that opening reads to determine the columns' types if there are
-/// variable-length values.
+/// Maximum number of samples that are read on opening to determine the types of variable-length
+/// columns.
 const MAX_SURVEYED: usize = 64;
 
-/// Returns the format of the file or folder at `path`, as its extension indicates.
+/// Returns the format of the file or folder at `path`, based on its extension.
 fn kind_of(path: &Path) -> Result<&'static str> {
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
     match extension.to_str() {
@@ -118,8 +117,8 @@ impl Arrays {
     /// contain `.npy` files.
     ///
     /// # Errors
-    /// If a file is damaged, if the arrays have different numbers of samples, if there are several
-    /// splits, or if an array has an unsupported element type or memory order.
+    /// If a file is damaged, if there are several splits, or if the arrays have different numbers
+    /// of samples. Also if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())
@@ -133,7 +132,7 @@ impl Arrays {
         Self::from_columns(&location.path, kind, wanted, files, columns, options)
     }
 
-    /// Opens the arrays in `bytes`, the content of a file.
+    /// Opens the arrays in `bytes`, which is the content of a file.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
         let file = Arc::new(OpenFile::in_memory("memory".into(), bytes));
@@ -163,7 +162,7 @@ impl Arrays {
         }
         let mut page = Vec::new();
         let mut survey = Survey::default();
-        // One row is enough for numeric arrays, because all of their rows have the same type.
+        // One row is enough for numeric arrays, because all rows of an array have the same type.
         let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(MAX_SURVEYED) } else { 1 };
         for index in 0..surveyed {
             page.clear();
@@ -214,7 +213,7 @@ impl Arrays {
         None
     }
 
-    /// Returns the object store that contains the files, if any.
+    /// Returns the object store that contains the files, or `None` if they are local.
     fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.object()?.1)
     }
@@ -226,7 +225,7 @@ impl Arrays {
     }
 }
 
-/// Selects the arrays that belong to the split `part` and to the requested columns.
+/// Selects the arrays of the split `part` that the user has requested as columns.
 fn select(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &wanted.columns {
@@ -319,7 +318,7 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
 }
 
 /// Reads the cells of sample `index`. If a loader has planned these reads, `first` is the position
-/// of the first cell's read in the loader's order.
+/// of the read of the first cell in the loader's order.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<OpenFile>],

@@ -12,8 +12,8 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
 }
 
 /// Selects the arrays of the split `wanted`. If `wanted` is `None`, the dataset must have at most
-/// one split. Returns the index of each selected array, and its name without the split. If any name
-/// does not contain a split, the dataset has no splits, and all arrays are selected.
+/// one split. Returns the index of each selected array, and the array's name without the split. If
+/// any array name does not contain a split, the dataset has no splits, and all arrays are selected.
 ///
 /// # Errors
 /// If `wanted` does not exist, or if it is `None` and there are several splits. The message lists
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_must_be_chosen_by_any_of_its_usual_names() {
+    fn several_splits_need_a_choice_by_any_common_name() {
         let names = ["train_x", "train_y", "val_x", "val_y"].map(str::to_owned);
         let e = choose(&names, None).unwrap_err();
         assert!(e.cause().contains("found the splits train, validation: append `/`"), "{e}");

@@ -58,8 +58,8 @@ struct Archive<'a> {
 
 impl Archive<'_> {
     /// Returns the name and the node of each tensor. In a tuple or list, the only tensor with more
-    /// than two axes is called `image`, and the only one with a single axis is called `label`. All
-    /// other items are named after their index.
+    /// than two axes is called `image`, and the only tensor with a single axis is called `label`.
+    /// All other items are called by their index.
     fn names(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {
@@ -94,8 +94,10 @@ impl Archive<'_> {
             }
             Node::Tensor(_) => Ok(vec![("image".to_owned(), nodes.root_id())]),
             other => {
-                let cause =
-                    format!("the file contains {}: expected a tensor, or a dict or tuple of tensors", other.kind());
+                let cause = format!(
+                    "the file contains {}: expected a tensor, or a dict, list or tuple of tensors",
+                    other.kind()
+                );
                 Err(Error::in_source(cause))
             }
         }
@@ -138,7 +140,8 @@ impl Archive<'_> {
             });
         if !contiguous && !shape.contains(&0) {
             let cause = format!(
-                "tensor {name:?} of shape {shape:?} is not contiguous (strides {strides:?}): save tensor.contiguous()"
+                "tensor {name:?} of shape {shape:?} is not contiguous (strides {strides:?}): save tensor.contiguous() \
+                 instead"
             );
             return Err(Error::in_source(cause));
         }
@@ -160,7 +163,8 @@ impl Archive<'_> {
         let (Some(start), Some(length), true) = (start, length, inside) else {
             let found = member.len;
             return Err(Error::in_source(format!(
-                "tensor {name:?} of shape {shape:?} at element {offset} exceeds its storage of {found} bytes"
+                "tensor {name:?} of shape {shape:?}, which starts at element {offset}, extends past the end of its \
+                 storage ({found} bytes)"
             )));
         };
         let dtype = Dtype { big_endian: self.big_endian, ..*dtype };

@@ -28,8 +28,8 @@ const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
-/// Maximum size of an archive's directory, in bytes. This is ample, because archives of arrays have
-/// few members.
+/// Maximum size of an archive's directory, in bytes. Archives of arrays have few members, so this
+/// is ample.
 const MAX_DIRECTORY: u64 = 64 << 20;
 
 /// Length of the end record without a comment, in bytes.
@@ -82,7 +82,8 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
         let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
         if offset.checked_add(stored).is_none_or(|end| end > archive.bytes.len()) || (!deflated && stored != len) {
             return Err(bad(&format!(
-                "{name:?} claims {stored} bytes at byte {offset}, and {len} after decompression"
+                "{name:?} claims {stored} bytes at byte {offset}, and {len} bytes after decompression: the archive is \
+                 damaged or truncated"
             )));
         }
         at += 46 + rest.len();
@@ -125,14 +126,14 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     if content.len() as u64 != len || crc32fast::hash(&content) != member.crc {
         let found = content.len();
         return Err(Error::in_source(format!(
-            "zip: {name:?} is damaged: it has {found} of {len} bytes, or a wrong checksum"
+            "zip: {name:?} is damaged: it has a wrong checksum, or only {found} of {len} bytes"
         )));
     }
     Ok(content)
 }
 
-/// Verifies the checksum of `member`, which must be uncompressed. Does nothing for an archive in an
-/// object store, because it would have to download the whole member.
+/// Verifies the checksum of `member`, which must be uncompressed. Skips archives in an object
+/// store, because verifying would download the whole member.
 ///
 /// # Errors
 /// If the checksum is wrong, or the archive cannot be read.
@@ -153,8 +154,8 @@ pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Opening verifies the checksums of at most this many bytes per archive. Members that exceed the
-/// rest of this budget are not verified.
+/// Maximum number of bytes per archive whose checksums are verified on opening. Members that exceed
+/// the remaining budget are not verified.
 pub(super) const MAX_VERIFIED: u64 = 256 << 20;
 
 /// Concatenates the pieces of an iterator into one `Read`.
@@ -190,7 +191,7 @@ impl Archive<'_> {
         if end.is_none() {
             let all = self.bytes.len();
             return Err(Error::in_source(format!(
-                "zip: expected {len} bytes at byte {at}, but the file has {all} bytes"
+                "zip: {len} bytes at byte {at} extend past the end of the file ({all} bytes)"
             )));
         }
         Ok(Cow::Owned(copied(self.bytes.get(at, len as usize, &mut Vec::new())?)?))
@@ -203,7 +204,7 @@ impl Archive<'_> {
         let tail = self.get(from, all - from)?;
         let mut ends = memchr::memmem::rfind_iter(&tail, END);
         // Accept only an end record that extends exactly to the end of the file, because the
-        // comment may contain the signature too.
+        // signature may also occur in the comment.
         let end = ends.find(|&end| {
             tail[end..].len() as u64 >= END_BYTES && end + END_BYTES as usize + u16_at(&tail, end + 20) == tail.len()
         });

@@ -19,10 +19,10 @@ use crate::values::record::Found;
 /// so even a small file can describe a huge value.
 const MAX_JSON: usize = 64 << 20;
 
-/// How the values of a column are stored, and thus how they are read.
+/// How the values of a column are stored and read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
-    /// A number, a text, bytes or null.
+    /// A number, text, bytes or null.
     Plain,
     /// A struct that contains the content of a file, its path, or both. `bytes` and `path` are the
     /// indices of these children.
@@ -34,8 +34,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the form of a column. Values that are not supported are an error, which describes
-    /// them.
+    /// Returns the form of a column. If its values are not supported, the error describes them.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
@@ -82,8 +81,8 @@ const BLOCKS: usize = 16;
 /// Maximum size of values that are read through the block cache, in bytes.
 const MAX_SMALL: u64 = 64;
 
-/// A cache of file blocks that is used while one cell is read. It saves one system call per element
-/// of a list.
+/// A cache of file blocks for reading one cell. Without it, each element of a list would need a
+/// system call.
 #[derive(Default)]
 pub(super) struct Blocks(RefCell<Loaded>);
 
@@ -92,8 +91,8 @@ type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
 
 impl Blocks {
     /// Calls `with` with the `len` bytes at offset `at` of a file that ends at `end`. `len` is at
-    /// most the size of a block. `load` loads a byte range of the file. It returns the bytes, or
-    /// nothing if the file is mapped.
+    /// most the size of a block. `load` returns the bytes in a range of the file, or nothing if the
+    /// file is mapped.
     fn with<T>(
         &self,
         at: u64,
@@ -125,7 +124,7 @@ impl Blocks {
     }
 }
 
-/// The rows of a record batch in an open file, and the cache with which they are read.
+/// The rows of a record batch in an open file, and the cache for reading them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'b> {
     /// Name of the current column, for error messages.
@@ -168,7 +167,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Returns the value in `row` of a column that is not nested.
+    /// Returns the value in `row` of a column whose values are not nested.
     fn plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         match field.kind {
             Kind::Number(element) => {
@@ -244,7 +243,7 @@ impl<'a> Rows<'a, '_> {
         Ok(if field.kind == Kind::Bool { Element::U8 } else { Element::F32 })
     }
 
-    /// Returns the rows of the child column that contain the elements of the list in `row`.
+    /// Returns the rows of the child column that hold the elements of the list in `row`.
     fn elements(self, field: &Field, row: u64) -> Result<Range<u64>> {
         match field.kind {
             Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
@@ -256,7 +255,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Returns where the variable-length value in `row` starts and ends. Both must be at most
+    /// Returns the start and the end of the variable-length value in `row`. Both must be at most
     /// `limit`.
     fn value_range(self, field: &Field, large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
         let buffer = field.buffer + 1;
@@ -269,9 +268,9 @@ impl<'a> Rows<'a, '_> {
         };
         match (u64::try_from(start), u64::try_from(end)) {
             (Ok(start), Ok(end)) if start <= end && end <= limit => Ok((start, end)),
-            _ => {
-                Err(self.damaged(&format!("a value claims the range {start} to {end} of {limit}: the file is damaged")))
-            }
+            _ => Err(self.damaged(&format!(
+                "a value claims the range {start} to {end}, but the limit is {limit}: the file is damaged"
+            ))),
         }
     }
 
@@ -294,7 +293,8 @@ impl<'a> Rows<'a, '_> {
         Ok(())
     }
 
-    /// Appends a value as JSON to `out`. The outermost value starts at offset `start`.
+    /// Appends a value as JSON to `out`. `start` is the offset in `out` at which the outermost
+    /// value starts.
     fn json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
         if out.len() - start > MAX_JSON {
             return Err(self.damaged("a nested value exceeds 64 MiB as JSON"));
@@ -357,7 +357,10 @@ impl<'a> Rows<'a, '_> {
         let (start, have) = self.batch.buffers[buffer];
         match at.checked_add(len) {
             Some(end) if end <= have => Ok(start + at),
-            _ => Err(self.damaged(&format!("{len} bytes at {at} exceed a buffer of {have} bytes"))),
+            _ => {
+                Err(self
+                    .damaged(&format!("{len} bytes at offset {at} extend past the end of a buffer of {have} bytes")))
+            }
         }
     }
 
@@ -429,7 +432,7 @@ mod tests {
             assert_eq!(get(at, 8), file[at as usize..at as usize + 8], "{at}");
         }
         // Each of the five blocks is loaded once. A value that crosses the end of a block may load
-        // one of them again.
+        // one of its blocks again.
         assert!(loads.get() <= 10, "{}", loads.get());
         assert_eq!(get(19_999, 1), file[19_999..]);
     }

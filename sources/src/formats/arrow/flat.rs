@@ -1,6 +1,6 @@
 //! Parses FlatBuffers tables, the encoding of Arrow's message headers, from untrusted bytes.
 //!
-//! Methods return `None` if an offset points outside the buffer. If an entry is absent, they return
+//! Methods return `None` if an offset points outside the buffer. For an absent entry, they return
 //! its default value.
 
 /// A table in a buffer.
@@ -8,8 +8,8 @@
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     at: usize,
-    /// Start and length of the vtable, which contains the offset of each entry from the start of
-    /// the table.
+    /// Start and length of the vtable, which lists the offset of each entry from the start of the
+    /// table.
     entries: (usize, usize),
 }
 

@@ -13,8 +13,8 @@ const MAX_NAMES: usize = 1 << 20;
 /// Maximum number of metadata entries.
 const MAX_ENTRIES: usize = 4096;
 
-/// The [`Kind::Other::name`] of unions. How many buffers a union has depends on the version of the
-/// format.
+/// The [`Kind::Other::name`] of unions. The number of buffers of a union depends on the version of
+/// the format.
 pub(super) const UNIONS: &str = "unions";
 
 /// A column, or a field inside a nested column.
@@ -50,7 +50,7 @@ pub(super) enum Kind {
     },
     FixedList(usize),
     Struct,
-    /// A struct that has been reduced to one of its children.
+    /// A struct that is read as one of its children.
     OneChild,
     /// An unsupported layout. `buffers` is the number of buffers that a column of this layout has.
     Other {
@@ -140,8 +140,9 @@ impl Schema {
     /// Parses a schema.
     ///
     /// # Errors
-    /// If the schema is damaged, or if a column has a layout with an unknown number of buffers, so
-    /// that the buffers of later columns cannot be found.
+    ///
+    /// If the schema is damaged, or if the number of buffers of a column is unknown, so that the
+    /// buffers of later columns cannot be found.
     pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
         const DAMAGED: &str = "its schema is damaged";
         if table.short(0, 0).ok_or(DAMAGED)? != i16::from(cfg!(target_endian = "big")) {
@@ -192,8 +193,8 @@ impl Schema {
             None => kind(&table).ok_or(DAMAGED)?,
         };
         if let Kind::Other { name: what @ "views", .. } = kind {
-            // The number of buffers of a view column varies, so the buffers of all later columns
-            // cannot be found.
+            // The number of buffers of a view column varies, so the buffers of later columns cannot
+            // be found.
             return Err(format!(
                 "column {name:?} contains {what}, which are not supported: cast it to binary or string"
             ));

@@ -25,7 +25,7 @@ const STATE: &str = "state.json";
 /// Name of the file that lists the splits in a folder.
 const SPLITS: &str = "dataset_dict.json";
 
-/// A dataset in Arrow files: written by `datasets.save_to_disk`, or from the cache of the
+/// A dataset in Arrow files, written by `datasets.save_to_disk` or taken from the cache of the
 /// `datasets` library.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields:
@@ -43,8 +43,8 @@ const SPLITS: &str = "dataset_dict.json";
 ///
 /// If a value is null, the sample lacks this field or label. If there are class names, a negative
 /// label means that the sample has no label, as in `datasets`. If a row contains the path of an
-/// image instead of its bytes, the path is relative to the folder of the Arrow file. It must not
-/// point outside that folder unless [`TableOptions::image`] names the column.
+/// image instead of its bytes, the path is relative to the folder of the Arrow file. The path must
+/// not point outside that folder unless [`TableOptions::image`] names the column.
 ///
 /// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
 /// to `f32`, and booleans, which are converted to `u8`.
@@ -119,7 +119,7 @@ impl Arrow {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Like [`open`](Arrow::open), with options. `at.part` selects a split.
+    /// Like [`open`](Arrow::open), with options. `location.part` selects a split.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
@@ -131,8 +131,8 @@ impl Arrow {
     }
 
     /// Opens Arrow data in the stream or file format that is embedded in other files. For each
-    /// file, `files` contains the byte range of the data and the expected number of rows, if it is
-    /// known. `kind` is the format of the dataset at `path`.
+    /// file, `files` contains the byte range of the data and, if known, the expected number of
+    /// rows. `kind` is the format of the dataset at `path`.
     ///
     /// # Errors
     /// As for [`open`](Arrow::open), and if a file does not contain the expected number of rows.
@@ -212,7 +212,7 @@ impl Arrow {
         })
     }
 
-    /// Detects the type of the values in a column of bytes from the first of them.
+    /// Detects the type of the values in a column of bytes from its first value.
     fn sniff(&self, column: usize) -> Result<Holds> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }
@@ -228,7 +228,7 @@ impl Arrow {
     }
 }
 
-/// Lists the files of the dataset at `path`, in the order of their rows.
+/// Lists the files of the dataset at `path`, in row order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let without_splits = |files| match split {
         Some(split) => {

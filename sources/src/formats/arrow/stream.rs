@@ -11,7 +11,7 @@ use super::schema::{Field, Kind, Schema};
 use crate::error::{Error, Result, reserve};
 use crate::machine::bytes::Bytes;
 
-/// The first bytes of a file in the file format. A stream follows them.
+/// First bytes of a file in the file format. The stream comes after them.
 pub(crate) const MAGIC: &[u8] = b"ARROW1\0\0";
 /// Marker at the start of each message.
 const CONTINUATION: u32 = u32::MAX;
@@ -52,8 +52,8 @@ impl Stream {
             let damaged = |cause: String| Error::in_source(format!("not valid Arrow at byte {start}: {cause}"));
             let cut = || {
                 damaged(format!(
-                    "the file ends after {len} bytes without an end marker: it is truncated, or its writer was not \
-                     closed"
+                    "the file ends after {len} bytes without an end marker: the file is truncated, or its writer was \
+                     not closed"
                 ))
             };
             let mut word = |at: u64| -> Result<u32> {

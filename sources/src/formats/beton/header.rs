@@ -29,8 +29,7 @@ pub(super) enum Kind {
     Bytes,
     Json,
     Array(Dtype, Vec<usize>),
-    /// An unsupported type. The string is the predicate of an error message that begins with "field
-    /// NAME ".
+    /// An unsupported type. The string completes an error message that begins with "field NAME ".
     Unsupported(String),
 }
 
@@ -79,7 +78,8 @@ impl Header {
         }
         if table > len || !(len - table).is_multiple_of(ALLOCATION as u64) {
             return Err(Error::in_source(format!(
-                "the allocation table is at byte {table} of {len}: the file is damaged or truncated"
+                "the allocation table at byte {table} is outside the file of {len} bytes: the file is damaged or \
+                 truncated"
             )));
         }
         Ok(Header { fields, samples, table })
@@ -87,8 +87,8 @@ impl Header {
 }
 
 impl Field {
-    /// Parses the field `descriptions`. Returns the fields, and the length of a sample's record in
-    /// bytes.
+    /// Parses `descriptions`, the descriptions of all fields. Returns the fields, and the length of
+    /// a sample's record in bytes.
     ///
     /// # Errors
     /// If the name of a field is invalid, or if its type has an unknown size.
@@ -103,8 +103,8 @@ impl Field {
                 return Err(Error::in_source(format!("field {index} has no name: the file is damaged")));
             }
             let kind = Kind::parse(description[0], arguments);
-            // The size and the alignment of the field in a record. They follow NumPy's layout of
-            // structured types, in which nested records are not aligned.
+            // The size and the alignment of the field in a record, as in NumPy's structured types
+            // without alignment of nested records.
             let (size, align) = match kind {
                 Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
                 Kind::Image => (13, 1),

@@ -10,8 +10,8 @@ use crate::storage::RowBytes;
 use crate::values::items::{Layout, Places, widened};
 use crate::values::record::{Found, Holds};
 
-/// The fields of a file, and the fixed-size record of each sample. A record contains the scalars of
-/// the sample, and pointers to its other values.
+/// The fields of a file, and the fixed-size record of each sample. A record contains the sample's
+/// scalars, and pointers to its other values.
 pub(super) struct BetonRows {
     names: Vec<String>,
     fields: Vec<Field>,
@@ -30,7 +30,7 @@ impl BetonRows {
         BetonRows { names, fields, records, size, allocations }
     }
 
-    /// Returns `row`'s record from `field` to the end.
+    /// Returns the record of `row`, from `field` to the end.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
         &self.records[row * self.size + field.at..][..self.size - field.at]
     }
@@ -41,8 +41,8 @@ impl BetonRows {
         let record = self.record(row, field);
         let word = |at: usize| u64_at(record, at).expect("inside the record");
         let allocated_len = |pointer: u64| {
-            // Find the last allocation with this offset. Empty allocations with the same offset are
-            // sorted before it.
+            // Find the last allocation with this offset. Empty allocations with the same offset
+            // precede it.
             let after = self.allocations.partition_point(|&(at, _)| at <= pointer);
             let found = after.checked_sub(1).map(|index| self.allocations[index]).filter(|&(at, _)| at == pointer);
             found.map(|(_, len)| len).ok_or_else(|| {
@@ -74,7 +74,9 @@ impl BetonRows {
                 let until = at.checked_add(len).filter(|&until| at >= data.start && until <= data.end);
                 let until = until.ok_or_else(|| {
                     let (name, data) = (&field.name, data.clone());
-                    Error::in_source(format!("field {name:?}: {len} bytes at byte {at} are outside {data:?}"))
+                    Error::in_source(format!(
+                        "field {name:?}: {len} bytes at byte {at} are outside the data of the file ({data:?})"
+                    ))
                 })?;
                 (start, end) = (start.min(at), end.max(until));
             }
@@ -84,7 +86,10 @@ impl BetonRows {
         }
         // FFCV writes all values of a sample to the same page.
         if end - start > page {
-            return Err(Error::in_source(format!("its values span {} bytes, but a page has {page}", end - start)));
+            return Err(Error::in_source(format!(
+                "its values span {} bytes, more than a page of {page} bytes",
+                end - start
+            )));
         }
         Ok((start, end))
     }
@@ -145,7 +150,7 @@ impl Layout for BetonRows {
                 if width * height * 3 != bytes.len() {
                     let found = bytes.len();
                     return Err(Error::in_source(format!(
-                        "an image of {width}x{height} pixels has {found} bytes: expected 3 bytes per pixel"
+                        "an image of {width}x{height} pixels has {found} bytes of data: expected 3 bytes per pixel"
                     )));
                 }
                 let start = made.len();

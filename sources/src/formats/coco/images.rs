@@ -1,4 +1,4 @@
-//! Finds the folder of images that belongs to an annotation file.
+//! Finds the image folder of an annotation file.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
 const MAX_TRIED: usize = 100;
 
 /// Checks that `folder` contains at least one of the first [`MAX_TRIED`] images of `json`, and
-/// returns it. `names` iterates over the names of all images.
+/// returns the folder. `names` iterates over the names of all images.
 ///
 /// # Errors
 /// If the folder does not exist, or if it contains none of the first images.
@@ -47,7 +47,7 @@ pub(super) fn check_folder<'a>(
     }
     let (tried, mut first) = (names.len().min(MAX_TRIED), None);
     for name in names.take(MAX_TRIED) {
-        // Do not count an invalid path as a missing image, because reading that sample reports it.
+        // Do not count an invalid path as a missing image: reading that sample reports the path.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
@@ -61,7 +61,7 @@ pub(super) fn check_folder<'a>(
     Err(Error::in_source(cause).at_path(json))
 }
 
-/// Formats a folder for messages. An empty path, which means the current folder, is shown as `.`.
+/// Formats a folder for messages. An empty path means the current folder, and is shown as `.`.
 fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
@@ -96,10 +96,10 @@ fn resolved(url: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{scheme}://{}/", parts.join("/")))
 }
 
-/// Returns the folders that may contain the images, in the order in which they are tried. The first
-/// one is the folder of the file. The others are in the parent of this folder, and then in the
-/// folder itself: the folder that the file is named after (`train2017` for
-/// `instances_train2017.json`), the folder of this name in `images`, and `images`.
+/// Returns the folders that may contain the images, in the order in which they are tried. First
+/// comes the folder of the file. The other candidates are next to that folder, and then in it. Both
+/// times, these are the folder in the file's name (`train2017` for `instances_train2017.json`), the
+/// same folder in `images`, and `images` itself.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

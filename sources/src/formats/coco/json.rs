@@ -1,4 +1,4 @@
-//! Deserializes the members of COCO's JSON format that samples use. The format is specified at
+//! Deserializes the parts of COCO's JSON format that samples use. The format is specified at
 //! <https://cocodataset.org/#format-data>.
 
 use std::borrow::Cow;
@@ -47,8 +47,8 @@ pub(super) struct Object<'a> {
     pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]
     pub(super) iscrowd: bool,
-    /// The text of the segmentation. It borrows from the file's content, most of which consists of
-    /// segmentations.
+    /// The JSON text of the segmentation. It is borrowed from the file's content, because
+    /// segmentations make up most of the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]
@@ -92,7 +92,7 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// A flag, which files contain as 0 or 1 or as `false` or `true`.
+/// A flag, which files encode as 0 or 1 or as `false` or `true`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected 0 or 1")]
 enum Flag {

@@ -44,12 +44,11 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of
 ///   the K `keypoints`, or zeros for boxes without keypoints. Samples have this field if the
 ///   categories define keypoints or any annotation has keypoints.
-/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` that the file gives for the
-///   image.
+/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` of the image in the file.
 ///
-/// `field::Boxes` delivers all of these fields in batches. It compares the size in the file with
+/// `field::Boxes` delivers all of these fields in batches, and compares the size in the file with
 /// the actual size of the image. If EXIF data rotates the image but the annotations refer to the
-/// stored pixels, it rotates the annotations too.
+/// stored pixels, `field::Boxes` rotates the annotations too.
 ///
 /// **Memory.** Opening loads the whole file. For example, opening a 468 MB file with 860,000
 /// annotations needed at most 617 MB. After that, each annotation takes about 110 bytes plus its
@@ -60,11 +59,11 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// lists the image folder once, images are prefetched, and the text of the segmentations stays in
 /// memory.
 ///
-/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or a
-/// box that extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message names the annotation. Like pycocotools, this source ignores annotations
-/// of images that the file does not list, and logs a warning with their number. If none of the
-/// annotations belongs to a listed image, opening fails.
+/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or if
+/// a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or height,
+/// whichever is larger. The message names the annotation. Like pycocotools, this source ignores
+/// annotations of images that the file does not list, and logs a warning with their number. If none
+/// of the annotations belongs to a listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, in an object store, the text of its segmentations.
@@ -106,8 +105,8 @@ struct Image {
 }
 
 impl Image {
-    /// Returns the size that the file gives for the image. Some programs write 0 for an unknown
-    /// size.
+    /// Returns the size of the image in the file, or `None` if it is 0. Some programs write 0 for
+    /// an unknown size.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -124,7 +123,7 @@ struct Annotation {
     category: i64,
     /// Left, top, right and bottom edge, in pixels.
     edges: [f64; 4],
-    /// Area in pixels. Equals the area of the box if the file gives no area.
+    /// Area in pixels. Equals the area of the box if the file contains no area.
     area: f32,
     crowd: bool,
     /// Offset of the segmentation in the file.
@@ -136,14 +135,15 @@ struct Annotation {
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The images may be in the folder of the file, in a folder
-    /// that the file is named after (`train2017` for `instances_train2017.json`), or in a folder
-    /// called `images`. The latter two may be next to the file or next to the file's folder.
+    /// Opens the annotations in `json`. The images may be in the folder of the file. They may also
+    /// be in a folder called `images`, or in the folder that the file name contains (`train2017`
+    /// for `instances_train2017.json`). These folders may be next to the file or next to the file's
+    /// folder.
     ///
     /// # Errors
-    /// If the file cannot be read or is not COCO JSON (the message contains line and column), if
-    /// none of the annotations belongs to a listed image, if two images or two categories have the
-    /// same ID, or if the images cannot be found.
+    /// If the file cannot be read or is not COCO JSON (the message contains line and column), or if
+    /// the images cannot be found. Also if none of the annotations belongs to a listed image, or if
+    /// two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), None)
     }
@@ -161,8 +161,8 @@ impl Coco {
         Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json`. The images must be on the same storage (the local machine or
-    /// the same object store).
+    /// Opens the annotations in `json`. The images must be on the same storage (the local machine
+    /// or the same object store).
     pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
@@ -331,8 +331,8 @@ impl Content {
             });
             (collected(annotations)?, areas, points)
         };
-        // Sort by index too, which keeps the annotations of an image in the order of the file. A
-        // stable sort would do the same, but allocates memory.
+        // Sort by index too, to keep the annotations of an image in the order of the file. A stable
+        // sort would do the same, but would allocate memory.
         annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.index));
         let images = content.images.into_iter().enumerate().map(|(index, image)| {
             Ok(Image {
@@ -401,8 +401,8 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Logs a warning if the file does not list the images of some annotations, for which `listed`
-/// returns `false`.
+/// Logs a warning if some annotations belong to images that the file does not list. `listed`
+/// returns whether the file lists the image of an annotation.
 ///
 /// # Errors
 /// If `listed` returns `false` for all annotations.
@@ -423,7 +423,7 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
 }
 
 impl Annotation {
-    /// Creates the annotation at `index` in the file's list. Appends its keypoints to
+    /// Creates the annotation with index `index` in the file's list. Appends its keypoints to
     /// `coordinates`. `bytes` is the content of the file.
     fn new(
         object: Object<'_>,
@@ -438,8 +438,8 @@ impl Annotation {
         if !keypoints.is_empty() && keypoints.len() != 3 * points {
             let (found, needed) = (keypoints.len(), 3 * points);
             return Err(Error::in_source(format!(
-                "annotation {id} has {found} keypoint values: expected {needed}, the x, y and visibility of {points} \
-                 points"
+                "annotation {id} has {found} keypoint values: expected {needed} (x, y and visibility of {points} \
+                 points)"
             )));
         }
         let start = (!keypoints.is_empty()).then_some(coordinates.len());

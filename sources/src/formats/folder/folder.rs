@@ -22,7 +22,7 @@ use crate::storage::{DatasetLocation, Storage};
 ///
 /// A folder with subfolders is read like torchvision's `ImageFolder`: each top-level subfolder is a
 /// class, and contains the images of its class at any depth. A label is the index of the class in a
-/// list of all class folders sorted by name. Class folders without images count too, as with
+/// list of all class folders sorted by name. Class folders without images are classes too, as with
 /// `allow_empty=True`. Samples are in the same order as in `ImageFolder`. Images next to the class
 /// folders are ignored, with a warning that states their number.
 ///
@@ -35,9 +35,9 @@ use crate::storage::{DatasetLocation, Storage};
 ///   extensions, and `tif` for both TIFF extensions.
 /// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, with a warning
 ///   that states their number.
-/// - The key of a sample is the path of its image relative to the folder, without the extension,
-///   and with `/` as the separator on every system. Files that differ only in their extension are
-///   separate samples with the same key; `pack` reports the number of such keys.
+/// - The key of a sample is the path of its image relative to the folder, without the extension.
+///   The separator is `/` on every system. Files that differ only in their extension are separate
+///   samples with the same key; `pack` reports the number of such keys.
 /// - Files and folders with a name that starts with a dot are ignored. Reading a sample fails if
 ///   its name is not UTF-8. Symbolic links are followed, except those that point to a folder that
 ///   contains the link.
@@ -47,12 +47,12 @@ use crate::storage::{DatasetLocation, Storage};
 #[derive(Debug)]
 pub struct Folder {
     names: Names,
-    /// Image formats in addition to the built-in ones.
+    /// Custom image formats, in addition to the built-in formats.
     formats: Vec<Format>,
     files: Files,
 }
 
-/// Where the images are stored.
+/// Storage that contains the images.
 #[derive(Debug)]
 enum Files {
     Local {
@@ -88,16 +88,18 @@ impl Folder {
     /// formats, use [`Options::formats`](crate::Options::formats).
     ///
     /// # Errors
+    ///
     /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there are
-    /// no images. In the latter case, the message lists the supported extensions and the extensions
+    /// no images. In the last case, the message lists the supported extensions and the extensions
     /// that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
     /// Opens a folder, or the objects below a URL, with the formats and masks in `options`. If
-    /// `options` request an index for a local folder, its listing is loaded from the index file
-    /// next to it. If that file is missing or stale, the folder is listed and the index is written.
+    /// `options` requests an index and the folder is local, its listing is read from the index file
+    /// next to the folder. If that file is missing or stale, the folder is listed and the index is
+    /// written.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {
@@ -157,7 +159,7 @@ impl Folder {
     }
 }
 
-/// Resolves the relative path `other` in the parent of `path`.
+/// Resolves `other` relative to the parent of `path`.
 fn beside(path: &Path, other: &Path) -> PathBuf {
     // Paths such as `.` and `x/..` have no file name, so make them absolute to find their parent.
     let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
@@ -189,7 +191,7 @@ impl Folder {
         }
         scratch[..root.len()].copy_from_slice(root.as_bytes());
         scratch[root.len()..full].copy_from_slice(path.as_bytes());
-        let opened = std::str::from_utf8(&scratch[..full]).map(file::open).expect("two strings make a string");
+        let opened = std::str::from_utf8(&scratch[..full]).map(file::open).expect("the root and the path are UTF-8");
         let len = opened
             .and_then(|mut file| read_whole(&mut file, scratch, 0))
             .map_err(|e| Error::io(format!("{root}{path}"), &e))?;
@@ -409,7 +411,7 @@ mod tests {
         assert_eq!(
             set.read(1, &mut Vec::new()).unwrap_err().kind(),
             ErrorKind::Io,
-            "a broken link is an error instead of a missing sample"
+            "a broken link causes an error, and its sample is not omitted"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! Caches the listing of a folder `x` in the index file `x.warpfeed-index` next to it.
 //!
-//! [`index_file`] frames the content, which consists of the following parts:
+//! [`index_file`] adds a magic number and a hash to the content, which consists of the following
+//! parts:
 //! 1. seven `u64`s: a hash of the known formats, the numbers of folders, samples, classes, labels
 //!    and names that are not UTF-8, and the total length of all paths;
 //! 2. for each folder, its modification time in ns as a `u64`, and its name;
@@ -12,7 +13,7 @@
 //!
 //! The modification time of a folder changes when an entry is added, removed or renamed. The index
 //! is therefore up to date if the times of all folders are unchanged. Overwriting a file in place
-//! changes neither its name nor the time of its folder, so the index stays valid.
+//! changes neither the file's name nor the time of its folder, so the index stays valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,9 +28,9 @@ use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// An index is written only if every folder was last changed longer ago than this. File systems
-/// round times, so a folder that was changed more recently could change again and keep the same
-/// time.
+/// An index is written only if the last change of every folder is at least this old. File systems
+/// round times, so a folder that was changed more recently could change again without a new
+/// modification time.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
 /// Returns the path of the index for the folder at `path`.
@@ -54,7 +55,7 @@ pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
 }
 
 /// Writes the index of the folder at `path` atomically, unless a folder was changed too recently.
-/// Only logs failures, because without an index the folder is simply listed again.
+/// Failures are only logged, because without an index the folder is simply listed again.
 pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Visited) {
     let Some(target) = path_of(path) else { return };
     let settled = |time: &Option<SystemTime>| {
@@ -67,7 +68,10 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Vi
         );
     }
     if let Err(e) = index_file::store(&target, &encode(names, visited, hash(formats))) {
-        tracing::warn!("{}: cannot be written ({e}), so the folder is listed each time it is opened", target.display());
+        tracing::warn!(
+            "{}: cannot write the index ({e}), so the folder is listed each time it is opened",
+            target.display()
+        );
     }
 }
 
@@ -99,8 +103,8 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
 }
 
 /// Decodes an index into the listing, and the folders with their modification times. Returns `None`
-/// for anything that `encode` cannot have written. Does not trust the bytes: reserves memory only
-/// for entries that exist, and checks the range of every number.
+/// for bytes that `encode` never writes. The bytes are untrusted: memory is reserved only for
+/// entries that exist, and every number is checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [formats_hash, folders, samples, classes, labels, bad, length] = rest.longs()?;
@@ -181,8 +185,8 @@ mod tests {
     }
 
     proptest! {
-        /// Damages the content, and then makes the hash valid again. Decoding must not panic, and
-        /// all paths and labels in the result must be in range.
+        /// Damages the content, and then recomputes the hash. Decoding must not panic, and all
+        /// paths and labels in the result must be in range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

@@ -1,4 +1,4 @@
-//! Finds masks in a separate folder, in which they have the names of the images.
+//! Finds masks in a separate folder. A mask has the same name as its image.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::slashes::slashed;
 
-/// The file extensions of each mask format, and the field that contains such a mask.
+/// For each mask format, its file extensions, and the field that contains such a mask.
 const FORMATS: [(&[&str], &str); 6] = [
     (&["png"], "mask.png"),
     (&["npy"], "mask.npy"),
@@ -21,7 +21,7 @@ const FORMATS: [(&[&str], &str); 6] = [
     (&["webp"], "mask.webp"),
 ];
 
-/// Marks an image without a mask, in place of an extension's index.
+/// Stored instead of an extension's index if an image has no mask.
 const NO_MASK: u8 = u8::MAX;
 
 /// The masks for the images in a folder.
@@ -140,10 +140,13 @@ impl Masks {
         format!("{folder}{slash}{before}{name}{after}")
     }
 
-    /// Returns the field and the path of the mask of image `index`, which has the path `path`.
+    /// Returns the field and the path of the mask of image `index`. `path` is the path of the
+    /// image.
     ///
     /// # Errors
-    /// If the image has no mask. The message contains a path at which a mask would be found.
+    ///
+    /// If the image has no mask. The message contains one of the paths at which the mask is
+    /// expected.
     pub(super) fn mask_of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
         match self.extensions.get(usize::from(self.extension_of[index])) {

@@ -13,8 +13,8 @@ use crate::machine::parallel::in_parallel;
 /// The images in a folder, with their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// The paths of all images relative to the root, concatenated. This saves an allocation per
-    /// path: a sample takes the length of its path plus 12 bytes.
+    /// The paths of all images relative to the root, concatenated. Concatenating them avoids an
+    /// allocation per path: each sample takes the length of its path plus 12 bytes.
     pub(super) paths: String,
     /// The end of each image's path in `paths`.
     pub(super) ends: Vec<usize>,
@@ -25,8 +25,8 @@ pub(super) struct Names {
     pub(super) bad: Vec<usize>,
 }
 
-/// The folders that have been listed, and their modification times just before. The name of the
-/// root is empty.
+/// The folders that have been listed. Each modification time was read just before the folder was
+/// listed. The name of the root is empty.
 pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Names {

@@ -8,8 +8,8 @@ use crate::error::{Error, Result, counted, push, reserve};
 use crate::format::{self, FORMATS, Format};
 use crate::model::{Location, Object};
 
-/// Returns the path of the object at `url` relative to `root`, a URL that ends in a slash.
-/// Percent-decodes paths on web servers, so that classes and keys are the same as for a local copy.
+/// Returns the path of the object at `url` relative to `root`, a URL that ends in a slash. Paths on
+/// web servers are percent-decoded, so that classes and keys are the same as for a local copy.
 fn path_below(root: &str, url: &str) -> Option<String> {
     let path = url.strip_prefix(root)?;
     let is_web = Location::of(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
@@ -38,8 +38,8 @@ fn is_image(object: &Object, formats: &[Format]) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
-/// Selects the images among the `objects` below `url`. Returns the images, and the index of each
-/// image's object.
+/// Selects the images among the `objects` below `url`. Returns the images, and for each image the
+/// index of its object.
 ///
 /// # Errors
 /// If there are no images.
@@ -73,7 +73,7 @@ pub(super) fn select_images(url: &str, objects: &[Object], formats: &[Format]) -
             "found no images among {count} objects under this URL; looked for .{extensions}"
         )));
     }
-    // Sort by class, then by the path of the folder in the class, then by file name.
+    // Sort by class, then by the path of the folder within the class, then by file name.
     let split = |path: &str| {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())

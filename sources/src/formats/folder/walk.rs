@@ -20,8 +20,8 @@ pub(super) struct Listing {
 /// Name of the file that marks a folder as a cache of the crate `warpfeed-stores`.
 const CACHE: &str = "warpfeed-cache";
 
-/// A file name as text. `bad` means that the name is not UTF-8: `text` is a lossy conversion, so it
-/// cannot be used to open the file.
+/// A file name as text. If `bad` is true, the name is not UTF-8, and `text` is a lossy conversion
+/// that cannot be used to open the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -42,7 +42,7 @@ impl Name {
 pub(super) struct Others {
     /// Number of files that are not images.
     pub(super) count: usize,
-    /// The first few of their extensions in alphabetical order, with the dot.
+    /// The alphabetically first extensions of these files, with the dot.
     extensions: BTreeSet<String>,
     /// Number of hidden images and folders, and the path of the first one.
     hidden: Option<(usize, PathBuf)>,
@@ -54,7 +54,7 @@ impl Others {
 
     fn push(&mut self, extension: Option<&str>) {
         self.count += 1;
-        // A long extension is most likely a part of the name that happens to follow a dot.
+        // Ignore long extensions: these are most likely part of a name that contains a dot.
         if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
             self.extensions.insert(format!(".{}", extension.to_lowercase()));
         }
@@ -103,18 +103,18 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
-        // Only links need an additional system call, because a directory entry says whether it is a
-        // file or a folder. A dangling link counts as a file, so that reading its sample fails
-        // instead of the sample disappearing silently. Skip pipes and devices, because opening them
-        // could block.
+        // Only links need an additional system call, because a directory entry states whether it is
+        // a file or a folder. Treat a dangling link as a file, so that reading its sample fails;
+        // otherwise the sample would be missing without an error. Skip pipes and devices, because
+        // opening them could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();
         }
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if name.as_encoded_bytes().starts_with(b".") {
-            // `._x.jpg` is not an image: macOS stores the attributes of `x.jpg` in a file with this
-            // name.
+            // macOS stores the attributes of `x.jpg` in a file called `._x.jpg`, which is not an
+            // image.
             let is_image = !name.as_encoded_bytes().starts_with(b"._")
                 && extension.is_some_and(|e| format::field_of_file(e, formats).is_some());
             if kind.is_dir() || is_image {
@@ -144,7 +144,8 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
 /// [`Folder`](super::Folder).
 ///
 /// # Errors
-/// If a folder cannot be listed, or if a name is not UTF-8, because no annotation could refer to
+///
+/// If a folder cannot be listed, or if a name is not UTF-8, because annotations cannot refer to
 /// such an image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
@@ -171,17 +172,17 @@ pub(super) struct Walk {
     /// The path of each folder relative to the root, and the images in it.
     pub(super) found: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
-    /// Every folder that has been listed, and its modification time just before.
+    /// Every folder that has been listed, and its modification time just before it was listed.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
-    /// Lists the folder at `path` and all folders below it. `below_root` is its path relative to
-    /// the root.
+    /// Lists the folder at `path` and all folders below it. `below_root` is the path of the folder
+    /// relative to the root.
     pub(super) fn visit(&mut self, path: &Path, below_root: Name, formats: &[Format]) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
-            tracing::warn!("{}: not followed, because it links back to {}", path.display(), canonical.display());
+            tracing::warn!("{}: link not followed, because it points back to {}", path.display(), canonical.display());
             return Ok(());
         }
         push(&mut self.visited, (below_root.clone(), modified(path)))?;
@@ -201,8 +202,8 @@ impl Walk {
     }
 }
 
-/// Returns the modification time of the folder at `path`, which is when an entry was last added,
-/// removed or renamed.
+/// Returns the modification time of the folder at `path`: the time at which an entry was last
+/// added, removed or renamed.
 pub(super) fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }

@@ -1,4 +1,4 @@
-//! Chooses the episodes of a dataset.
+//! Selects the episodes of a dataset.
 
 use super::episodes::{Episode, Episodes};
 use super::info::{INFO, Info};
@@ -6,10 +6,11 @@ use super::options::LeRobotOptions;
 use super::text::Home;
 use crate::error::{Error, Result};
 
-/// Returns the episodes that the options choose, sorted by index.
+/// Returns the episodes that the options select, sorted by index.
 ///
 /// # Errors
-/// If an episode or the split does not exist, if an episode is chosen twice, or if a chosen episode
+///
+/// If an episode or the split does not exist, if an episode is listed twice, or if a listed episode
 /// is not in the split.
 pub(super) fn chosen(all: &Episodes, info: &Info, home: &Home, options: &LeRobotOptions) -> Result<Vec<Episode>> {
     let split = match &options.split {
@@ -23,21 +24,21 @@ pub(super) fn chosen(all: &Episodes, info: &Info, home: &Home, options: &LeRobot
     let mut wanted = wanted.clone();
     wanted.sort_unstable();
     if let Some(twice) = wanted.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Error::config(format!("episodes: {} is given twice; remove one", twice[0])));
+        return Err(Error::config(format!("episodes: {} is listed twice; remove one", twice[0])));
     }
     let find = |&index: &u64| {
         if let Some((name, range)) = split.as_ref().filter(|(_, range)| !range.contains(&index)) {
             let (start, end) = (range.start, range.end);
             return Err(Error::config(format!(
-                "episodes: {index} is not in the split {name:?}, which has the episodes from {start} to {end}, without \
-                 {end}"
+                "episodes: {index} is not in the split {name:?}, which starts at episode {start} and ends \
+                 before episode {end}"
             )));
         }
         let found = all.all.binary_search_by_key(&index, |episode| episode.index);
         found.map(|place| all.all[place]).map_err(|_| {
             let (first, last) = (all.all.first(), all.all.last());
             let range = first.zip(last).map_or_else(
-                || "there are no episodes".to_owned(),
+                || "the dataset has no episodes".to_owned(),
                 |(first, last)| format!("expected indices from {} to {}", first.index, last.index),
             );
             Error::config(format!("episodes: there is no episode {index}: {range}"))

@@ -28,8 +28,8 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Begins the sample of `frame`. Writes its key to `scratch`, to which the contents of fields
-    /// are appended. `all` contains the features of the source.
+    /// Begins the sample of `frame`. Writes its key to `scratch`, to which field contents are then
+    /// appended. `all` contains the features of the source.
     pub(super) fn begin(frame: Frame, all: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
@@ -50,7 +50,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Adds the field that marks frames outside the episode, if the sample has this field.
+    /// Adds the field that marks frames outside the episode, if the feature has such a field.
     ///
     /// # Errors
     /// As for [`push`](Fields::push).
@@ -95,14 +95,14 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     features.iter().flat_map(names).collect()
 }
 
-/// Returns the key of a frame's sample. The library `lerobot` names the image file of a frame in
-/// the same way.
+/// Returns the key of a frame's sample, which is the name that the library `lerobot` gives to the
+/// image file of the frame.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
 }
 
-/// Returns what is wrong if the time between the rows `ends`, which are the first and the last frame
-/// of a sample, does not match the frame rate.
+/// Checks the time between the rows `ends`, the first and the last frame of a sample. If it does
+/// not match the frame rate, returns a description of the problem.
 pub(super) fn time_error(
     frame: Frame,
     ends: [usize; 2],
@@ -111,8 +111,8 @@ pub(super) fn time_error(
 ) -> Option<String> {
     let steps = (ends[1] - ends[0]) as f64;
     let (found, needed) = (seconds[1] - seconds[0], steps / fps);
-    // The tolerance applies to each step from frame to frame. In addition, timestamps are rounded
-    // to f32.
+    // The tolerance applies to each step between consecutive frames. In addition, timestamps are
+    // rounded to f32.
     let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
     if (found - needed).abs() <= steps * tolerance_s + rounding {
         return None;

@@ -1,4 +1,4 @@
-//! Divides a dataset into its frames and its other files, for `warpfeed pack --frames`.
+//! Splits a dataset into its frames and its other files, for `warpfeed pack --frames`.
 
 use super::episodes::episode_tables;
 use super::features::{Feature, Kind, TASK, TASK_INDEX};
@@ -19,8 +19,8 @@ const FILES: [&str; 6] = [
     stats::BY_EPISODE,
 ];
 
-/// Divides the dataset `set` at `home`, which has the given features and episodes. `packed` is the
-/// name of the file with the frames.
+/// Splits the dataset `set` at `home`, which has the given features and episodes. `packed` is the
+/// name of the file that will contain the frames.
 ///
 /// # Errors
 /// If the dataset has deltas, or if it cannot be read.
@@ -32,8 +32,8 @@ pub(super) fn divided(
 ) -> Result<Divided> {
     if let Some(feature) = features.iter().find(|feature| feature.deltas.is_some()) {
         return Err(Error::config(format!(
-            "deltas: feature {:?} has deltas, but each frame is packed once: pack without deltas, and set them when you \
-             open the packed dataset",
+            "deltas: feature {:?} has deltas, but each frame is packed once: pack without deltas, and set them when \
+             you open the packed dataset",
             feature.name
         )));
     }
@@ -55,7 +55,8 @@ pub(super) fn divided(
     if encoded.is_empty() {
         return Err(Error::config("the dataset has no images or texts, so there are no frames to pack"));
     }
-    let frames = set.only(&encoded).ok_or_else(|| Error::in_source("the images cannot be read separately"))?;
+    let frames =
+        set.only(&encoded).ok_or_else(|| Error::in_source("the source cannot read the images and texts alone"))?;
     Ok(Divided { frames, files })
 }
 
@@ -74,17 +75,18 @@ fn metadata(home: &Home) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// Returns an `.npy` file with the numbers of the field in all frames.
+/// Returns an `.npy` file with the values of the numeric field `field` in all frames.
 ///
 /// # Errors
 /// If a frame cannot be read, or if the frames have different types of numbers.
 fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
-    let view = set.only(&[field.to_owned()]).ok_or_else(|| Error::in_source("the field cannot be read separately"))?;
+    let view =
+        set.only(&[field.to_owned()]).ok_or_else(|| Error::in_source("the source cannot read the field alone"))?;
     let (mut file, mut scratch, mut header) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..view.len() {
         let sample = view.read(index, &mut scratch)?;
         let Some(Value::Numbers(numbers)) = sample.value(field) else {
-            return Err(Error::in_source(format!("field {field:?}: sample {index} has no numbers")));
+            return Err(Error::in_source(format!("field {field:?}: sample {index} does not contain numbers")));
         };
         let mut own = Vec::new();
         npy_header(&mut own, numbers.element(), std::iter::once(view.len()).chain(numbers.sides()));
@@ -92,7 +94,9 @@ fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
             append(&mut file, &own)?;
             header = own;
         } else if own != header {
-            return Err(Error::in_source(format!("field {field:?}: the samples 0 and {index} have different types")));
+            return Err(Error::in_source(format!(
+                "field {field:?}: samples 0 and {index} have different types or shapes"
+            )));
         }
         append(&mut file, numbers.parts().2)?;
     }

@@ -13,7 +13,7 @@ use crate::model::value::Element;
 use crate::storage::DatasetLocation;
 use crate::values::record::Found;
 
-/// Files of version 2.
+/// File that lists the episodes in version 2.
 const EPISODES_LINES: &str = "meta/episodes.jsonl";
 const TASKS_LINES: &str = "meta/tasks.jsonl";
 /// Folder and file of version 3.
@@ -30,10 +30,10 @@ pub(super) struct Episode {
     pub(super) index: u64,
     /// Number of frames.
     pub(super) len: u64,
-    /// Numbers in the path of the data file: the number of the folder, then the number of the file.
-    /// Version 2 uses the index of the episode as the number of the file.
+    /// Folder number and file number in the path of the data file. In version 2, the file number is
+    /// the index of the episode.
     pub(super) file: (u64, u64),
-    /// Row of the first frame in the data file.
+    /// Row of the episode's first frame in the data file.
     pub(super) first: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Episodes {
 }
 
 impl Episodes {
-    /// Reads the episodes.
+    /// Reads the list of episodes.
     ///
     /// # Errors
     /// If a file is missing or damaged, or if the number of episodes differs from the number in
@@ -59,7 +59,7 @@ impl Episodes {
         let episodes = found.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
         if episodes.all.len() as u64 != info.total_episodes {
             return Err(Error::in_source(format!(
-                "{} are listed, but {INFO} says total_episodes={}; download the dataset again",
+                "{} are listed, but {INFO} contains total_episodes={}; download the dataset again",
                 counted(episodes.all.len() as u64, "episode", "episodes"),
                 info.total_episodes
             ))
@@ -77,17 +77,19 @@ pub(super) fn data_path(info: &Info, episode: &Episode) -> Result<String> {
     }
 }
 
-/// Episodes as the metadata lists them. In version 3, `first` counts from the start of the dataset,
-/// not of the data file.
+/// Episodes as the metadata lists them. In version 3, `first` counts from the start of the dataset
+/// instead of from the start of the data file.
 #[derive(Default)]
 struct Listed(Vec<Episode>);
 
 impl Listed {
-    /// Sorts the episodes, makes their first rows relative to the data files, and counts the frames
-    /// in each file.
+    /// Sorts the episodes, makes each `first` relative to the data file, and counts the frames in
+    /// each file.
     ///
     /// # Errors
-    /// If an episode is listed twice, or if the episodes of a file leave out rows or overlap.
+    ///
+    /// If an episode is listed twice, or if the episodes of a file overlap or leave gaps between
+    /// them.
     fn checked(self) -> Result<Episodes> {
         let mut all = self.0;
         all.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
@@ -113,7 +115,7 @@ impl Listed {
     }
 }
 
-/// Reads the episodes of version 2. Each episode has its own data file.
+/// Reads the list of episodes in version 2, in which each episode has its own data file.
 fn of_lines(home: &Home) -> Result<Listed> {
     #[derive(Deserialize)]
     struct Line {
@@ -125,8 +127,8 @@ fn of_lines(home: &Home) -> Result<Listed> {
         let Line { episode_index: index, length: len } = line;
         push(&mut found.0, Episode { index, len, file: (0, index), first: 0 })
     })?;
-    // In this version, a repeated episode also repeats its data file, so `Listed::checked` would
-    // report a wrong first frame instead.
+    // A repeated episode also repeats its data file in this version, so without this check
+    // `Listed::checked` would report a wrong first frame.
     let mut seen: Vec<u64> = found.0.iter().map(|episode| episode.index).collect();
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -137,10 +139,12 @@ fn of_lines(home: &Home) -> Result<Listed> {
     }
 }
 
-/// Returns the paths of the tables of episodes, relative to the dataset. Version 2 has none.
+/// Returns the paths of the tables that list the episodes, relative to the dataset. Version 2 has
+/// none.
 ///
 /// # Errors
-/// If their folder cannot be listed.
+///
+/// If the folder of the tables cannot be listed.
 pub(super) fn episode_tables(home: &Home) -> Result<Vec<String>> {
     if Info::read(home)?.version()? == Version::Two {
         return Ok(Vec::new());
@@ -149,7 +153,7 @@ pub(super) fn episode_tables(home: &Home) -> Result<Vec<String>> {
     Ok(at.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
-/// Reads the episodes of version 3.
+/// Reads the list of episodes in version 3.
 fn of_tables(home: &Home) -> Result<Listed> {
     let (rows, places) = episode_rows(home, &COLUMNS)?;
     let mut found = Listed::default();
@@ -179,13 +183,14 @@ fn of_tables(home: &Home) -> Result<Listed> {
 #[cfg(feature = "video")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoPlace {
-    /// Numbers in the path of the file, as in [`Episode::file`].
+    /// Folder number and file number in the path of the video file, as in [`Episode::file`].
     pub(super) file: (u64, u64),
-    /// The time at which the episode starts in the file, in seconds.
+    /// Time in the file at which the episode starts, in seconds.
     pub(super) start: f64,
 }
 
-/// Reads where version 3 stores the episodes of the video `name`, by the index of the episode.
+/// Returns the location of each episode in the files of the video `name`, by the index of the
+/// episode. For version 3 only.
 ///
 /// # Errors
 /// If a file is damaged or has no columns for the video.
@@ -208,7 +213,8 @@ pub(super) fn video_places(home: &Home, name: &str) -> Result<std::collections::
     Ok(found)
 }
 
-/// Opens the files that list the episodes of version 3. Returns the index of each of the `columns`.
+/// Opens the files that list the episodes of version 3. Also returns the index of each of the
+/// `columns`.
 fn episode_rows(home: &Home, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
     let folder = home.file(EPISODES_FOLDER);
     let files: Vec<PathBuf> = episode_tables(home)?.iter().map(|path| home.file(path)).collect();
@@ -257,10 +263,12 @@ pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
     let rows = Rows::open(&path, &home.storage, std::slice::from_ref(&path), |_| true)?;
     let column = |is: &dyn Fn(&str) -> bool, what: &str| {
         let place = rows.names().position(is);
-        place.ok_or_else(|| Error::in_source(format!("no column with the {what} of the tasks")).at_path(&path))
+        place.ok_or_else(|| {
+            Error::in_source(format!("the table has no column with the {what} of the tasks")).at_path(&path)
+        })
     };
-    // The library stores the texts as the index of a pandas data frame. The column of this index
-    // has no fixed name.
+    // The library stores the texts as the index of a pandas data frame. The name of the index
+    // column varies.
     let (index, text) =
         (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);
     let mut scratch = Vec::new();

@@ -1,4 +1,4 @@
-//! The features that the options choose, and the frames that each feature needs.
+//! The features that the options select, and the frames that each feature needs.
 
 use std::collections::BTreeSet;
 #[cfg(feature = "video")]
@@ -14,16 +14,17 @@ use crate::error::{Error, Result};
 use crate::formats::parquet::Rows;
 use crate::model::value::{AXES, Element};
 
-/// Field with the text of a frame's task, and column with the index of the task.
+/// Name of the field that contains the text of a frame's task. The column with the index of the
+/// task is [`TASK_INDEX`].
 pub(super) const TASK: &str = "task";
 pub(super) const TASK_INDEX: &str = "task_index";
 /// Column with the time of a frame in its episode, in seconds.
 pub(super) const TIMESTAMP: &str = "timestamp";
 
-/// Maximum number of frames that a feature has in a sample.
+/// Maximum number of frames of a feature in one sample.
 const MAX_FRAMES: usize = 4096;
 
-/// Maximum number of values that a feature has in a frame.
+/// Maximum number of values of a feature in one frame.
 const MAX_NUMBERS: usize = 1 << 28;
 
 /// A feature that samples contain.
@@ -33,22 +34,22 @@ pub(super) struct Feature {
     pub(super) name: String,
     /// Index of the column in the data files.
     pub(super) place: usize,
-    /// The frames to stack, relative to the frame of the sample, if the options set them.
+    /// The frames to stack, relative to the sample's frame, or `None` for that frame alone.
     pub(super) deltas: Option<Vec<i64>>,
     /// Name of the field.
     pub(super) field: String,
     /// Name of the field that marks frames outside the episode.
     pub(super) pad: String,
-    /// Whether samples contain `field`, and whether they contain `pad`.
+    /// Whether samples contain the field `field`, and whether they contain the field `pad`.
     pub(super) has: (bool, bool),
-    /// The files of a video.
+    /// The video files, if the feature is a video.
     #[cfg(feature = "video")]
     pub(super) video: Option<Arc<Video>>,
 }
 
 impl Feature {
-    /// Returns the column with the numbers of the feature. It is the index of the task for the
-    /// feature [`TASK`].
+    /// Returns the name of the column that contains the feature's numbers. For the feature
+    /// [`TASK`], this column contains the index of the task.
     pub(super) fn number_column(&self) -> &str {
         if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }
@@ -59,13 +60,13 @@ impl Feature {
 pub(super) enum Kind {
     /// An encoded image.
     Image,
-    /// A frame of a video. Its column contains the time of the frame.
+    /// A video frame. The column contains the time of the frame.
     Video,
     Text,
     /// The text of the task.
     Task,
-    /// An array. `shape` is its shape in one frame. `element` is the type for numbers that are
-    /// stored as nested lists. All other numbers have the type of their column.
+    /// An array. `shape` is its shape in one frame. `element` is the element type of numbers that
+    /// are stored as nested lists. Other numbers have the type of their column.
     Numbers {
         shape: Vec<usize>,
         element: Element,
@@ -73,8 +74,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns whether the value is the content of a file, which the shards of a packed dataset
-    /// contain. All other values are numbers.
+    /// Returns whether the value is stored as a file in the shards of a packed dataset. All other
+    /// values are stored as numbers.
     pub(super) fn is_encoded(&self) -> bool {
         matches!(self, Kind::Image | Kind::Video | Kind::Text)
     }
@@ -92,8 +93,8 @@ impl Kind {
             "video" if cfg!(feature = "video") => return Ok(Kind::Video),
             "video" => {
                 return Err(format!(
-                    "feature {name:?} is a video, and this build of warpfeed lacks the Cargo feature \"video\" that reads \
-                     it: choose other features, or build with this feature"
+                    "feature {name:?} is a video, and this build of warpfeed lacks the Cargo feature \"video\" that \
+                     reads it: select other features, or build with this Cargo feature"
                 ));
             }
             "float16" | "float32" => Element::F32,
@@ -108,7 +109,7 @@ impl Kind {
             "int64" => Element::I64,
             _ => return Err(format!("feature {name:?} has dtype={dtype:?}: expected image, string, bool or numbers")),
         };
-        // The library stores an array of shape (1) as a scalar.
+        // The library stores an array of shape (1,) as a scalar.
         let shape = if *shape == [1] { Vec::new() } else { shape.clone() };
         let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
         if shape.len() > AXES || count.is_none_or(|count| count > MAX_NUMBERS) {
@@ -120,13 +121,13 @@ impl Kind {
     }
 }
 
-/// A chosen feature, before the data files are open.
+/// A selected feature, before the data files are opened.
 #[derive(Debug)]
 pub(super) struct Chosen {
     name: String,
     kind: Kind,
     deltas: Option<Vec<i64>>,
-    /// Whether the options name it.
+    /// Whether the options name the feature.
     #[cfg_attr(not(feature = "video"), allow(dead_code))]
     is_named: bool,
 }
@@ -157,8 +158,8 @@ impl Chosen {
         }
     }
 
-    /// Finds the column in the data files, and the files of a video. Returns `None` for a video that
-    /// cannot be read and that the options do not name.
+    /// Finds the column in the data files, and opens the files of a video. Returns `None` for an
+    /// unreadable video that the options do not name.
     ///
     /// # Errors
     /// If there is no such column, or if a named video cannot be read.
@@ -180,7 +181,8 @@ impl Chosen {
         let column = self.column();
         let place = rows.place(column).ok_or_else(|| {
             let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
-            Error::in_source(format!("no column {column:?}, although meta/info.json lists this feature")).at_path(path)
+            Error::in_source(format!("the file has no column {column:?}, but meta/info.json lists this feature"))
+                .at_path(path)
         })?;
         let feature = self.at(place);
         #[cfg(feature = "video")]
@@ -192,8 +194,8 @@ impl Chosen {
     pub(super) fn at(self, place: usize) -> Feature {
         let Chosen { name, kind, deltas, .. } = self;
         let field = match kind {
-            // The field of an image has no extension, because the encoding is known only when the
-            // image is read.
+            // The field of an image has no extension, because the image format is known only when
+            // the image is read.
             Kind::Image | Kind::Video => name.clone(),
             Kind::Text | Kind::Task => format!("{name}.txt"),
             Kind::Numbers { .. } => format!("{name}.npy"),
@@ -213,10 +215,11 @@ impl Chosen {
     }
 }
 
-/// Returns the features that the options choose.
+/// Returns the features that the options select.
 ///
 /// # Errors
-/// If a chosen feature does not exist or cannot be read, or if its deltas are invalid.
+///
+/// If a selected feature does not exist or cannot be read, or if its deltas are invalid.
 pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen>> {
     options.check()?;
     let mut known: Vec<&str> = info.features.keys().map(|name| &**name).collect();
@@ -237,7 +240,7 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
         for name in names {
             check_known("features", name)?;
             if !seen.insert(name) {
-                return Err(Error::config(format!("features: {name:?} is given twice; remove one")));
+                return Err(Error::config(format!("features: {name:?} is listed twice; remove one")));
             }
             found.push(Chosen {
                 name: name.clone(),
@@ -252,7 +255,7 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
             match kind(name) {
                 Ok(kind) => found.push(Chosen { name: name.to_owned(), kind, deltas: None, is_named: false }),
                 Err(_) if is_video => tracing::info!("skipping feature {name:?}: this build does not read videos"),
-                Err(cause) => tracing::warn!("skipping it: {cause}"),
+                Err(cause) => tracing::warn!("skipping a feature: {cause}"),
             }
         }
     }
@@ -260,9 +263,8 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
         check_known("deltas", name)?;
         let kind = kind(name).map_err(Error::config)?;
         let feature = found.iter_mut().find(|feature| feature.name == *name);
-        let feature = feature.ok_or_else(|| {
-            Error::config(format!("deltas: feature {name:?} is not among the chosen features; add it to features"))
-        })?;
+        let feature = feature
+            .ok_or_else(|| Error::config(format!("deltas: feature {name:?} is not selected; add it to features")))?;
         check_stacked(name, &kind)?;
         feature.is_named = true;
         feature.deltas = Some(in_frames(name, deltas, info.fps, options.tolerance_s)?);
@@ -280,17 +282,18 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
             Err(Error::config(format!("deltas: feature {name:?} is text, which cannot be stacked")))
         }
         Kind::Numbers { shape, .. } if shape.len() >= AXES => Err(Error::config(format!(
-            "deltas: feature {name:?} has the shape {shape:?} in each frame: with an axis for the frames, an array has at \
-             most {AXES} axes"
+            "deltas: feature {name:?} has the shape {shape:?} in each frame: with an axis for the frames, an array has \
+             at most {AXES} axes"
         ))),
         _ => Ok(()),
     }
 }
 
-/// Converts deltas to numbers of frames.
+/// Converts deltas to frame offsets.
 ///
 /// # Errors
-/// If there are none or too many, or if a time is not a multiple of the duration of a frame.
+///
+/// If there are no deltas or too many, or if a time is not a multiple of the duration of a frame.
 fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<Vec<i64>> {
     let frames = match deltas {
         Deltas::Frames(frames) => frames.clone(),
@@ -301,8 +304,8 @@ fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<
                     return Ok(frame as i64);
                 }
                 Err(Error::config(format!(
-                    "delta_timestamps: feature {name:?}: {delta} s is not a multiple of 1/{fps} s, the duration of a frame \
-                     at fps={fps}, within tolerance_s={tolerance_s}; the nearest is {} s",
+                    "delta_timestamps: feature {name:?}: {delta} s is not a multiple of 1/{fps} s, the duration of a \
+                     frame at fps={fps}, within tolerance_s={tolerance_s}; the nearest is {} s",
                     frame / fps
                 )))
             };
@@ -311,12 +314,14 @@ fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<
     };
     if let Some(far) = frames.iter().find(|frame| frame.unsigned_abs() > i32::MAX as u64) {
         return Err(Error::config(format!(
-            "delta_indices: feature {name:?}: {far} frames: expected at most {}",
+            "delta_indices: feature {name:?}: {far} frames is too far away: expected at most {}",
             i32::MAX
         )));
     }
     match frames.len() {
         1..=MAX_FRAMES => Ok(frames),
-        found => Err(Error::config(format!("deltas: feature {name:?} has {found}: expected from 1 to {MAX_FRAMES}"))),
+        found => {
+            Err(Error::config(format!("deltas: feature {name:?} has {found} deltas: expected from 1 to {MAX_FRAMES}")))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! [`FrameIndex`]: the frames of the chosen episodes, as samples and as rows of Parquet files.
+//! [`FrameIndex`]: the frames of the selected episodes, as samples and as rows of Parquet files.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,16 +17,16 @@ use crate::machine::hash::Hash;
 pub(super) struct EpisodeRows {
     /// Index of the episode.
     pub(super) episode: u64,
-    /// Row of its first frame.
+    /// Row of the episode's first frame.
     pub(super) first: usize,
     pub(super) len: usize,
 }
 
-/// The frames of the chosen episodes.
+/// The frames of the selected episodes.
 #[derive(Debug)]
 pub(super) struct FrameIndex {
     episodes: Vec<EpisodeRows>,
-    /// For each episode, the index of the sample that follows its last frame.
+    /// For each episode, the index of its last sample plus one.
     ends: Vec<usize>,
     /// Indices into `episodes`, sorted by the row of the first frame.
     by_row: Vec<usize>,
@@ -36,7 +36,7 @@ pub(super) struct FrameIndex {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) episode: EpisodeRows,
-    /// Index in the episode.
+    /// Index of the frame within the episode.
     pub(super) frame: usize,
 }
 
@@ -45,8 +45,8 @@ impl Frame {
         self.episode.first + self.frame
     }
 
-    /// Returns the row of the frame that is `delta` frames later. A frame outside the episode is
-    /// replaced by the first or the last frame, and the second value is true.
+    /// Returns the row of the frame that is `delta` frames later. If that frame is outside the
+    /// episode, returns the episode's first or last row instead, and true as the second value.
     pub(super) fn at(self, delta: i64) -> (usize, bool) {
         let wanted = (self.frame as i64).saturating_add(delta);
         let found = wanted.clamp(0, self.episode.len as i64 - 1);
@@ -55,8 +55,8 @@ impl Frame {
 }
 
 impl FrameIndex {
-    /// Opens the data files of the `chosen` episodes. Only the columns for which `uses` returns
-    /// true can be read.
+    /// Opens the data files of the `chosen` episodes. Only columns for which `uses` returns true
+    /// can be read.
     ///
     /// # Errors
     /// If a file is missing or damaged, or if the metadata lists a different number of frames.
@@ -74,7 +74,7 @@ impl FrameIndex {
             }
         }
         if files.is_empty() {
-            return Err(Error::in_source("the chosen episodes have no frames").at_path(&home.path));
+            return Err(Error::in_source("the selected episodes have no frames").at_path(&home.path));
         }
         let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
         let rows = Rows::open(&home.path, &home.storage, &paths, uses)?;
@@ -83,7 +83,7 @@ impl FrameIndex {
             let listed = all.rows.get(file).copied().unwrap_or(0);
             if listed != found {
                 return Err(Error::in_source(format!(
-                    "the file has {}, but meta lists {} for its episodes; download the dataset again",
+                    "the file has {}, but the metadata lists {} for its episodes; download the dataset again",
                     counted(found, "row", "rows"),
                     counted(listed, "frame", "frames")
                 ))
@@ -132,8 +132,8 @@ impl FrameIndex {
         Frame { episode, frame: index - (self.ends[at] - episode.len) }
     }
 
-    /// Returns the index of the sample in `row`, and its frame. Returns `None` if the episode is
-    /// not chosen.
+    /// Returns the index of the sample in `row`, and its frame. Returns `None` if the row's episode
+    /// is not selected.
     fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
         let after = self.by_row.partition_point(|&at| self.episodes[at].first <= row);
         let at = self.by_row[after.checked_sub(1)?];
@@ -152,13 +152,13 @@ impl FrameIndex {
 /// The rows that each sample needs, for prefetching.
 pub(super) struct NeededRows {
     frames: Arc<FrameIndex>,
-    /// The deltas of each leaf column. A column without an entry has only the delta 0.
+    /// The deltas of each leaf column. Columns without an entry have the single delta 0.
     deltas: HashMap<usize, Vec<i64>>,
 }
 
 impl NeededRows {
-    /// For each column, `needed` contains the frames that a sample needs, relative to its own
-    /// frame.
+    /// For each column, `needed` contains the offsets of the frames that a sample needs, relative
+    /// to the sample's own frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
         for (place, own) in needed {
@@ -189,7 +189,7 @@ impl SampleRows for NeededRows {
         }
     }
 
-    /// Leaves out the samples that need `row` only as a substitute for a frame outside the episode.
+    /// Omits samples that need `row` only as a substitute for a frame outside the episode.
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
         let Some((sample, frame)) = self.frames.sample_of(row) else { return };
         for &delta in self.deltas(leaf) {
@@ -209,7 +209,7 @@ impl SampleRows for NeededRows {
 mod tests {
     use super::*;
 
-    /// Three episodes, with 3, 1 and 4 frames. The last episode is the first in the files.
+    /// Three episodes, with 3, 1 and 4 frames. The last episode comes first in the files.
     fn index() -> Arc<FrameIndex> {
         let episodes = [(0, 4, 3), (1, 9, 1), (2, 0, 4)];
         let episodes = episodes.map(|(episode, first, len)| EpisodeRows { episode, first, len });
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_and_rows_of_prefetching_are_inverse() {
+    fn needed_rows_and_samples_are_inverse() {
         let deltas = [-2, 0, 1, 3];
         let needed = NeededRows { frames: index(), deltas: HashMap::from([(5, deltas.to_vec())]) };
         let rows = [4, 5, 6, 9, 0, 1, 2, 3];

@@ -9,7 +9,7 @@ use super::text::Home;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
-/// Path of the file in the dataset.
+/// Path of the file, relative to the dataset.
 pub(super) const INFO: &str = "meta/info.json";
 /// Maximum width, in digits, that a placeholder in `data_path` may request.
 const MAX_WIDTH: usize = 20;
@@ -21,14 +21,14 @@ pub(super) struct Info {
     pub(super) fps: f64,
     pub(super) total_episodes: u64,
     data_path: String,
-    /// Path of the files of a video feature.
+    /// Path template of the files of a video feature.
     #[serde(default)]
     #[cfg_attr(not(feature = "video"), expect(dead_code, reason = "only videos need it"))]
     video_path: Option<String>,
-    /// Number of episodes in a folder of version 2.
+    /// Number of episodes per folder in version 2.
     #[serde(default)]
     chunks_size: Option<u64>,
-    /// Ranges of episodes such as `0:50`, by the name of the split.
+    /// Ranges of episodes, such as `0:50`, by the name of the split.
     #[serde(default)]
     splits: BTreeMap<String, String>,
     pub(super) features: BTreeMap<String, FeatureInfo>,
@@ -67,7 +67,9 @@ impl Info {
             return Err(Error::in_source(format!("fps={}: expected a positive number", self.fps)));
         }
         if let Some(name) = self.features.keys().find(|name| name.contains(['/', '\0']) || name.is_empty()) {
-            return Err(Error::in_source(format!("feature {name:?}: a name has no '/' and is not empty")));
+            return Err(Error::in_source(format!(
+                "feature {name:?}: expected a name that is not empty and contains no '/' or NUL"
+            )));
         }
         Ok(())
     }
@@ -100,11 +102,13 @@ impl Info {
         filled("data_path", &self.data_path, &[("chunk_index", chunk), ("file_index", file)])
     }
 
-    /// Returns the path of a file of the video feature `key`, relative to the dataset. `file` consists
-    /// of the numbers of the folder and of the file. Version 2 has a file for each episode.
+    /// Returns the path of a file of the video feature `key`, relative to the dataset. `file`
+    /// consists of the folder number and the file number. Version 2, which has one file for each
+    /// episode, uses `episode` instead.
     ///
     /// # Errors
-    /// If `meta/info.json` has no `video_path`, or if it is damaged.
+    ///
+    /// If `meta/info.json` has no `video_path`, or if its `video_path` is damaged.
     #[cfg(feature = "video")]
     pub(super) fn video_file(&self, key: &str, episode: u64, file: (u64, u64)) -> Result<String> {
         let path = self.video_path.as_ref().ok_or_else(|| Error::in_source("video_path is missing"))?;
@@ -121,12 +125,13 @@ impl Info {
     /// Returns the range of episodes in a split.
     ///
     /// # Errors
-    /// If there is no such split, or its range is damaged.
+    ///
+    /// If there is no such split, or if its range is damaged.
     pub(super) fn split(&self, name: &str) -> Result<Range<u64>> {
         let Some(range) = self.splits.get(name) else {
             let names: Vec<_> = self.splits.keys().collect();
             return Err(Error::config(format!(
-                "split={name:?}: expected one of {names:?}, which meta/info.json lists"
+                "split={name:?}: expected one of the splits in meta/info.json: {names:?}"
             )));
         };
         let parsed = range.split_once(':').and_then(|(start, end)| {
@@ -139,11 +144,12 @@ impl Info {
     }
 }
 
-/// Replaces the placeholders `{name}` and `{name:06d}` in `template` with numbers. The number after
-/// the colon is the minimum number of digits.
+/// Replaces the placeholders `{name}` and `{name:06d}` in `template` with numbers. `06` is the
+/// minimum number of digits.
 ///
 /// # Errors
-/// If a placeholder is unknown or damaged, or if the path leads out of the dataset.
+///
+/// If a placeholder is unknown or damaged, or if the path points outside the dataset.
 fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<String> {
     let (mut path, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once('{') {
@@ -158,7 +164,8 @@ fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<Strin
         let Some((number, after)) = found else {
             let names: Vec<_> = numbers.iter().map(|(name, _)| *name).collect();
             return Err(Error::in_source(format!(
-                "{option}={template:?}: expected placeholders such as {{{0}:03d}}, with the names {names:?}",
+                "{option}={template:?}: unknown or damaged placeholder: expected {{{0}:03d}}, for example, with the \
+                 names {names:?}",
                 names[0]
             )));
         };

@@ -1,17 +1,18 @@
-//! Reads LeRobot datasets, which contain episodes of robots, in versions 2.0, 2.1 and 3.0.
+//! Reads LeRobot datasets in versions 2.0, 2.1 and 3.0. Such a dataset contains recorded episodes
+//! of robots.
 //!
-//! 1. `options`: [`LeRobotOptions`], which set what a sample contains.
+//! 1. `options`: [`LeRobotOptions`], which determine what a sample contains.
 //! 2. `info`: `meta/info.json`.
 //! 3. `text`: reads the JSON and JSON Lines files in `meta`. Errors name the file.
 //! 4. `episodes`: the episodes and the tasks, from JSON Lines in 2.x and from Parquet in 3.0.
-//!    `choice`: the episodes that the options choose.
+//!    `choice`: the episodes that the options select.
 //! 5. `stats`: the statistics of each feature.
-//! 6. `features`: the features that the options choose, and the frames that each feature needs.
-//! 7. `frames`: the frames of the chosen episodes, as samples and as rows of Parquet files.
+//! 6. `features`: the features that the options select, and the frames that each feature needs.
+//! 7. `frames`: the frames of the selected episodes, as samples and as rows of Parquet files.
 //! 8. `video`: the video files of a feature, with the feature `video`.
 //! 9. `content`: builds a sample from the contents of its fields. `read` reads them from Parquet
 //!    files, and `packed` from packed datasets, with `numbers` for the numbers.
-//! 10. `set`: [`LeRobot`], the source. `divide` divides it for packing.
+//! 10. `set`: [`LeRobot`], the source. `divide` splits it for packing.
 //!
 //! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `row`
 //! contains the format's entry in `DATA_FORMATS`.

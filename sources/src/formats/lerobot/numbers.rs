@@ -1,4 +1,4 @@
-//! [`NumberFile`]: the numbers of a feature in all frames of a packed dataset, as an `.npy` file.
+//! [`NumberFile`]: an `.npy` file of a packed dataset with a feature's numbers in all frames.
 
 use std::path::Path;
 
@@ -10,11 +10,12 @@ use crate::values::npy::Npy;
 
 /// Maximum size of a header, in bytes.
 const MAX_HEADER: u64 = 4096;
-/// Maximum size of a file in a store, in bytes. The file is kept in memory.
+/// Maximum size of a file in an object store, in bytes. Such a file is kept in memory.
 const MAX_IN_MEMORY: u64 = 4 << 30;
 
 /// The numbers of a feature in all frames: an array with one row for each frame. A local file is
-/// read in place. A file in a store is read once, because a sample often needs many short rows.
+/// read in place. A file in an object store is read into memory once, because a sample often needs
+/// many short rows.
 pub(super) struct NumberFile {
     file: OpenFile,
     /// Offset of the first row.
@@ -46,7 +47,7 @@ impl NumberFile {
         let shape = npy.shape.as_ref().filter(|_| dtype.is_native() && !npy.fortran);
         let Some((&found, shape)) = shape.and_then(|shape| shape.split_first()) else {
             return Err(Error::in_source(format!(
-                "expected an array in C order with one row for each frame, in the byte order of this machine: {}",
+                "unsupported array: expected one row for each frame, in C order and the byte order of this machine: {}",
                 npy.shown()
             )));
         };
@@ -59,7 +60,7 @@ impl NumberFile {
         }
         if whole != Some(file.len()) {
             return Err(Error::in_source(format!(
-                "the file has {} bytes, which do not match its header: {}; pack the dataset again",
+                "the file has {} bytes, which does not match its header: {}; pack the dataset again",
                 file.len(),
                 npy.shown()
             )));
@@ -88,7 +89,7 @@ impl NumberFile {
         self.file.check()
     }
 
-    /// Returns an error about the number in `row`.
+    /// Returns an error about the number in `row`. The message is "row ROW CAUSE".
     pub(super) fn error(&self, row: usize, cause: impl std::fmt::Display) -> Error {
         Error::in_source(format!("row {row} {cause}")).at_path(&self.file.path)
     }

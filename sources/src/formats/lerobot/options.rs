@@ -22,7 +22,7 @@ pub struct LeRobotOptions {
     pub(super) features: Option<Vec<String>>,
     pub(super) deltas: BTreeMap<String, Deltas>,
     pub(super) tolerance_s: f64,
-    /// The first feature for which deltas were set twice.
+    /// The first feature with more than one set of deltas. Opening the dataset reports it.
     pub(super) twice: Option<String>,
 }
 
@@ -51,8 +51,7 @@ impl Default for LeRobotOptions {
 }
 
 impl LeRobotOptions {
-    /// Creates the default options: all episodes, and all features. A sample contains
-    /// the values of one frame.
+    /// Creates the default options: all episodes and all features, with one frame per sample.
     pub fn new() -> Self {
         Self::default()
     }
@@ -76,8 +75,8 @@ impl LeRobotOptions {
         self
     }
 
-    /// Sets the features that samples contain, such as `action`. The name `task` chooses the text
-    /// of the frame's task. A sample has at most 16 fields, so choose features if the dataset has
+    /// Sets the features that samples contain, such as `action`. The name `task` selects the text
+    /// of the frame's task. A sample has at most 16 fields, so select features if the dataset has
     /// more.
     #[must_use]
     pub fn features(mut self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -85,13 +84,13 @@ impl LeRobotOptions {
         self
     }
 
-    /// Stacks the values of `feature` at the given times, in seconds relative to the frame of the
+    /// Stacks the values of `feature` at several times, in seconds relative to the frame of the
     /// sample. Each time must be a multiple of the duration of a frame, within
     /// [`tolerance_s`](LeRobotOptions::tolerance_s).
     ///
-    /// Times before the first frame of the episode have the value of the first frame, and times
-    /// after the last frame have the value of the last frame. The field `<feature>_is_pad` is 1 for
-    /// these times, and 0 for all other times.
+    /// A time before the episode uses the value of the first frame, and a time after the episode
+    /// uses the value of the last frame. The field `<feature>_is_pad` is 1 for these times, and 0
+    /// for all other times.
     #[must_use]
     pub fn delta_timestamps(self, feature: impl Into<String>, seconds: impl IntoIterator<Item = f64>) -> Self {
         self.with(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
@@ -114,8 +113,8 @@ impl LeRobotOptions {
     /// Sets the maximum difference between a time and a multiple of the duration of a frame, in
     /// seconds. The default is 0.0001. The tolerance applies to
     /// [`delta_timestamps`](LeRobotOptions::delta_timestamps) and to the timestamps in the dataset.
-    /// Between the first and the last frame that a sample reads, the time may differ by the
-    /// tolerance multiplied by the number of steps.
+    /// The time between the first and the last frame of a sample may deviate by the tolerance
+    /// multiplied by the number of steps.
     #[must_use]
     pub fn tolerance_s(mut self, seconds: f64) -> Self {
         self.tolerance_s = seconds;
@@ -129,7 +128,8 @@ impl LeRobotOptions {
         }
         match &self.twice {
             Some(feature) => Err(Error::config(format!(
-                "feature {feature:?} has deltas twice: set delta_timestamps or delta_indices once for each feature"
+                "feature {feature:?} has more than one set of deltas: set delta_timestamps or delta_indices once for \
+                 each feature"
             ))),
             None => Ok(()),
         }

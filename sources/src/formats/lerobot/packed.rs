@@ -10,8 +10,8 @@
 //! | `numbers/<feature>.npy` | the numbers of a feature, with one row for each frame |
 //! | the tar shards that [`Packed`] names | the images and the texts of each frame |
 //!
-//! Frames are in the order of the episodes. Each frame is stored once, so a sample of several frames
-//! reads several samples of the shards. It reads only the files of the features that it needs.
+//! Frames are stored once each, in the order of the episodes, so a sample of several frames
+//! reads several shard samples. Only the files of the selected features are read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,16 +64,16 @@ impl Packed {
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
             let Packed { warpfeed_frames, frames, .. } = packed;
             return Err(Error::in_source(format!(
-                "warpfeed_frames={warpfeed_frames} with frames={frames:?}: expected version {VERSION} and the name of a \
-                 file"
+                "warpfeed_frames={warpfeed_frames} with frames={frames:?}: expected version {VERSION} and a \
+                 file name"
             ))
             .at_path(home.file(PACKED)));
         }
         Ok(Some(packed))
     }
 
-    /// Restricts the metadata to the packed episodes and features. In a packed dataset, videos are
-    /// images, and all episodes are in one sequence of rows.
+    /// Restricts the metadata to the packed episodes and features. In a packed dataset, videos have
+    /// become images, and all episodes form one sequence of rows.
     ///
     /// # Errors
     /// If an episode is missing in the metadata.
@@ -86,7 +86,7 @@ impl Packed {
         wanted.sort_unstable();
         episodes.all.retain(|episode| wanted.binary_search(&episode.index).is_ok());
         if episodes.all.len() != wanted.len() {
-            let cause = "lists episodes that the metadata does not list; pack the dataset again";
+            let cause = "the file lists episodes that are missing in the metadata; pack the dataset again";
             return Err(Error::in_source(cause).at_path(home.file(PACKED)));
         }
         let mut row = 0;
@@ -97,13 +97,13 @@ impl Packed {
         Ok(())
     }
 
-    /// Returns the path of the numbers of a column, relative to the dataset.
+    /// Returns the path of the file with the numbers of a column, relative to the dataset.
     pub(super) fn numbers(column: &str) -> String {
         format!("numbers/{column}.npy")
     }
 }
 
-/// Features with the same frames. They are read together.
+/// Features that need the same frames of each sample. They are read together.
 struct Group {
     deltas: Option<Vec<i64>>,
     /// Indices of the features.
@@ -112,8 +112,7 @@ struct Group {
 }
 
 impl Group {
-    /// Returns the rows that the sample of `frame` reads, and the frame that each of them contains.
-    /// If consecutive rows are the same, returns only the first of them.
+    /// Returns the rows that the sample of `frame` reads. Consecutive duplicates are removed.
     fn rows(&self, frame: Frame) -> impl Iterator<Item = usize> {
         let mut last = None;
         let deltas = self.deltas.as_deref().unwrap_or(&[0]);
@@ -124,19 +123,19 @@ impl Group {
 /// Reads the features of packed frames.
 pub(super) struct PackedReader {
     frames: Tar,
-    /// The numbers by the name of the column.
+    /// The numbers, by the name of the column.
     numbers: Arc<BTreeMap<String, NumberFile>>,
     pub(super) features: Vec<Feature>,
     groups: Vec<Group>,
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// The least and the greatest delta of all features, if any feature has deltas.
+    /// The smallest and the largest delta of all features, if any feature has deltas.
     reach: Option<(i64, i64)>,
 }
 
 impl PackedReader {
-    /// Opens the frames and the numbers. `rows` is the number of frames.
+    /// Opens the files of the images, texts and numbers. `rows` is the number of frames.
     ///
     /// # Errors
     /// If a file is missing or damaged, or has a different number of frames.
@@ -152,7 +151,7 @@ impl PackedReader {
         let frames = Tar::with(&location)?;
         if frames.len() != rows {
             return Err(Error::in_source(format!(
-                "the file has {} frames, but {PACKED} says {rows}; pack the dataset again",
+                "the file has {} frames, but {PACKED} lists {rows}; pack the dataset again",
                 frames.len()
             ))
             .at_path(path));
@@ -181,7 +180,7 @@ impl PackedReader {
         Ok(empty.selecting(features))
     }
 
-    /// Returns a reader of the given features that shares the files.
+    /// Returns a reader of the given features that shares this reader's files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Self {
         let read = || features.iter().filter(|feature| feature.has.0);
         let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -253,12 +252,12 @@ impl PackedReader {
             let sample = group.frames.read(row, &mut stored)?;
             let expected = key(Frame { frame: row - frame.episode.first, ..frame });
             if sample.key() != expected {
-                return Err(self.error(row, format!("contains {}, but meta says {expected}", sample.key())));
+                return Err(self.error(row, format!("contains {}, but the metadata lists {expected}", sample.key())));
             }
             for &index in &group.features {
                 let field = &*self.features[index].field;
                 let Some(Value::Bytes(bytes)) = sample.value(field) else {
-                    return Err(self.error(row, format!("has no field {field:?}")));
+                    return Err(self.error(row, format!("does not contain the field {field:?}")));
                 };
                 let start = copied.len();
                 append(&mut copied, bytes)?;
@@ -277,12 +276,12 @@ impl PackedReader {
                 let images: Vec<&[u8]> = deltas.iter().map(|&delta| found(delta)).collect();
                 append(scratch, &Frames::encode(&images))?;
             } else {
-                let (_, range) = rows().next().expect("there is one row");
+                let (_, range) = rows().next().expect("the group has at least one row");
                 append(scratch, &copied[range.clone()])?;
             }
             contents[index] = Some(match self.features[index].kind {
                 Kind::Text if std::str::from_utf8(&scratch[start..]).is_ok() => Content::Text(start..scratch.len()),
-                Kind::Text => return Err(self.error(frame.row(), "holds text that is not UTF-8".to_owned())),
+                Kind::Text => return Err(self.error(frame.row(), "contains text that is not UTF-8".to_owned())),
                 _ => Content::Bytes(start..scratch.len()),
             });
         }
@@ -300,7 +299,7 @@ impl PackedReader {
             let task = index.map(i64::from_ne_bytes).and_then(|index| self.tasks.get(&index));
             return task
                 .map(|task| Content::Task(task))
-                .ok_or_else(|| numbers.error(row, "holds an index that is not among the tasks in meta"));
+                .ok_or_else(|| numbers.error(row, "contains the index of a task that the metadata does not list"));
         }
         for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
             numbers.read(frame.at(delta).0, scratch)?;
@@ -326,7 +325,7 @@ impl PackedReader {
             };
             *seconds = found
                 .filter(|seconds| seconds.is_finite())
-                .ok_or_else(|| times.error(row, "is not a time in seconds"))?;
+                .ok_or_else(|| times.error(row, "does not contain a time in seconds"))?;
         }
         match time_error(frame, ends, seconds, (self.fps, self.tolerance_s)) {
             Some(cause) => Err(times.error(frame.row(), cause)),
@@ -342,7 +341,8 @@ impl PackedReader {
         }
     }
 
-    /// Returns a prefetcher for the frames that the samples of `order` need, if they are in a store.
+    /// Returns a prefetcher for the frames that the samples of `order` need, if the frames are in
+    /// an object store.
     pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
         let follow = |group: &Group| {
@@ -390,7 +390,7 @@ fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) ->
         let (Kind::Numbers { shape, .. }, Some(file)) = (&feature.kind, numbers.get(&feature.name)) else { continue };
         if *shape != file.shape {
             let found = &file.shape;
-            return Err(file.error(0, format_args!("has the shape {found:?}, but meta/info.json says {shape:?}")));
+            return Err(file.error(0, format_args!("has the shape {found:?}, but meta/info.json lists {shape:?}")));
         }
     }
     Ok(())

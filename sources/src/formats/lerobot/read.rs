@@ -17,7 +17,7 @@ use crate::stats::NetworkStats;
 use crate::values::record::Found;
 
 /// The columns that are compared with the metadata when a sample is read: the index of the episode,
-/// the index of the frame in the episode, and the time in seconds.
+/// the index of the frame within the episode, and the time in seconds.
 pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
 
 /// Reads the features of frames.
@@ -30,7 +30,7 @@ pub(super) struct Reader {
     tolerance_s: f64,
     /// Indices of the columns [`CHECKED`], if they exist.
     checked: [Option<usize>; 3],
-    /// The least and the greatest delta of all features, if any feature has deltas.
+    /// The smallest and the largest delta of all features, if any feature has deltas.
     reach: Option<(i64, i64)>,
 }
 
@@ -46,7 +46,7 @@ impl Reader {
         all.selecting(features)
     }
 
-    /// Returns a reader of the given features that shares the files.
+    /// Returns a reader of the given features that shares this reader's files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
         let read = || features.iter().filter(|feature| feature.has.0);
         let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -85,8 +85,8 @@ impl Reader {
         field_names(&self.features)
     }
 
-    /// Returns the columns that a sample needs. For each column, also returns the needed frames,
-    /// relative to the frame of the sample.
+    /// Returns the columns that a sample needs. For each column, also returns the offsets of the
+    /// needed frames from the frame of the sample.
     fn needed(&self) -> Vec<(usize, Vec<i64>)> {
         let read = self.features.iter().filter(|feature| feature.has.0);
         let own = read.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
@@ -94,8 +94,8 @@ impl Reader {
         own.chain(self.compared().map(|place| (place, vec![0]))).chain(times).collect()
     }
 
-    /// Returns the indices of the columns with the episode and the frame. Each sample compares
-    /// their values with the metadata.
+    /// Returns the indices of the episode and frame columns. Reading a sample compares their values
+    /// with the metadata.
     fn compared(&self) -> impl Iterator<Item = usize> {
         self.checked.into_iter().take(2).flatten()
     }
@@ -126,8 +126,9 @@ impl Reader {
     /// Reads the sample of `frame`.
     ///
     /// # Errors
+    ///
     /// If a value cannot be read or does not have the type and the shape that `meta/info.json`
-    /// lists, or if its episode, frame or timestamps contradict the metadata.
+    /// lists, or if the row's episode, frame or timestamps contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.look(frame.row())?;
         let mut fields = Fields::begin(frame, &self.features, scratch);
@@ -142,7 +143,8 @@ impl Reader {
         fields.sample(scratch)
     }
 
-    /// Reads the value of a feature, or stacks its values of several frames.
+    /// Reads the value of a feature. If the feature has deltas, stacks its values of several
+    /// frames.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
         let start = scratch.len();
         let (place, row) = (feature.place, frame.row());
@@ -181,7 +183,11 @@ impl Reader {
                     let row = frame.at(delta).0;
                     let element = self.numbers(row, place, (shape, *element), scratch)?;
                     if *found.get_or_insert(element) != element {
-                        return Err(self.rows.error(row, place, "has two types of numbers"));
+                        return Err(self.rows.error(
+                            row,
+                            place,
+                            "has different types of numbers in the stacked frames",
+                        ));
                     }
                 }
                 let frames = feature.deltas.iter().map(Vec::len);
@@ -191,7 +197,7 @@ impl Reader {
         }
     }
 
-    /// Appends the encoded image or the frame of a video that belongs to `row`, a row of the episode of
+    /// Appends the encoded image or the video frame of `row`, which is a row of the episode of
     /// `frame`.
     fn encoded(&self, feature: &Feature, frame: Frame, row: usize, scratch: &mut Vec<u8>) -> Result<()> {
         #[cfg(feature = "video")]
@@ -240,7 +246,7 @@ impl Reader {
                 let text = scratch.split_off(start);
                 match serde_json::from_slice(&text).is_ok_and(|value| flatten(&value, shape, nested, scratch)) {
                     true => Ok(nested),
-                    false => wrong("holds lists with other lengths or values".to_owned()),
+                    false => wrong("holds lists of a different shape, or values of a different type".to_owned()),
                 }
             }
             other => wrong(format!("holds {}", other.kind())),
@@ -256,7 +262,7 @@ impl Reader {
             let Some(place) = place else { continue };
             let found = self.rows.integer(row, place, scratch)?;
             if found != expected {
-                let cause = format!("holds {found} in the row of {}, but meta says {expected}", key(frame));
+                let cause = format!("holds {found} in the row of {}, but the metadata lists {expected}", key(frame));
                 return Err(self.rows.error(row, place, cause));
             }
         }
@@ -278,8 +284,8 @@ impl Reader {
     }
 }
 
-/// Appends the numbers in nested lists of the given shape as elements of type `element`. Returns
-/// whether all lists have the lengths of the shape, and contain only numbers of this type.
+/// Appends the numbers in nested lists of the given shape, as elements of type `element`. Returns
+/// whether all lists have the lengths in `shape` and contain only numbers of this type.
 fn flatten(value: &serde_json::Value, shape: &[usize], element: Element, to: &mut Vec<u8>) -> bool {
     let Some((&len, inside)) = shape.split_first() else { return number(value, element, to) };
     let items = value.as_array().filter(|items| items.len() == len);

@@ -21,8 +21,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
-/// Returns whether a folder is a LeRobot dataset of version 2.0 or newer. Older versions have their
-/// metadata in the folder `meta_data`.
+/// Returns whether a folder is a LeRobot dataset of version 2.0 or newer. The metadata of older
+/// versions is in the folder `meta_data`.
 fn is_folder(folder: Tree<'_>) -> Result<bool> {
     if !folder.has_folder("meta")? {
         return Ok(false);

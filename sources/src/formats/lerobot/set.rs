@@ -47,21 +47,22 @@ use crate::storage::DatasetLocation;
 /// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the Cargo feature `video` |
 ///
 /// **Several frames.** With [deltas](LeRobotOptions::delta_timestamps), a feature of T frames has
-/// the shape (T, ...), and the field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames
-/// outside the episode. These repeat the first or the last frame of the episode, as in the library
+/// the shape (T, ...). The field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames outside
+/// the episode. Such frames repeat the first or the last frame of the episode, as in the library
 /// `lerobot`.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
-/// sample checks the episode and the frame of its row against the metadata. It also checks the time
-/// between its first and last frame against `fps`.
+/// sample checks the episode and the frame of its row against the metadata. The time between the
+/// first and the last frame of the sample is also checked against `fps`.
 ///
-/// **Videos.** The frame of a video is the frame whose presentation time is the time of the row, as the
-/// sample table of the file says, within `tolerance_s`. Otherwise, reading the sample is an error that
-/// names both times. The frame is returned with the packets from its key frame on.
+/// **Videos.** A sample contains the video frame whose presentation time, according to the sample
+/// table of the file, equals the time of the row within `tolerance_s`. If there is no such frame,
+/// reading the sample fails. The frame is returned as its packets, starting with the packet of a
+/// key frame.
 ///
-/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each video
-/// feature, the sample tables of the files that were used last stay in memory, up to 30 MB. The pages of
-/// the data files are cached as [`Parquet`](crate::Parquet) describes.
+/// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each
+/// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.
+/// The pages of the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
     home: Home,
     frames: Arc<FrameIndex>,
@@ -75,7 +76,7 @@ enum FrameReader {
     Packed(PackedReader),
 }
 
-/// Calls a method that both readers have.
+/// Calls a method on either reader.
 macro_rules! of_reader {
     ($reader:expr, $name:ident($($arg:expr),*)) => {
         match $reader {
@@ -86,8 +87,8 @@ macro_rules! of_reader {
 }
 
 impl LeRobot {
-    /// Opens the dataset in the folder `path`: all episodes, and all features. Leaves out videos that
-    /// cannot be read.
+    /// Opens the dataset in the folder `path`, with all episodes and all features. Videos that
+    /// cannot be read are omitted.
     ///
     /// # Errors
     /// If a file is missing or damaged, if the version is not supported, or if the files contradict
@@ -99,8 +100,9 @@ impl LeRobot {
     /// Opens the dataset at `path`, a folder or, with a store in `opening`, a URL.
     ///
     /// # Errors
-    /// As for [`open`](LeRobot::open), and if an episode, a split or a feature does not exist, if a
-    /// chosen video cannot be read, or if a delta is not a multiple of the duration of a frame.
+    ///
+    /// As for [`open`](LeRobot::open). Also if an episode, a split or a feature does not exist, if
+    /// a selected video cannot be read, or if a delta is not a multiple of the duration of a frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, opening: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
@@ -132,7 +134,7 @@ impl LeRobot {
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
-    /// stores statistics for each episode, and the result combines the statistics of the chosen
+    /// stores statistics for each episode, and the result combines the statistics of the selected
     /// episodes. For the other versions, the result contains the statistics of the whole dataset.
     ///
     /// # Errors
@@ -170,16 +172,19 @@ impl LeRobot {
         of_reader!(&self.reader, fps())
     }
 
-    /// Returns the texts of the tasks in each chosen episode, in the order of their first frames.
-    /// Reads the task of every frame.
+    /// Returns the texts of the tasks in each selected episode, in order of first occurrence. Reads
+    /// the task of every frame.
     ///
     /// # Errors
-    /// If the dataset has no tasks, if the options do not choose the feature `task`, or if a frame
-    /// cannot be read.
+    ///
+    /// If the dataset has no tasks, if the feature `task` is not selected, or if a frame cannot be
+    /// read.
     pub fn tasks(&self) -> Result<Vec<Vec<String>>> {
         let has_tasks = self.features().iter().any(|feature| feature.kind == Kind::Task);
         let view = self.only(&[TASK.to_owned()]).filter(|_| has_tasks);
-        let view = view.ok_or_else(|| Error::config(format!("the samples have no feature {TASK:?}: choose it")))?;
+        let view = view.ok_or_else(|| {
+            Error::config(format!("the samples have no feature {TASK:?}: select it with LeRobotOptions::features"))
+        })?;
         let (field, mut scratch) = (format!("{TASK}.txt"), Vec::new());
         let tasks = self.episodes().map(|(_, samples)| {
             let mut found = Vec::<String>::new();
@@ -195,7 +200,7 @@ impl LeRobot {
         tasks.collect()
     }
 
-    /// Returns the index of each chosen episode, and the range of its samples.
+    /// Returns the index of each selected episode, and the range of its samples.
     pub fn episodes(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
         let mut start = 0;
         self.frames.episodes().iter().map(move |own| {
@@ -266,8 +271,8 @@ impl Source for LeRobot {
         of_reader!(&self.reader, path(self.frames.locate(index).row()))
     }
 
-    /// Returns false, because a dataset may have several cameras. Programs name the images that
-    /// they read.
+    /// Returns false, because a dataset may have several cameras, so programs must name the images
+    /// that they read.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }

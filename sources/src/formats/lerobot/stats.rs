@@ -13,8 +13,8 @@ pub(super) const WHOLE: &str = "meta/stats.json";
 /// Statistics of each episode, in version 2.1.
 pub(super) const BY_EPISODE: &str = "meta/episodes_stats.jsonl";
 
-/// The statistics of a feature, with one number for each of its components, or for each channel of
-/// an image. Values of images range from 0 to 1.
+/// The statistics of a feature, with one number per component, or per channel of an image. Values
+/// of images range from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FeatureStats {
     /// Smallest value.
@@ -25,7 +25,8 @@ pub struct FeatureStats {
     pub mean: Vec<f64>,
     /// Standard deviation.
     pub std: Vec<f64>,
-    /// Number of frames that the statistics were computed from. Version 2.0 does not store it.
+    /// Number of frames that the statistics were computed from. `None` in version 2.0, which does
+    /// not store it.
     pub count: Option<u64>,
 }
 
@@ -33,7 +34,7 @@ pub struct FeatureStats {
 pub(super) type Stats = BTreeMap<String, FeatureStats>;
 
 /// Reads the statistics. In version 2.1, combines the statistics of the episodes for which `chosen`
-/// returns true. For the other versions, reads the statistics of the whole dataset.
+/// returns true. In the other versions, reads the statistics of the whole dataset.
 ///
 /// # Errors
 /// If the dataset has no statistics, or if they are damaged.
@@ -69,7 +70,7 @@ fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
             let mut numbers = Vec::new();
             match stats.get(key).map(|value| flatten(value, &mut numbers)) {
                 Some(true) => Ok(numbers),
-                _ => Err(Error::in_source(format!("feature {name:?}: expected {key:?} with numbers"))),
+                _ => Err(Error::in_source(format!("feature {name:?}: {key:?} is missing or does not contain numbers"))),
             }
         };
         let (min, max, mean, std) = (numbers("min")?, numbers("max")?, numbers("mean")?, numbers("std")?);
@@ -116,13 +117,13 @@ impl Combined {
             return Err(Error::in_source(format!("feature {name:?}: expected a positive \"count\"")));
         }
         if self.stats.first().is_some_and(|first| first.mean.len() != stats.mean.len()) {
-            return Err(Error::in_source(format!("feature {name:?}: the episodes have different numbers of values")));
+            return Err(Error::in_source(format!("feature {name:?}: the statistics of the episodes differ in length")));
         }
         self.stats.push(stats);
         Ok(())
     }
 
-    /// Combines the means and the variances, weighted by the numbers of frames.
+    /// Combines the means and the variances, weighted by the number of frames.
     fn finish(self) -> FeatureStats {
         let len = self.stats[0].mean.len();
         let weight = |stats: &FeatureStats| stats.count.unwrap_or(0) as f64;

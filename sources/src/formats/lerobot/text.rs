@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::storage::{DatasetLocation, Storage};
 
-/// Maximum size of a file in the folder `meta`, in bytes.
+/// Maximum size in bytes of a file in the folder `meta`.
 pub(super) const MAX_FILE: u64 = 1 << 30;
 
 /// A dataset's folder, and the storage that contains it.
@@ -18,12 +18,13 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Creates the home of the dataset at `at`. In a store, lists the files once.
+    /// Creates the home of the dataset at `location`. If the dataset is in an object store, lists
+    /// its files once.
     pub(super) fn of(location: DatasetLocation) -> Self {
         Home { storage: location.storage.listed(&location.path), path: location.path }
     }
 
-    /// Returns the path of the file `name`, relative to the folder.
+    /// Returns the path of the file `name`, which is relative to the dataset's folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.storage.join(&self.path, name)
     }

@@ -1,9 +1,9 @@
 //! [`Video`]: the video files of a feature.
 //!
-//! The sample table of a file maps the time of a frame to the packets of its key-frame group. The
-//! packets become a [record](warpfeed_video::record), which a codec decodes like an image. The table
-//! is read when a file is first used, and stays in memory while the tables of the feature have at most
-//! [`MAX_PACKETS`] packets.
+//! The sample table of a file maps the time of a frame to the packets of the frame's group of
+//! pictures. The packets become a [record](warpfeed_video::record), which a codec decodes like an
+//! image. A table is read when its file is first used. Tables stay in memory until the tables of
+//! the feature exceed [`MAX_PACKETS`] packets.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,15 +19,16 @@ use super::text::Home;
 use crate::error::{Error, Result, append, push};
 use crate::storage::OpenFile;
 
-/// Maximum number of packets in the tables of a feature that stay in memory. A packet takes 28 bytes.
-/// The tables of the files in use may exceed the maximum.
+/// Maximum number of packets in the tables of a feature that stay in memory. A packet takes 28
+/// bytes. The tables of files that are being read may exceed this maximum.
 const MAX_PACKETS: usize = 1 << 20;
 
 /// The video files of a feature.
 pub(super) struct Video {
     home: Home,
     files: Vec<PathBuf>,
-    /// For each chosen episode: the index of its file, and the time at which it starts in the file.
+    /// For each selected episode, the index of its file, and its start time in that file, in
+    /// seconds.
     episodes: HashMap<u64, (usize, f64)>,
     open: Mutex<OpenFiles>,
 }
@@ -36,14 +37,14 @@ pub(super) struct Video {
 struct VideoFile {
     file: OpenFile,
     track: Track,
-    /// Path for messages, relative to the dataset.
+    /// Path of the file relative to the dataset, for messages.
     name: String,
 }
 
-/// The open files.
+/// The open files of a feature.
 #[derive(Default)]
 struct OpenFiles {
-    /// For each file, when it was last used.
+    /// Each open file, and when it was last used.
     files: HashMap<usize, (Arc<VideoFile>, u64)>,
     uses: u64,
     packets: usize,
@@ -53,7 +54,8 @@ impl Video {
     /// Finds the files of the feature `name` for the `chosen` episodes, and opens the first file.
     ///
     /// # Errors
-    /// If a path cannot be determined, if the first file is damaged, or if its codec is not supported.
+    /// If a path cannot be determined, if the first file is damaged, or if its codec is not
+    /// supported.
     pub(super) fn open(home: &Home, info: &Info, name: &str, chosen: &[Episode]) -> Result<Self> {
         let places = match info.version()? {
             Version::Two => None,
@@ -64,7 +66,10 @@ impl Video {
             let place = match &places {
                 None => VideoPlace { file: (0, episode.index), start: 0.0 },
                 Some(places) => *places.get(&episode.index).ok_or_else(|| {
-                    Error::in_source(format!("episode {} has no file of the video {name:?}", episode.index))
+                    Error::in_source(format!(
+                        "the metadata lists no file of the video {name:?} for episode {}",
+                        episode.index
+                    ))
                 })?,
             };
             let index = match indices.entry(place.file) {
@@ -95,7 +100,8 @@ impl Video {
                 return Ok(file.clone());
             }
         }
-        // Other threads do not wait while a table is read. Two threads may read the same table.
+        // Do not hold the lock while a table is read. Two threads may therefore read the same
+        // table.
         let file = Arc::new(self.read(&self.files[index])?);
         let mut open = locked();
         let open = &mut *open;
@@ -128,10 +134,9 @@ impl Video {
     /// # Errors
     /// If no frame is within `tolerance_s` of this time, or if the packets cannot be read.
     pub(super) fn frame(&self, episode: u64, seconds: f64, tolerance_s: f64, to: &mut Vec<u8>) -> Result<()> {
-        let &(index, start) = self
-            .episodes
-            .get(&episode)
-            .ok_or_else(|| Error::in_source(format!("episode {episode} has no video")).at_path(&self.home.path))?;
+        let &(index, start) = self.episodes.get(&episode).ok_or_else(|| {
+            Error::in_source(format!("the dataset has no video for episode {episode}")).at_path(&self.home.path)
+        })?;
         let own = self.file(index)?;
         own.append(start + seconds, tolerance_s, to).map_err(|e| e.at_path(&own.file.path))
     }
@@ -154,7 +159,7 @@ impl VideoFile {
         let is_near = (found - wanted).abs() <= tolerance_s + rounding;
         if !is_near {
             return Err(Error::in_source(format!(
-                "no frame at {wanted} s: the nearest is frame {frame} at {found} s, which is further away than \
+                "no frame at {wanted} s: the nearest is frame {frame} at {found} s, which is not within \
                  tolerance_s={tolerance_s}"
             )));
         }
@@ -163,7 +168,7 @@ impl VideoFile {
         let count = packets.len() as u32;
         record::start(track.config(), track.orientation(), &label, count, to).map_err(of_video)?;
         let mut page = Vec::new();
-        // Packets of a video are often next to each other, and then need one read.
+        // Packets of a video are often adjacent, so that a single read suffices.
         let end = |packet: &warpfeed_video::Packet| packet.offset.saturating_add(packet.size.into());
         for run in packets.chunk_by(|a, b| end(a) == b.offset) {
             let range = run[0].offset..end(&run[run.len() - 1]);
@@ -178,12 +183,12 @@ impl VideoFile {
         Ok(())
     }
 
-    /// Reads the bytes in `range`, which belong to `frame`.
+    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
     fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let len = self.file.len();
         if range.end > len {
             return Err(Error::in_source(format!(
-                "frame {frame} ends at byte {}, but the file has {len}: it is truncated",
+                "frame {frame} ends at byte {}, but the file has only {len} bytes: it is truncated",
                 range.end
             )));
         }
@@ -207,7 +212,7 @@ impl Input for Ranges<'_> {
     }
 }
 
-/// Converts an error. An error of the storage is returned unchanged.
+/// Converts an error of the video crate. Storage errors are returned unchanged.
 fn of_video(e: warpfeed_video::Error) -> Error {
     let (kind, text) = (e.kind(), e.to_string());
     if kind == ErrorKind::Io

@@ -32,7 +32,8 @@ struct Config {
     format: Option<String>,
 }
 
-/// Deserializes an entry to `Some` even if its value is null, so that `None` means an absent entry.
+/// Deserializes an entry to `Some` even if its value is null. `None` then means that the entry is
+/// absent.
 fn some_value<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
@@ -50,8 +51,8 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Returns the file name of the decompressed copy, which does not contain `compression`.
-    /// Returns `None` if the name of the chunk does not contain it either.
+    /// Returns the file name of the decompressed copy: the name of the chunk without `compression`.
+    /// Returns `None` if the name of the chunk does not contain `compression`.
     pub(super) fn decompressed_name(&self, compression: &str) -> Option<String> {
         let plain = self.filename.replace(&format!(".{compression}"), "");
         (plain != self.filename).then_some(plain)
@@ -68,8 +69,8 @@ pub(super) struct Index {
     pub(super) serializers: Vec<String>,
     /// The name of the compression, if whole chunks are compressed.
     pub(super) compression: Option<String>,
-    /// Whether the index lacks the entry for encryption, and was thus written by LitData before
-    /// 0.2.17 or by its predecessor in Lightning 2.
+    /// Whether the index lacks the entry for encryption. Such an index was written by LitData
+    /// before 0.2.17, or by its predecessor in Lightning 2.
     pub(super) early: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Reads LitData chunks, which `litdata.optimize` writes.
 //!
 //! 1. `index`: parses `index.json`, which lists the chunks and their configuration.
-//! 2. `tree`: names the values of a sample after their position in its structure.
+//! 2. `tree`: names each value of a sample after its position in the sample's structure.
 //! 3. `serializer`: decodes values.
 //! 4. `rows`: locates the values in a sample.
 //! 5. `set`: opens the chunks.

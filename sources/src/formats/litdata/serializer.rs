@@ -20,9 +20,9 @@ pub(super) enum Serializer {
     /// A 64-bit floating-point number.
     Float,
     Bool,
-    /// A tensor or array, preceded by its type and shape.
+    /// A tensor or array that is preceded by its type and shape.
     Array(Library),
-    /// A one-dimensional tensor or array with an element type that the index contains.
+    /// A one-dimensional tensor or array without a header. The index contains its element type.
     Flat(Dtype),
 }
 
@@ -31,8 +31,8 @@ pub(super) enum Serializer {
 pub(super) enum Int {
     /// As eight binary bytes.
     Bits,
-    /// As eight binary bytes, or as decimal digits, which Lightning wrote. Eight bytes that are all
-    /// digits are read as text: as a binary number, they would exceed 3 * 10^18.
+    /// As eight binary bytes, or as decimal digits, as Lightning did. Eight bytes that are all
+    /// digits are read as text, because as a binary number they would exceed 3 * 10^18.
     BitsOrDigits,
 }
 
@@ -56,7 +56,8 @@ impl Library {
     /// Returns the element type with this `number` in the library.
     ///
     /// # Errors
-    /// If the number is unknown, or if fields do not support its type.
+    ///
+    /// If the number is unknown, or if sample fields cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let of = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
@@ -108,7 +109,7 @@ impl Dtype {
         if needed != Some(bytes.len()) {
             let found = bytes.len();
             return Err(Error::in_source(format!(
-                "an array of shape {shape:?} has {found} bytes of data, which do not match the shape: the chunk is \
+                "an array of shape {shape:?} has {found} bytes of data, which does not match the shape: the chunk is \
                  damaged"
             )));
         }
@@ -121,8 +122,8 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// Returns the serializer called `name`. The name may end with a colon and details. If `early`
-    /// is true, integers may be stored as digits.
+    /// Returns the serializer called `name`. In `name`, details may follow a colon. If `early` is
+    /// true, integers may be stored as digits.
     ///
     /// # Errors
     /// If the serializer is not supported. The message gives advice.
@@ -210,8 +211,8 @@ fn is_integer(bytes: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Returns whether the header of a tensor is big-endian, as LitData writes it since 0.2.57, instead
-/// of little-endian. A header starts with the type number and the number of axes. Both numbers are
+/// Returns whether the header of a tensor is big-endian, as in LitData since 0.2.57, instead of
+/// little-endian. A header starts with the type number and the number of axes. Both numbers are
 /// small, so only one byte order yields plausible values, unless all bytes are zero.
 fn is_big_endian(header: &[u8; 8]) -> bool {
     let [.., a, b, c, d] = *header;
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_early_versions_are_text_or_binary() {
+    fn early_versions_store_integers_as_text_or_binary() {
         let part = |early: bool, bytes: &[u8]| {
             let mut made = Vec::new();
             let found = Serializer::named("int", early)?.find(bytes, &mut made)?;

@@ -12,8 +12,9 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
 
-/// Opens the LitData chunks at `at`, a folder that contains `index.json` or the file itself. Chunks
-/// in an object store are downloaded first if they are compressed or contain Arrow rows.
+/// Opens the LitData chunks at `location`, which is a folder that contains `index.json`, or the
+/// path of `index.json`. Chunks in an object store are downloaded first if they are compressed or
+/// contain Arrow rows.
 ///
 /// # Errors
 /// If the index or a chunk is damaged, if a chunk is missing, or if a value that is used has an
@@ -56,7 +57,7 @@ enum Content {
     Rows(Range<u64>),
 }
 
-/// The last bytes of a chunk with Arrow rows. The length of the Arrow file precedes them.
+/// Last bytes of a chunk with Arrow rows. The length of the Arrow file is stored just before them.
 const ARROW_END: &[u8; 8] = b"LDARW01\0";
 
 fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(OpenFile, Content)> {
@@ -83,7 +84,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     }
     let offsets = read_offsets(&file, chunk.samples)?;
     // Newer versions of LitData store samples that contain only bytes, text and numbers as Arrow
-    // rows after the offset table. In this table, all samples are empty.
+    // rows after the offset table. The offset table then lists only empty samples.
     let content = match (offsets.first(), offsets.last()) {
         (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
             Content::Rows(arrow_after(&file, start).map_err(|e| e.at_path(&file.path))?)
@@ -93,8 +94,8 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     Ok((file, content))
 }
 
-/// Returns the byte range of the Arrow file at the end of a chunk. The chunk's offset table ends at
-/// `start`.
+/// Returns the byte range of the Arrow file at the end of a chunk. `start` is the end of the
+/// chunk's offset table.
 fn arrow_after(file: &OpenFile, start: u64) -> Result<Range<u64>> {
     let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
     let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;

@@ -1,4 +1,5 @@
-//! Derives the names of the values in a sample from its structure, a PyTorch `TreeSpec` in JSON.
+//! Derives the names of a sample's values from the sample's structure, a PyTorch `TreeSpec` in
+//! JSON.
 
 use serde::Deserialize;
 
@@ -58,7 +59,7 @@ impl Node {
             _ => return Err(format!("it has a node of type {kind:?}: expected dicts, lists and tuples")),
         };
         if keys.len() != self.children_spec.len() {
-            return Err(format!("a dict has {} keys for {} values", keys.len(), self.children_spec.len()));
+            return Err(format!("a dict has {} keys but {} values", keys.len(), self.children_spec.len()));
         }
         let dot = if path.is_empty() { "" } else { "." };
         keys.iter()
@@ -88,7 +89,7 @@ mod tests {
         assert_eq!(names_of(&tuple).unwrap(), ["0", "1"]);
         assert_eq!(names_of(&dict).unwrap(), ["image", "meta.0", "meta.1", "7"]);
         for (root, cause) in [
-            (node("builtins.dict", "[]", &[leaf]), "0 keys for 1 values"),
+            (node("builtins.dict", "[]", &[leaf]), "0 keys but 1 values"),
             (node("builtins.dict", "{", &[leaf]), "invalid keys of a dict"),
             (node("mine.Point", "null", &[leaf]), "a node of type \"mine.Point\""),
             ("{}".into(), "missing field"),

@@ -51,7 +51,7 @@ impl<'a> Datum<'a> {
         Ok(datum)
     }
 
-    /// Converts the message to a sample with the key `key`. Appends raw pixels and floats to
+    /// Converts the message to a sample with the key `key`. Raw pixels and floats are appended to
     /// `page`.
     ///
     /// # Errors
@@ -95,7 +95,9 @@ impl<'a> Datum<'a> {
                 None if self.encoded => sample.push("img", data)?,
                 None => {
                     let found = data.len();
-                    return Err(Error::in_source(format!("Caffe datum: {found} bytes do not fit the shape {shape:?}")));
+                    return Err(Error::in_source(format!(
+                        "Caffe datum: {found} bytes of data do not match the shape {shape:?}"
+                    )));
                 }
             },
             None => {
@@ -104,7 +106,7 @@ impl<'a> Datum<'a> {
                 sample.push(
                     "data.npy",
                     numbers.ok_or_else(|| {
-                        Error::in_source(format!("Caffe datum: {found} floats do not fit the shape {shape:?}"))
+                        Error::in_source(format!("Caffe datum: {found} floats do not match the shape {shape:?}"))
                     })?,
                 )?;
             }

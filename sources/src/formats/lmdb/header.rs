@@ -19,9 +19,9 @@ const META_BYTES: usize = 152;
 /// bytes could not hold the metadata.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 
-/// Checks that `data` (`data.mdb`, or a database in a single file) is an LMDB file, and that it
-/// contains all pages that the newer of its two meta pages claims. Returns the size of the map that
-/// the writer requested, in bytes.
+/// Checks that `data` (`data.mdb`, or a database in a single file) is an LMDB file that contains
+/// all pages claimed by the newer of its two meta pages. Returns the map size that the writer
+/// requested, in bytes.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = file::open(data).map_err(io)?;
@@ -30,7 +30,7 @@ pub(super) fn check(data: &Path) -> Result<u64> {
         .map_err(|e| e.at_path(data))
 }
 
-/// Implements [`check`] for a file of `len` bytes. `read` fills a buffer with the bytes at an
+/// Implements [`check`] for a file of `len` bytes. `read` fills a buffer with the bytes at a file
 /// offset.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
     let bad = |cause: String| Err(Error::in_source(cause));

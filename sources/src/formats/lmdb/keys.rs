@@ -1,7 +1,7 @@
 //! Finds the keys of the samples in an LMDB database.
 //!
 //! Listing all keys of a large database is slow. For two common schemes, the keys can be computed
-//! instead: consecutive zero-padded decimals, and the numbered pairs in text recognition datasets.
+//! instead: consecutive zero-padded decimals, and the numbered pairs of text recognition datasets.
 //! In all other databases, opening lists the keys once and keeps them in memory.
 
 use std::io::Write as _;
@@ -44,7 +44,8 @@ impl Keys {
         }
     }
 
-    /// Returns the key of sample `index`, as [`text`](Keys::text) returns it, and its value.
+    /// Returns the key of sample `index` in the format of [`text`](Keys::text), and the value of
+    /// the sample.
     pub(super) fn record<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -59,8 +60,8 @@ impl Keys {
         Ok((key, value))
     }
 
-    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not text. A key
-    /// that must be computed is written to `scratch`.
+    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not UTF-8. A
+    /// computed key is written to `scratch`.
     pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> RowBytes<'a> {
         scratch.clear();
         match self {
@@ -86,15 +87,14 @@ impl Keys {
     }
 }
 
-/// Returns the key of the label that belongs to the image key `image` in a text recognition
-/// dataset.
+/// Returns the key of the label for the image key `image` in a text recognition dataset.
 pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset, which contains the key `num-samples`, and pairs of
-/// `image-000000001` and `label-000000001` that are numbered up to its value. Returns `None` for
-/// other databases.
+/// Detects a text recognition dataset. Such a dataset contains the key `num-samples`, and pairs of
+/// `image-000000001` and `label-000000001` that are numbered up to the value of that key. Returns
+/// `None` for other databases.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
@@ -103,7 +103,7 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
         Some(len @ 1..) if has(1)? => {
             if !has(len)? || has(len + 1)? {
                 return Err(Error::in_source(format!(
-                    "num-samples is {len}, but the last image does not have the key image-{len:09}"
+                    "num-samples is {len}, but the keys of the images do not end with image-{len:09}"
                 )));
             }
             Ok(Some(Keys::Pairs { len }))
@@ -112,19 +112,20 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     }
 }
 
-/// In databases with at most this many leaf pages, every key is checked. These are 16 MiB with
-/// pages of 4 KiB, and about 600,000 keys if the values are on separate pages.
+/// Maximum number of leaf pages of a database in which every key is checked. The limit corresponds
+/// to 16 MiB with 4 KiB pages, and to about 600,000 keys if the values are on separate pages.
 const FULLY_CHECKED_PAGES: usize = 4096;
-/// Number of positions at which the keys of a larger database are checked.
+/// Number of spot checks of the keys in a larger database.
 const SPOT_CHECKS: usize = 1000;
 
 /// Returns the keys if they are consecutive zero-padded decimals.
 ///
-/// Checks all keys if they fit in [`FULLY_CHECKED_PAGES`]. Otherwise, checks only the first key,
-/// the last key, the number of keys, and [`SPOT_CHECKS`] positions between them. This can miss a
-/// gap if an unrelated key makes up for the missing one. In this case, reading the missing sample
-/// fails. Conversely, if an epoch reads all samples without an error, the keys are correct: it has
-/// found `len` distinct keys in a database of `len` keys, so there are no others.
+/// Checks all keys if the database has at most [`FULLY_CHECKED_PAGES`] leaf pages. Otherwise,
+/// checks only the first key, the last key, the number of keys, and the keys at [`SPOT_CHECKS`]
+/// positions between them. These checks can miss a gap if the database also contains an unrelated
+/// key. In this case, reading the missing sample fails. Conversely, if an epoch reads all samples
+/// without an error, the keys are correct: the epoch has found `len` distinct keys, and the
+/// database contains only `len` keys.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;
@@ -133,7 +134,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // Only metadata keys may follow the decimal keys. At most 64 of them are inspected.
+    // Only metadata keys may come after the decimal keys. At most 64 metadata keys are inspected.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {
@@ -151,7 +152,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     }
     let stat = txn.stat(database)?;
     let sound = if stat.leaf_pages() <= FULLY_CHECKED_PAGES {
-        // Compare with the expected keys, which is faster than parsing the keys.
+        // Comparing with the expected keys is faster than parsing the keys.
         is_counted(cursor.iter_start().take(len), 0, width)?
     } else {
         let mut sound = true;
@@ -164,8 +165,8 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     Ok(sound.then_some(Keys::Decimal { width, len }))
 }
 
-/// Returns whether the keys of `records` are consecutive numbers from `first` on, each with `width`
-/// digits.
+/// Returns whether the keys of `records` are consecutive numbers that start with `first`, each with
+/// `width` digits.
 fn is_counted<'txn>(
     records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
     first: usize,
@@ -182,7 +183,7 @@ fn is_counted<'txn>(
     Ok(true)
 }
 
-/// Lists all keys except metadata keys and the names of the databases in `names`.
+/// Lists all keys except metadata keys and the database names in `names`.
 fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &[&str]) -> lmdb::Result<Keys> {
     let mut keys = Vec::new();
     for record in txn.open_ro_cursor(database)?.iter_start() {

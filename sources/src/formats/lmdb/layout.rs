@@ -23,8 +23,8 @@ use crate::model::Sample;
 /// }
 /// ```
 pub trait ValueFormat: Send + Sync {
-    /// Returns the sample in `value`. `key` is the key of the value in the database, in hexadecimal
-    /// if it is not text.
+    /// Returns the sample in `value`. `key` is the key of the value in the database. A key that is
+    /// not UTF-8 is in hexadecimal.
     ///
     /// # Errors
     /// If the value does not have the expected layout. The source adds the key to the error.
@@ -109,7 +109,7 @@ impl ValueFormat for RawValues {
     }
 }
 
-/// The layout of a database's values, as [`detect`] found it.
+/// The layout of a database's values, as returned by [`detect`].
 pub(super) enum Detected {
     Plain(Box<dyn ValueFormat>),
     Pickled,
@@ -134,8 +134,8 @@ pub(super) fn detect(value: &[u8]) -> Result<Detected> {
     }
     let shown = &value[..value.len().min(8)];
     Err(Error::in_source(format!(
-        "value of {} bytes begins with {shown:02x?}: expected a messagepack map, an encoded image, a pickle or a Caffe \
-         datum; use `Lmdb::with_layout` for other layouts",
+        "unknown value of {} bytes that begins with {shown:02x?}: expected a messagepack map, an encoded image, a \
+         pickle or a Caffe datum; use `Lmdb::with_layout` for other layouts",
         value.len()
     )))
 }

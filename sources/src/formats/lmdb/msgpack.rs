@@ -14,12 +14,12 @@ pub(super) struct Reader<'a> {
     input_len: usize,
 }
 
-/// A value. Arrays and maps contain only their length; the next values of the input are their
-/// elements.
+/// A value. For an array or a map, this is only the length; the elements are the next values of the
+/// input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Int(i64),
-    /// Bytes or text, between which older versions of Python's `msgpack` do not distinguish.
+    /// Bytes or text. Older versions of Python's `msgpack` do not distinguish them.
     Bytes(&'a [u8]),
     Array(u32),
     /// The number of key-value pairs in a map.
@@ -63,8 +63,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the elements of `value`. Uses a loop instead of recursion, so that deep nesting cannot
-    /// exhaust the stack. The loop ends because each iteration consumes at least one byte of the
-    /// input.
+    /// exhaust the stack. The loop terminates because each iteration consumes at least one byte of
+    /// the input.
     pub(super) fn skip(&mut self, value: Value<'a>) -> Result<()> {
         let elements = |value: Value| match value {
             Value::Array(len) => u64::from(len),
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Converts the error of `rmp` for the next value.
+    /// Converts an error that `rmp` reported for the next value.
     fn error(&self, e: &ValueReadError<BytesReadError>) -> Error {
         match e {
             ValueReadError::InvalidMarkerRead(BytesReadError::InsufficientBytes { expected, position, .. })
@@ -101,7 +101,8 @@ fn cut_short(len: usize, at: usize, input_len: usize) -> Error {
     ))
 }
 
-/// The part of a value that `rmp` parses. The content of bytes, text and extensions follows it.
+/// The header of a value, which `rmp` parses. The content of bytes, text and extensions comes after
+/// the header.
 enum Header<'a> {
     Whole(Value<'a>),
     /// The length of bytes or text.

@@ -35,8 +35,8 @@ pub(super) fn is_pickle(value: &[u8]) -> bool {
 }
 
 impl Pickled {
-    /// Finds the columns in `values`. Skips damaged values except the first, because reading them
-    /// fails anyway.
+    /// Finds the columns in `values`. Damaged values after the first one are skipped, because
+    /// reading their samples fails anyway.
     ///
     /// # Errors
     /// If the first value is not plain data, or if no samples can be formed from the columns.
@@ -60,8 +60,8 @@ impl Pickled {
         Ok(Pickled { item_names, rows: survey.finish(wanted)? })
     }
 
-    /// If labels are text, assigns a class index to each of them. `values` iterates over all values
-    /// of the database.
+    /// Assigns a class index to each label if the labels are text. `values` iterates over all
+    /// values of the database.
     ///
     /// # Errors
     /// If `classes` is given and lacks a label, unless `lenient` is true.
@@ -75,7 +75,7 @@ impl Pickled {
         self.rows.learn(classes, lenient, |label, see| {
             for (index, value) in values.enumerate() {
                 page.clear();
-                // Skip damaged values, because reading them fails anyway.
+                // Skip damaged values, because reading their samples fails anyway.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = read_row(&nodes, item_names, &mut page) else { continue };
                 for Named { name, content } in row {
@@ -100,7 +100,7 @@ impl Pickled {
         self.rows.classes()
     }
 
-    /// Returns the sample in `value`. If `key` does not borrow its bytes, it refers to `page`.
+    /// Returns the sample in `value`. The key `key` may be a range of `page`.
     pub(super) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
@@ -121,7 +121,7 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
 }
 
 /// Names the items of the tuple or list at the root. The only item that is an image is called
-/// `image`, and the only one that is an integer is called `label`. All other items are named after
+/// `image`, and the only item that is an integer is called `label`. All other items are called by
 /// their index.
 fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
@@ -129,8 +129,8 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
         let mut found = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
         found.next().filter(|_| found.next().is_none())
     };
-    // An array is an image only if it is the only one, and only if its elements are bytes.
-    // Otherwise, it could be the mask of an image that consists of floats.
+    // Accept an array as an image only if there are no other arrays, and only if its elements are
+    // bytes. Otherwise, a mask could be mistaken for the image if the image consists of floats.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),
@@ -218,7 +218,7 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u
             append_json(nodes, id, page).map_err(named)?;
             Found::Json(RowBytes::since(start, page))
         }
-        other => return Err(named(Error::in_source(format!("pickle: {} is not a supported value", other.kind())))),
+        other => return Err(named(Error::in_source(format!("pickle: {} is not supported as a value", other.kind())))),
     };
     Ok(Named { name, content })
 }

@@ -37,7 +37,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 ///
 /// **Keys.** If the keys are zero-padded decimals of the same width, from `0` to `n - 1` without a
 /// gap, they are the indices of the samples. Opening checks all keys if they occupy at most 16 MiB
-/// of pages; in larger databases, it checks only the first key, the last key and a thousand
+/// of pages. In larger databases, it checks only the first key, the last key and a thousand
 /// positions between them. If this check misses a gap, reading the missing sample fails. For all
 /// other keys, opening lists them once. Samples are then in database order, except that decimal
 /// keys without padding are sorted numerically. Keys of the form `__name__` do not denote samples.
@@ -71,8 +71,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// keeps reading the state that the database had on opening. To see newer commits, open the
 /// database again, which reads only a few pages. LMDB registers readers in a lock file next to the
 /// data. If the lock file cannot be written (for example, on a read-only file system), the database
-/// is opened without it, and no process may write to the database while it is open. If an open file
-/// is overwritten or truncated, reads return undefined data or crash the process, as with any
+/// is opened without it. No process may then write to the database while it is open. If an open
+/// file is overwritten or truncated, reads return undefined data or crash the process, as with any
 /// memory-mapped file. A process may open a database several times, but only through the same copy
 /// of the LMDB library.
 ///
@@ -92,13 +92,13 @@ pub struct Lmdb {
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
-    /// Path of the data file: `path`, or `data.mdb` in the folder `path`.
+    /// Path of the data file, which is `path` itself or `data.mdb` in the folder `path`.
     data: PathBuf,
     identity: Identity,
-    /// Transaction number of the last commit that this source sees.
+    /// Transaction number of the last commit that is visible to this source.
     commit: usize,
     growth_limit: Option<u64>,
-    /// By how many bytes the file had grown when the last warning was logged, or 0.
+    /// Growth of the file in bytes when the last warning was logged, or 0.
     warned: AtomicU64,
 }
 
@@ -107,8 +107,8 @@ enum Layout {
     Custom(Box<dyn ValueFormat>),
     Pickled(Box<Pickled>),
     Datum(Option<Colors>),
-    /// Images and texts under separate keys. `integers` means that all texts are integers, and thus
-    /// the labels.
+    /// Images and texts under separate keys. `integers` means that all texts are integers, so they
+    /// are the labels.
     Pairs {
         integers: bool,
     },
@@ -120,7 +120,7 @@ pub(crate) struct LmdbOptions<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) wanted: Wanted,
     pub(crate) classes: Option<&'a Classes>,
-    /// Whether an unknown class makes reading its sample fail, instead of opening.
+    /// Whether an unknown class makes reading its sample fail, instead of opening the database.
     pub(crate) lenient: bool,
 }
 
@@ -132,21 +132,22 @@ impl Lmdb {
     /// `data.mdb`, or a database in a single file.
     ///
     /// # Errors
-    /// If the database does not exist, is not an LMDB database, is truncated or has no samples, if
-    /// the layout of the first value is not supported, or if the file contains several named
-    /// databases.
+    /// If the database does not exist, is not an LMDB database, is truncated or has no samples.
+    /// Also if the layout of the first value is not supported, or if the file contains several
+    /// named databases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions::default())
     }
 
     /// Opens the named database `name` in the file at `path`.
     ///
-    /// With [`open`](crate::open()), append the name to the path instead: `all.lmdb/train`. The
-    /// name may be omitted if the file contains a single named database and no samples outside it.
+    /// To select a database with [`open`](crate::open()), append its name to the path:
+    /// `all.lmdb/train`. The name may be omitted if the file contains a single named database and
+    /// no samples outside it.
     ///
     /// # Errors
-    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists the
-    /// existing names.
+    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists
+    /// the existing names.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
@@ -154,7 +155,9 @@ impl Lmdb {
     /// Opens a database in which values have a custom `layout`.
     ///
     /// # Errors
-    /// As for [`open`](Lmdb::open), except that the values are not read, so their layout is not checked.
+    ///
+    /// As for [`open`](Lmdb::open), except that the layout of the values is not checked, because
+    /// opening does not read values.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));
@@ -238,7 +241,7 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// Returns the text that belongs to the image `key` in a text recognition dataset.
+    /// Returns the text for the image with the key `key` in a text recognition dataset.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);
@@ -257,14 +260,14 @@ impl Lmdb {
         self.with_colors(Colors::Rgb, "rgb")
     }
 
-    /// Declares that raw pixels are BGR, as OpenCV decodes images and Caffe's `convert_imageset`
-    /// writes them. Applies to the pixels in a Caffe `Datum` and in pickled arrays, but not to
-    /// encoded images, which define their own color order.
+    /// Declares that raw pixels are BGR. OpenCV decodes images to BGR, and Caffe's
+    /// `convert_imageset` writes BGR. Applies to the pixels in a Caffe `Datum` and in pickled
+    /// arrays, but not to encoded images, which define their own color order.
     ///
     /// # Errors
+    ///
     /// If the values have a different layout, or are pickles without pixel arrays. `Datum` values
-    /// are accepted without a check for raw pixels, because a database may mix raw and encoded
-    /// images.
+    /// are not checked for raw pixels, because a database may mix raw and encoded images.
     pub fn bgr(self) -> Result<Self> {
         self.with_colors(Colors::Bgr, "bgr")
     }
@@ -288,7 +291,8 @@ impl Lmdb {
         Ok(self)
     }
 
-    /// Limits the growth of the file while it is open to `bytes`. There is no limit by default.
+    /// Limits the growth of the file to `bytes` while this source is open. There is no limit by
+    /// default.
     ///
     /// Set a limit if another process writes to the database while a long-lived loader reads it.
     /// Writers cannot reuse freed pages until the loader is dropped, so the file grows (see
@@ -302,20 +306,23 @@ impl Lmdb {
     }
 
     /// Checks how much the file has grown since it was opened. `len` is its current length. Logs a
-    /// warning if the file has grown too much, and fails if its growth exceeds the limit.
+    /// warning if the file has grown too much.
     fn check_growth(&self, len: u64) -> Result<()> {
         let grown = len.saturating_sub(self.identity.len());
         let held = || {
             let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.commit));
             format!(
                 "the file has grown by {grown} bytes in {commits} commits since it was opened; its writer cannot reuse \
-                 freed pages while it is open"
+                 freed pages while the file is open"
             )
         };
         if let Some(limit) = self.growth_limit
             && grown > limit
         {
-            let cause = format!("{}; growth_limit is {limit}: drop this loader and open a new one", held());
+            let cause = format!(
+                "{}; this exceeds the limit, because growth_limit is {limit}: drop this loader and open a new one",
+                held()
+            );
             return Err(Error::in_source(cause).at_path(&self.path));
         }
         let warned = self.warned.load(Ordering::Relaxed);
@@ -357,7 +364,7 @@ impl Lmdb {
         }
     }
 
-    /// Returns a sample with the image `value` and the text that belongs to it.
+    /// Returns a sample with the image `value` and the text for this image.
     fn join_pair<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };
@@ -374,7 +381,7 @@ fn integer(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// Opens the database at `at`.
+/// Opens the database at `location`.
 pub(super) fn open(location: &DatasetLocation, options: &Options) -> Result<Lmdb> {
     let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
     let options = LmdbOptions { name: location.part.as_deref(), wanted, classes, lenient };
@@ -394,14 +401,14 @@ impl Source for Lmdb {
     fn check(&self) -> Result<()> {
         match self.identity.check(&self.data, true)? {
             Some(len) => self.check_growth(len),
-            // If the path no longer exists, the open file is still readable, and no process can
+            // If the path no longer exists, the open file can still be read, and no process can
             // write to it.
             None => Ok(()),
         }
     }
 
-    /// Hashes the number of samples and the transaction number of the last commit, which is the
-    /// same in every copy of the file.
+    /// Hashes the number of samples and the transaction number of the last commit. Copies of the
+    /// file have the same fingerprint.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
     }

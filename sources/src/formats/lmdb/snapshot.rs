@@ -8,11 +8,11 @@
 //!    shared or closed.
 //! 2. *Transactions end before their environment closes.* `Snapshot` declares `slots` before
 //!    `environment`, and fields are dropped in the order of their declaration.
-//! 3. *Slices live as long as the snapshot, even after the lock is released.* A page that a
-//!    transaction can see is neither changed nor reused until the last transaction that sees this
-//!    or an older state has ended. The map never moves, because nothing resizes the map of an
-//!    environment that is open for reading. All transactions of a snapshot live until the snapshot
-//!    is dropped, so the bytes stay valid until then.
+//! 3. *Slices live as long as the snapshot, even after the lock is released.* LMDB neither changes
+//!    nor reuses a page until all transactions that can see the page have ended. The map never
+//!    moves, because nothing resizes the map of an environment that is open for reading. All
+//!    transactions of a snapshot live until the snapshot is dropped, so the bytes stay valid until
+//!    then.
 //! 4. *At most one thread uses a transaction at a time*, because each transaction is behind a
 //!    mutex. With `NO_TLS`, a transaction is not tied to the thread that began it.
 //!
@@ -32,7 +32,7 @@ use lmdb::{Cursor, Database, EnvironmentFlags, RoTransaction, Transaction};
 use super::header;
 use crate::error::{Error, Result};
 
-/// Maximum number of open read transactions of all processes together. The process that creates the
+/// Maximum number of open read transactions, across all processes. The process that creates the
 /// lock file sets this number.
 const MAX_READERS: u32 = 1024;
 
@@ -40,15 +40,16 @@ const MAX_READERS: u32 = 1024;
 /// if another process commits in the meantime.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Minimum size of a memory map, in bytes. It leaves room for other processes to enlarge the
-/// database, because the map cannot grow later: the map of an environment in use must not move
-/// (invariant 3), and a file must not have a second environment (invariant 1). The address space
-/// costs no memory, and an x86-64 process has 128 times as much.
+/// Minimum size of a memory map, in bytes. The spare size allows other processes to enlarge the
+/// database. The map cannot grow later, because the map of an environment in use must not move
+/// (invariant 3), and a file must not have a second environment (invariant 1). Reserving address
+/// space uses no memory, and an x86-64 process has 128 times this much.
 const MIN_MAP_SIZE: u64 = 1 << 40;
 
 /// Read transactions that all see the same state of one database.
 pub(super) struct Snapshot {
-    /// One transaction per core, but at least 2 and at most 64. Additional threads share them.
+    /// One transaction per core, but at least 2 and at most 64. If there are more threads, they
+    /// share transactions.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
@@ -65,13 +66,14 @@ unsafe impl Send for Slot {}
 
 impl Snapshot {
     /// Opens the environment in the folder or file at `path`, and the database `name` in it. If
-    /// `name` is `None`, opens the main database if it contains samples, or else the only named
-    /// database.
+    /// `name` is `None`, opens the main database if it contains samples, and the only named
+    /// database otherwise.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..MAX_ATTEMPTS {
-            // Open the environment in each attempt. If no other snapshot shares it, the previous
-            // attempt closed it, so this attempt maps the whole database even if it was enlarged.
+            // Reopen the environment in each attempt. Unless another snapshot shares the
+            // environment, the failed attempt has closed it, so reopening maps the whole database
+            // even if it was enlarged.
             let environment = Shared::open(path)?;
             let Environment { env, .. } = environment.get();
             let database = environment.get().find_database(name).map_err(|e| e.at_path(path))?;
@@ -129,7 +131,7 @@ impl Snapshot {
         named.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
 
-    /// Returns the transaction number of the last commit by any process.
+    /// Returns the transaction number of the last commit, by any process.
     pub(super) fn last_commit(&self) -> Result<usize> {
         let env = &self.environment.get().env;
         env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
@@ -161,7 +163,7 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
-            // Other processes use all other reader slots. Make do with fewer transactions.
+            // Other processes use the remaining reader slots, so use fewer transactions.
             Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -169,8 +171,8 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment and the handles of its databases. All handles are opened before any reads,
-/// because `mdb_dbi_open` writes to memory that readers access.
+/// An environment and the handles of its databases. All handles are opened before anything is read,
+/// because `mdb_dbi_open` writes to memory that reads access.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
@@ -181,7 +183,7 @@ struct Environment {
 }
 
 /// Maximum number of named databases in a file. If the main database has more entries than this,
-/// all of them are assumed to be samples.
+/// all entries are assumed to be samples.
 const MAX_NAMED: u32 = 128;
 
 /// Size of the value that describes a named database, which is `MDB_db` on 64-bit systems.
@@ -210,7 +212,7 @@ impl Environment {
         for name in names {
             match env.open_db(Some(&name)) {
                 Ok(database) => named.push((name, database)),
-                // This is an ordinary value that happens to have the length of a descriptor.
+                // An ordinary value that happens to have the length of a descriptor.
                 Err(lmdb::Error::Incompatible | lmdb::Error::NotFound) => {}
                 Err(e) => return Err(e),
             }
@@ -219,7 +221,7 @@ impl Environment {
     }
 
     /// Returns the database `name`. If `name` is `None`, returns the main database if it contains
-    /// samples, or else the only named database.
+    /// samples, and the only named database otherwise.
     fn find_database(&self, name: Option<&str>) -> Result<Database> {
         let names: Vec<_> = self.named.iter().map(|(name, _)| format!("{name:?}")).collect();
         match name {
@@ -243,11 +245,12 @@ impl Environment {
     }
 }
 
-/// A handle to the environment that all snapshots of a file share. `None` only while it is dropped.
+/// A handle to the environment that all snapshots of a file share. `None` only while it is being
+/// dropped.
 struct Shared(Option<Arc<Environment>>);
 
-/// The identity of a file: its device and inode. A file that replaces another at the same path has
-/// a different identity.
+/// The identity of a file: its device and inode. A file that replaces another file at the same path
+/// has a different identity.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
@@ -281,7 +284,7 @@ impl Shared {
     }
 
     fn get(&self) -> &Environment {
-        self.0.as_ref().expect("`drop` has not run")
+        self.0.as_ref().expect("`drop` has not run yet")
     }
 }
 
@@ -289,8 +292,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("`drop` runs once");
-        // If the count is two, only the list and this handle own the environment. Nothing can clone
-        // it now, because clones are made only under the lock.
+        // If the count is two, only the list and this handle own the environment. No thread can
+        // clone it now, because clones are made only under the lock.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
@@ -300,14 +303,14 @@ impl Drop for Shared {
     }
 }
 
-/// Frees the reader slots of dead processes. Ignores failures, after which the slots stay occupied.
+/// Frees the reader slots of dead processes. If this fails, the slots stay occupied.
 fn free_dead_slots(env: &lmdb::Environment) {
     // SAFETY: the environment is open. LMDB does not change the slots of live processes, including
     // this one.
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// Opens the environment at `path`. `map_size` is what the writer requested, in bytes.
+/// Opens the environment at `path`. `map_size` is the map size that the writer requested, in bytes.
 fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {
@@ -320,8 +323,8 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
         // On Windows, the map cannot be larger than the file.
         if let (true, Ok(size)) = (cfg!(unix), usize::try_from(map_size.saturating_mul(2).max(MIN_MAP_SIZE))) {
             match builder.set_map_size(size).open(path) {
-                // The address space is limited (`ulimit -v`), so fall back to the writer's map
-                // size.
+                // The address space is limited (`ulimit -v`), so fall back to the map size that the
+                // writer requested.
                 Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
                 result => return result,
             };
@@ -343,8 +346,8 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
     .map_err(|e| lmdb_error(path, e))
 }
 
-/// Returns whether the operating system's error `code` means that a file cannot be written.
-/// Compares the kind of the error, because Windows uses other codes than `errno`.
+/// Returns whether the operating system's error `code` means that a file cannot be written. Checks
+/// the error's `kind`, because Windows does not use `errno` values.
 fn is_denied(code: i32) -> bool {
     let kind = io::Error::from_raw_os_error(code).kind();
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
@@ -360,7 +363,7 @@ fn file_id(data: &Path) -> io::Result<FileId> {
     fs::canonicalize(data)
 }
 
-/// Links a Windows library that LMDB needs and `lmdb-rkv-sys` does not link.
+/// Links a Windows library that LMDB needs but `lmdb-rkv-sys` does not link.
 #[cfg(windows)]
 mod advapi32 {
     use std::ffi::c_void;
@@ -371,8 +374,8 @@ mod advapi32 {
         fn SetSecurityDescriptorDacl(descriptor: *mut c_void, present: i32, acl: *const c_void, defaulted: i32) -> i32;
     }
 
-    /// Forces the library to be linked. GNU's linker takes only symbols from a library that are
-    /// undefined when it reaches the library, and it may reach this library before LMDB.
+    /// Forces the library to be linked. GNU's linker extracts from a library only those symbols
+    /// that are undefined at that point, and it may reach this library before LMDB.
     #[used]
     static CALLED: (
         unsafe extern "system" fn(*mut c_void, u32) -> i32,
@@ -386,8 +389,8 @@ pub fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),
         lmdb::Error::ReadersFull => Error::in_source(
-            "lmdb: other processes occupy all reader slots of the lock file: close the database in all processes, \
-             after which LMDB recreates the lock file, or set more slots in the process that opens it first",
+            "lmdb: other processes occupy all reader slots of the lock file: close the database in all processes, so \
+             that LMDB recreates the lock file, or set a higher maximum in the process that opens the database first",
         )
         .at_path(path),
         error => Error::in_source(format!("lmdb: {error}").to_lowercase()).at_path(path),

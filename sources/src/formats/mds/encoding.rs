@@ -27,8 +27,8 @@ pub(super) enum Encoding {
     Array(Array),
 }
 
-/// The properties of an array that the name of its encoding contains. Each value contains the
-/// properties that are `None` here.
+/// The properties of an array that the name of its encoding specifies. For a property that is
+/// `None` here, each value specifies its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Array {
     dtype: Option<Dtype>,
@@ -42,8 +42,8 @@ pub(super) enum Dtype {
     Of(Element),
 }
 
-/// The supported element types: the name in NumPy, the number that denotes the type in arrays
-/// without a declared type, and the type itself.
+/// The supported element types: the type's name in NumPy, its number in arrays without a declared
+/// type, and the type itself.
 const DTYPES: [(&str, u8, Dtype); 11] = [
     ("uint8", 8, Dtype::Of(Element::U8)),
     ("int8", 9, Dtype::Of(Element::I8)),
@@ -164,8 +164,8 @@ impl Array {
         Some(Array { dtype: Some(dtype), shape })
     }
 
-    /// Decodes the array in `bytes`. The elements follow the type and the shape, unless the name of
-    /// the encoding contains these.
+    /// Decodes the array in `bytes`. If the name of the encoding does not specify the type and the
+    /// shape, they precede the elements.
     fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {
@@ -180,7 +180,7 @@ impl Array {
             None => {
                 let number = take(1)?[0];
                 let known = DTYPES.iter().find(|dtype| dtype.1 == number);
-                known.ok_or_else(|| Error::in_source(format!("an array has the unknown type {number}")))?.2
+                known.ok_or_else(|| Error::in_source(format!("an array has the unknown type number {number}")))?.2
             }
         };
         let read;
@@ -206,7 +206,7 @@ impl Array {
         let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
         if needed != Some(left) {
             return Err(Error::in_source(format!(
-                "an array of shape {shape:?} has {left} bytes of data, which do not match the shape: the shard is \
+                "an array of shape {shape:?} has {left} bytes of data, which does not match the shape: the shard is \
                  damaged"
             )));
         }

@@ -42,7 +42,7 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Returns the hashes of the file. Ignores values that are not text, because hashes are not
+    /// Returns the hashes of the file. Values that are not text are ignored, because hashes are not
     /// needed to read samples.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
@@ -50,7 +50,7 @@ impl Info {
     }
 }
 
-/// The shards of a dataset, and the columns that all of them have.
+/// The shards of a dataset, and their common columns.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) columns: Vec<Column>,
@@ -63,8 +63,8 @@ pub(super) struct Column {
     pub(super) name: String,
     /// Name of the encoding.
     pub(super) encoding: String,
-    /// Size of each value in bytes. `None` if the size varies, in which case each sample contains
-    /// the length of its value.
+    /// Size of each value in bytes, or `None` if the size varies. If it varies, each sample
+    /// contains the length of its value.
     pub(super) size: Option<usize>,
 }
 
@@ -80,8 +80,8 @@ impl Index {
     /// Parses the text of an `index.json`.
     ///
     /// # Errors
-    /// If the text is not the index of MDS shards in version 2, if a path points outside the
-    /// folder, if shards have different columns, or if decompressing a shard would overwrite
+    /// If the text is not the index of MDS shards in version 2, or if a path points outside the
+    /// folder. Also if shards have different columns, or if decompressing a shard would overwrite
     /// another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let bad = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
@@ -132,7 +132,7 @@ impl Index {
         let Entry { column_names, column_encodings, column_sizes, compression, raw_data, zip_data, samples } = entry;
         if column_names.len() != column_encodings.len() || column_names.len() != column_sizes.len() {
             return Err(Error::in_source(
-                "there must be one encoding and one size for each column name: the index is damaged",
+                "the numbers of column names, encodings and sizes differ: the index is damaged",
             ));
         }
         let columns = column_names.into_iter().zip(column_encodings).zip(column_sizes);
@@ -226,7 +226,11 @@ mod tests {
                 "int64".into(),
                 "shard 1 (shard.00000.mds) and shard 0 have different columns",
             ),
-            ("/shards/1/column_names", serde_json::json!(["a"]), "one encoding and one size for each column name"),
+            (
+                "/shards/1/column_names",
+                serde_json::json!(["a"]),
+                "the numbers of column names, encodings and sizes differ",
+            ),
             ("/shards/1/compression", "zstd".into(), "a compression but no compressed file"),
             ("/shards/1/samples", (-1).into(), "shard 1: "),
             ("/shards", "x".into(), "not the index of MDS shards"),

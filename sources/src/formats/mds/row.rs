@@ -16,7 +16,8 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
-/// Returns whether the file at `path`, which begins with `start`, is the index of MDS shards.
+/// Returns whether the file at `path` is the index of MDS shards. `start` is the beginning of the
+/// file.
 fn is_index(path: &Path, start: &[u8]) -> bool {
     path.ends_with(INDEX) && memchr::memmem::find(start, b"\"shards\"").is_some()
 }

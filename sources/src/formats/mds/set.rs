@@ -10,8 +10,8 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};
 
-/// Opens the MDS shards at `at`, a folder that contains `index.json` or the file itself. Compressed
-/// shards in an object store are downloaded first.
+/// Opens the MDS shards at `location`, which is a folder that contains `index.json`, or the path of
+/// `index.json`. Compressed shards in an object store are downloaded first.
 ///
 /// # Errors
 /// If the index or a shard is damaged, if a shard is missing, or if a column that is used has an

@@ -1,4 +1,4 @@
-//! Decoded pages, in which values are looked up by row.
+//! Decoded pages, and the lookup of values by row.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::record::Found;
 
-/// Marks a row without a value, in place of the value's index.
+/// Stored instead of a value's index for a row without a value.
 const NULL: u32 = u32::MAX;
 
 /// The decoded values of consecutive rows in a row group.
@@ -39,9 +39,9 @@ enum Values {
     Lists { values: Vec<u8>, element: Element, indices: Vec<List> },
     /// Nested lists of numbers.
     Nested(Nested),
-    /// The dictionary of a column.
+    /// The dictionary of a column chunk.
     Dictionary(Page),
-    /// The encoded bytes of a whole column.
+    /// The encoded bytes of a whole column chunk.
     Raw(Vec<u8>),
 }
 
@@ -54,13 +54,13 @@ enum List {
 }
 
 impl Block {
-    /// Wraps the dictionary of a column, which the cache stores as row 0.
+    /// Wraps the dictionary of a column chunk, which the cache stores as row 0.
     pub(super) fn from_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
         Block { rows: 0..1, values: Values::Dictionary(page), bytes, dictionary_bytes: 0 }
     }
 
-    /// Wraps the encoded bytes of a column, which the cache stores as row 0.
+    /// Wraps the encoded bytes of a column chunk, which the cache stores as row 0.
     pub(super) fn from_encoded(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, dictionary_bytes: 0 }
@@ -151,7 +151,7 @@ impl Block {
     }
 }
 
-/// Decoded values and their definition and repetition levels, before they are assigned to rows.
+/// Decoded values with their definition and repetition levels, not yet assigned to rows.
 pub(super) struct Decoded {
     holds: Plain,
     values: Typed,
@@ -315,12 +315,12 @@ fn decode_values<T: DataType>(
             )
             .map_err(library_error)?;
         if read == 0 {
-            return Err(Error::in_source(format!("damaged: a page has {done} rows: expected {rows}")));
+            return Err(Error::in_source(format!("damaged: the pages have {done} rows: expected {rows}")));
         }
         done += read;
     }
     if repeated {
-        // Check that no rows are left. The header of a list page does not always contain its number
+        // Check that no rows remain. The header of a list page does not always contain its number
         // of rows, so extra rows would otherwise be lost silently.
         let mut ends = (Vec::new(), Vec::new(), Vec::new());
         let definitions = defined.then_some(&mut ends.0);
@@ -335,7 +335,7 @@ fn decode_values<T: DataType>(
     Ok(values)
 }
 
-/// Returns the bytes of 32-bit integers, narrowed to the element type that the schema declares.
+/// Returns the bytes of 32-bit integers that are narrowed to the element type in the schema.
 fn narrow(all: &[i32], element: Element) -> Vec<u8> {
     match element {
         Element::I8 | Element::U8 => all.iter().map(|&number| number as u8).collect(),

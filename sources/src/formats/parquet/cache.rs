@@ -2,14 +2,14 @@
 //!
 //! A page contains many values, so neighboring rows need the same page. The first thread that needs
 //! a page decodes it, and other threads wait for the result. The cache evicts the least recently
-//! used page when its size exceeds the sum of what all loaders of the dataset grant from their
-//! memory plans. It also frees space before it decodes a page, and decodes large pages one at a
+//! used pages when its size exceeds the sum of the grants from the memory plans of all loaders of
+//! the dataset. It also frees space before it decodes a page, and decodes large pages one at a
 //! time.
 //!
 //! Values may borrow from a dictionary. A dictionary is evicted after its pages, because evicting
-//! it earlier would not free its memory. If it does not fit in the cache, each of its pages counts
-//! with the size of the dictionary added. An evicted page stays alive while a worker uses it, which
-//! adds at most one page per worker.
+//! it earlier would not free its memory. If a dictionary does not fit in the cache, its size is
+//! added to the size of each of its pages. An evicted page stays alive while a worker uses it,
+//! which adds at most one page per worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,26 +19,26 @@ use crate::error::Result;
 use crate::values::grants::{Grants, Keeps};
 use crate::values::lru_cache::Recent;
 
-/// Number of locks over which pages are distributed by a hash. If several threads need the same
-/// page, one of them decodes it while the others wait for its lock.
+/// Number of locks. A hash maps each page to a lock. If several threads need the same page, one of
+/// them decodes it while the others wait for its lock.
 const LOCKS: usize = 64;
 /// Size of the cache if no loader reads the dataset, in bytes.
 const DEFAULT_BUDGET: usize = 32 << 20;
 /// Maximum decoded size of a page if no loader reads the dataset, in bytes.
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
-/// Lower bound of the limit on the decoded size of a page, in bytes. It applies even if a memory
-/// plan is smaller.
+/// Minimum of the limit on the decoded size of a page, in bytes. This minimum applies even if a
+/// memory plan is smaller.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
 /// Pages with a larger decoded size, in bytes, are decoded one at a time.
 const LARGE_PAGE: usize = 16 << 20;
 
-/// Set in the column index of a key that denotes the dictionary of the column.
+/// Flag bit in the column index of a key: the entry is the dictionary of the column chunk.
 const DICTIONARY: u32 = 1 << 30;
 
-/// The cache key of a column in a row group: the indices of the file, the row group and the column.
+/// The cache key of a column chunk: the indices of the file, the row group and the column.
 pub(super) type ColumnKey = (u32, u32, u32);
 
-/// Returns the key of a column's dictionary.
+/// Returns the key of a column chunk's dictionary.
 fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
     (file, group, column | DICTIONARY)
 }
@@ -47,24 +47,25 @@ fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
 pub(super) struct Cache {
     grants: Grants,
     blocks: Mutex<Blocks>,
-    /// Locks for decoding pages. A thread takes one of these first, and then `large`, `dictionary`
-    /// and `fetching`, in this order, because decoding a page may fetch its dictionary.
+    /// Locks for decoding pages. A thread takes one of these locks before it takes `large`,
+    /// `dictionary` and `fetching`, in this order, because decoding a page may fetch its
+    /// dictionary.
     decoding: [Mutex<()>; LOCKS],
     /// Held while a large page is decoded.
     large: Mutex<()>,
-    /// Held while a large column is fetched and used. Taken before all other locks.
+    /// Held while a large column chunk is fetched and used. Taken before all other locks.
     column: Mutex<()>,
     /// Held while a large dictionary is fetched.
     dictionary: Mutex<()>,
-    /// Locks for fetching dictionaries and encoded columns.
+    /// Locks for fetching dictionaries and encoded column chunks.
     fetching: [Mutex<()>; LOCKS],
     /// Number of pages decoded so far, for tests.
     decoded: AtomicUsize,
 }
 
-/// Limits the decoded size of pages to what the loaders of one selection of columns grant. Loaders
-/// of all selections share the cache, but a page must fit in the memory plan of the loader that
-/// reads it.
+/// Limits the decoded size of pages to the grants of the loaders of one selection of columns.
+/// Loaders of all selections share the cache, but a page must fit in the memory plan of the loader
+/// that reads it.
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
@@ -101,7 +102,7 @@ impl PageLimit {
     }
 }
 
-/// The cached blocks, by column and first row.
+/// The cached blocks, by column chunk and first row.
 #[derive(Default)]
 struct Blocks(Recent<(ColumnKey, usize), Arc<Block>>);
 
@@ -137,8 +138,7 @@ impl Cache {
     }
 
     /// Returns the page of `column` that contains `row` and starts at row `first`. If the page is
-    /// not cached, calls `fetch`, which returns its bytes and its decoded size, and `decode`, which
-    /// decodes the bytes.
+    /// not cached, `fetch` returns its bytes and its decoded size, and `decode` decodes the bytes.
     ///
     /// # Errors
     /// If `fetch` or `decode` fails. Errors are not cached.
@@ -170,8 +170,8 @@ impl Cache {
     }
 
     /// Returns the encoded bytes of the whole `column`, which has `size` bytes. If they are not
-    /// cached, calls `fetch` to read them. Large columns are fetched and first used one at a time,
-    /// so hold the returned guard until you have used the bytes. Must not be called within
+    /// cached, `fetch` reads them. The returned guard prevents other threads from fetching large
+    /// columns. Hold the guard until you have used the bytes. Must not be called within
     /// [`get`](Cache::get).
     ///
     /// # Errors
@@ -189,8 +189,8 @@ impl Cache {
         Ok((self.whole(column, size, fetch)?, alone))
     }
 
-    /// Returns the dictionary of `column`, which has about `size` bytes. If it is not cached, calls
-    /// `fetch` to create it. May be called within [`get`](Cache::get).
+    /// Returns the dictionary of `column`, which has about `size` bytes. If it is not cached,
+    /// `fetch` creates it. May be called within [`get`](Cache::get).
     ///
     /// # Errors
     /// If `fetch` fails. Errors are not cached.
@@ -209,7 +209,7 @@ impl Cache {
     }
 
     /// Returns the only block with the key `column`, such as a dictionary. If it is not cached,
-    /// calls `fetch` to create it.
+    /// `fetch` creates it.
     fn whole(&self, column: ColumnKey, size: usize, fetch: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
         let _fetching = lock(&self.fetching[lock_index(column, 0)]);
         if let Some(block) = self.find(column, 0) {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_decodes_a_page_once_and_evicts_the_oldest() {
+    fn cache_decodes_a_page_once_and_evicts_the_least_recent() {
         let cache = Arc::new(Cache::new());
         let column = (0, 0, 0);
         let grant = Grant::new(cache.clone(), 2 * block(0).unwrap().bytes());

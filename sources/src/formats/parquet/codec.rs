@@ -1,4 +1,4 @@
-//! Decompresses pages. No page takes more memory than the size that its header declares.
+//! Decompresses pages. No page takes more memory than its header declares.
 
 use std::io::Read;
 
@@ -40,7 +40,7 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
         Compression::LZ4_RAW => {
             to.resize(start + size, 0);
             return decompress_lz4(from, &mut to[start..])
-                .ok_or_else(|| damaged(compression, "invalid data, or a wrong size"));
+                .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
         // Writers disagree on the framing of LZ4. Try Hadoop's frames, then LZ4 frames, then a raw
         // block.
@@ -56,7 +56,7 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
             to.truncate(start);
             to.resize(start + size, 0);
             return decompress_lz4(from, &mut to[start..])
-                .ok_or_else(|| damaged(compression, "invalid data, or a wrong size"));
+                .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
         other => {
             let name = format!("{other:?}");
@@ -75,21 +75,25 @@ fn read_exactly(compression: Compression, from: impl Read, size: usize, to: &mut
     from.read_exact(&mut to[start..]).map_err(|e| damaged(compression, &e.to_string()))?;
     match from.read(&mut [0]) {
         Ok(0) => Ok(()),
-        Ok(_) => Err(damaged(compression, &format!("more than {size} bytes"))),
+        Ok(_) => Err(damaged(compression, &format!("decompresses to more than {size} bytes"))),
         Err(e) => Err(damaged(compression, &e.to_string())),
     }
 }
 
 fn check_size(compression: Compression, written: usize, size: usize) -> Result<()> {
-    if written == size { Ok(()) } else { Err(damaged(compression, &format!("{written} bytes: expected {size}"))) }
+    if written == size {
+        Ok(())
+    } else {
+        Err(damaged(compression, &format!("decompresses to {written} bytes: expected {size}")))
+    }
 }
 
 fn decompress_lz4(from: &[u8], to: &mut [u8]) -> Option<()> {
     (lz4_flex::block::decompress_into(from, to).ok()? == to.len()).then_some(())
 }
 
-/// Decompresses blocks in Hadoop's framing, in which the decompressed size and the compressed size
-/// precede each block as 32-bit big-endian integers.
+/// Decompresses blocks in Hadoop's framing. Each block is preceded by its decompressed size and its
+/// compressed size, as 32-bit big-endian integers.
 fn decompress_hadoop(mut from: &[u8], mut to: &mut [u8]) -> Option<()> {
     while !from.is_empty() {
         let (sizes, rest) = from.split_at_checked(8)?;

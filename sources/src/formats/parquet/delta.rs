@@ -4,21 +4,21 @@
 //! `Encodings.md` of the Parquet format specifies the encodings `DELTA_BINARY_PACKED`,
 //! `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 
-/// Returns the decoded size of data in `DELTA_BYTE_ARRAY`, in bytes. In this encoding, each value
-/// consists of a prefix of the previous value and a suffix. Returns `None` if the data is damaged
-/// or contains more than `limit` values.
+/// Returns the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this encoding, each value is a
+/// prefix of the previous value, followed by a suffix. Returns `None` if the data is damaged or
+/// contains more than `limit` values.
 pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
     let (shared, rest) = sum(bytes, limit)?;
     check_count(rest, limit)?;
     Some(shared + rest.len() as u64)
 }
 
-/// Returns `None` if data in `DELTA_BINARY_PACKED` claims to contain more than `limit` numbers.
+/// Returns `None` if `DELTA_BINARY_PACKED` data claims to contain more than `limit` numbers.
 pub(super) fn check_count(bytes: &[u8], limit: usize) -> Option<()> {
     (Header::read(&mut &bytes[..])?.count <= limit).then_some(())
 }
 
-/// The header of data in `DELTA_BINARY_PACKED`.
+/// The header of `DELTA_BINARY_PACKED` data.
 struct Header {
     /// Number of values per miniblock.
     miniblock_len: usize,
@@ -40,9 +40,8 @@ impl Header {
     }
 }
 
-/// Returns the sum of the numbers at the start of `bytes`, and the bytes that follow them. Returns
-/// `None` if the data is damaged, if there are more than `limit` numbers, or if a number is
-/// negative.
+/// Returns the sum of the numbers at the start of `bytes`, and the remaining bytes. Returns `None`
+/// if the data is damaged, if there are more than `limit` numbers, or if a number is negative.
 fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     let Header { miniblock_len, miniblocks, count, first } = Header::read(&mut bytes)?;
     if count > limit {
@@ -123,8 +122,8 @@ mod tests {
         ((value << 1) ^ (value >> 63)) as u64
     }
 
-    /// Encodes `numbers` in blocks of 128 with four miniblocks each. Does not pad the last
-    /// miniblock.
+    /// Encodes `numbers` in blocks of 128 with four miniblocks each. The last miniblock is not
+    /// padded.
     fn packed(numbers: &[i32]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for value in [128, 4, numbers.len() as u64, zigzag(numbers[0].into())] {
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn delta_sum_equals_the_sum_of_the_numbers() {
+    fn the_sum_of_encoded_numbers_is_correct() {
         for len in [1, 2, 31, 33, 128, 129, 130, 1000] {
             let numbers: Vec<i32> = (0..len).map(|n| n * 7919 % 4093 * (n % 5)).collect();
             let mut bytes = packed(&numbers);

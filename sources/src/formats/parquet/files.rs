@@ -1,11 +1,11 @@
 //! The files of a dataset, and the **units** of bytes that a loader prefetches from them.
 //!
-//! A unit is what is read from an object store at once: a page, the dictionary of a column in a row
-//! group, or the whole column in a row group if the offsets of its pages are unknown. Units are
-//! numbered across the dataset like the samples of other sources, so the same code can prefetch,
-//! cache and count them. Several samples may need the same unit, but its decoded page is cached.
-//! Units that are probably still cached in decoded form are therefore left out of the prefetch
-//! order.
+//! A **column chunk** is the part of a column that is in one row group. A unit is what is read from
+//! an object store at once: a page, the dictionary of a column chunk, or a whole column chunk if
+//! the offsets of its pages are unknown. Units are numbered across the dataset like the samples of
+//! other sources, so the same code can prefetch, cache and count them. Several samples may need the
+//! same unit, but its decoded page is cached. The prefetch order therefore omits units that are
+//! probably still cached in decoded form.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -22,8 +22,8 @@ use crate::storage::ahead::Parts;
 use crate::values::lru_cache::Recent;
 use crate::values::record::other_columns;
 
-/// If at most this many samples need a page, its next use is the earliest next use of these
-/// samples. A page that more samples need is assumed to be in constant use.
+/// Maximum number of samples per page for which the page's next use is computed, as the earliest
+/// next use of these samples. A page that more samples need is assumed to be in constant use.
 const MAX_ROWS: usize = 512;
 
 /// The relation between samples and the rows that they need.
@@ -62,7 +62,7 @@ pub(super) struct Files {
     pub(super) starts: Vec<usize>,
     /// For each row group, the index of its file and its index within this file.
     pub(super) groups: Vec<(u32, u32)>,
-    /// Number of requested checks that the files are unchanged.
+    /// Number of times that a loader has requested a check that the files are unchanged.
     pub(super) requested_checks: AtomicU64,
 }
 
@@ -121,9 +121,9 @@ impl Files {
         (self.starts[group + 1] - self.starts[group]) as u64
     }
 
-    /// Returns the number of a unit of the column `leaf` in the row group `group`. A column in a
-    /// row group has a number for each row, because a page may start at any row, one for the
-    /// dictionary, and one for the whole column.
+    /// Returns the number of a unit of the column `leaf` in the row group `group`. Each column
+    /// chunk has one number per row, because a page may start at any row, one for its dictionary,
+    /// and one for the whole chunk.
     pub(super) fn unit_number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
         let rows = self.rows_of(group);
         let offset = match unit {
@@ -139,7 +139,7 @@ impl Files {
         (self.starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
-    /// Returns the row group, the column and the unit that have a unit number.
+    /// Returns the row group, the column and the unit with the given unit number.
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
@@ -185,8 +185,8 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of the given columns, so that their units are known when a loader
-    /// plans its reads.
+    /// Reads the page indexes of the given columns. The units of these columns are then known when
+    /// a loader plans its reads.
     ///
     /// # Errors
     /// If a page index is damaged or cannot be read.
@@ -219,7 +219,7 @@ impl Files {
             for sample in samples_of {
                 for needed in &leaf_columns {
                     needed_rows.rows(sample, needed.leaf, &mut |row| {
-                        // If the whole column was read recently, its pages need not be read.
+                        // If the whole column chunk was read recently, its pages need not be read.
                         if recent.recent.get(files.whole_unit(row, *needed)).is_some() {
                             return;
                         }
@@ -271,13 +271,13 @@ impl Files {
         })
     }
 
-    /// Returns the number of the unit that is the whole column in the row group of `row`.
+    /// Returns the number of the unit that is the whole column chunk of `row`.
     fn whole_unit(&self, row: usize, needed: NeededLeaf) -> u64 {
         self.unit_number(self.locate(row).0, needed.leaf, Unit::Whole)
     }
 
-    /// Calls `with` for each unit of a column that `row` needs, with the number and the decoded
-    /// size of the unit.
+    /// Calls `with` for each unit of a column that `row` needs, and passes the number and the
+    /// decoded size of the unit.
     fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut with: impl FnMut(u64, usize)) {
         let (group, inside) = self.locate(row);
         let (file, own) = self.groups[group];
@@ -286,8 +286,8 @@ impl Files {
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
             let memory = part.decoded_size(own, needed.leaf, range.end - range.start);
-            // Count a whole column twice, because both its encoded bytes and its decoded pages are
-            // cached.
+            // Count a whole column chunk twice, because both its encoded bytes and its decoded
+            // pages are cached.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
             with(self.unit_number(group, needed.leaf, unit), memory);
         };
@@ -306,7 +306,7 @@ fn rows_of_groups(part: &Part) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
 }
 
-/// Checks that a file has the columns of the first file, `columns`.
+/// Checks that the columns of a file equal `columns`, the columns of the first file.
 ///
 /// # Errors
 /// If the columns differ.
@@ -331,7 +331,7 @@ pub(super) struct NeededLeaf {
 /// A simulation of the page cache, which predicts which decoded units are still cached.
 #[derive(Default)]
 struct CacheSimulation {
-    /// The batch that is expected next. The simulation starts over at any other batch.
+    /// The batch that is expected next. For any other batch, the simulation is restarted.
     next: Option<BatchIndex>,
     recent: Recent<u64, ()>,
 }

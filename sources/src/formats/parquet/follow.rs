@@ -1,4 +1,4 @@
-//! The prefetcher of a loader that reads Parquet files, and the memory that the loader grants.
+//! The prefetcher of a loader that reads Parquet files, and the loader's memory grants.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::set::Parquet;
 use crate::model::{BatchIndex, Lookahead, Prefetcher};
 use crate::values::grants::Grant;
 
-/// What a loader holds while it reads this source: its memory grants and, for files in a store, the
+/// The memory grants of a loader that reads this source and, for files in an object store, its
 /// prefetcher. Dropping this value releases the grants.
 struct LoaderGrants {
     ahead: Option<Box<dyn Prefetcher>>,

@@ -30,7 +30,7 @@ pub(super) fn read(file: &OpenFile) -> Result<ParquetMetaData> {
     let size = u64::from(u32::from_le_bytes(size.try_into().expect("four bytes")));
     if size > end || size > MAX_FOOTER {
         return Err(Error::in_source(format!(
-            "the footer claims {size} bytes in a file of {len}: the limit is {MAX_FOOTER}"
+            "the footer claims {size} bytes in a file of {len} bytes: the limit is {MAX_FOOTER} bytes"
         )));
     }
     let footer = input::read(file, end - size, size)?;

@@ -125,7 +125,7 @@ impl Header {
 }
 
 /// The fields of a struct that have occurred so far. A repeated field is treated as damage, because
-/// parsers disagree on which of its values to use.
+/// parsers disagree about which of its values counts.
 #[derive(Default)]
 struct Seen(u64);
 

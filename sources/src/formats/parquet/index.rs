@@ -1,4 +1,4 @@
-//! Locates the pages of a column in a row group.
+//! Locates the pages of a column chunk.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +8,11 @@ use super::input::Bytes;
 use super::thrift;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many bytes are read to parse a page header. If the header is longer, the next size is tried.
+/// Numbers of bytes to read for parsing a page header. A longer header is read again with the next
+/// number.
 const HEADER_READS: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER];
 
-/// The locations of a column's pages in a row group. The column must not contain lists.
+/// The locations of a column chunk's pages. The column must not contain lists.
 #[derive(Debug)]
 pub(super) struct Index {
     pages: Vec<Page>,
@@ -19,10 +20,11 @@ pub(super) struct Index {
     rows: usize,
     /// Byte range of the dictionary, if the column has one.
     pub(super) dictionary: Option<Range<u64>>,
-    /// First row of the first page that is known not to need the dictionary. Later pages do not
-    /// need it either, because a writer that has stopped using a dictionary does not use it again.
+    /// Start row of the first page that is known not to need the dictionary. Later pages do not
+    /// need the dictionary either, because a writer that has stopped using a dictionary does not
+    /// use it again.
     plain: AtomicUsize,
-    /// The error at which the scan stopped, if any. The pages before it can be read.
+    /// The error that stopped the scan, if any. The pages before it can be read.
     error: Option<Error>,
 }
 
@@ -39,8 +41,9 @@ impl Index {
     /// Finds the pages in `range`, which contain `rows` rows, by scanning their headers.
     ///
     /// # Errors
-    /// If the file cannot be read. A damaged page does not cause an error here, but when one of its
-    /// rows or a later row is read.
+    ///
+    /// If the file cannot be read. A damaged page does not cause an error here, but only when one
+    /// of its rows or a later row is read.
     pub(super) fn scan(bytes: Bytes<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
         let plain = AtomicUsize::new(usize::MAX);
         let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, plain, error: None };
@@ -56,8 +59,8 @@ impl Index {
             };
             let len = header.len as u64 + header.compressed as u64;
             match (header.kind, header.rows()) {
-                // All pages of a column use its first dictionary. If they meant another, values
-                // would silently be wrong.
+                // All pages of a column chunk use its first dictionary. If a page was written for a
+                // different dictionary, values would silently be wrong.
                 (Kind::Dictionary { .. }, _) if index.dictionary.is_some() || !index.pages.is_empty() => {
                     let cause = format!("damaged: the dictionary at offset {at} is not the first page of its column");
                     index.error = Some(Error::in_source(format!("{cause}; write the file again")));
@@ -66,11 +69,13 @@ impl Index {
                 (Kind::Dictionary { .. }, _) => index.dictionary = Some(at..at + len),
                 (_, Some(count)) if count > rows - index.rows => {
                     let first = index.rows;
-                    let cause = format!("damaged: a page claims {count} rows at row {first} of {rows}");
+                    let cause = format!(
+                        "damaged: a page at row {first} claims {count} rows, but the row group has {rows} rows"
+                    );
                     index.error = Some(Error::in_source(cause));
                     break;
                 }
-                // Leave out pages without rows, which are never looked up.
+                // Omit pages without rows, because they are never looked up.
                 (_, Some(count)) if count > 0 => {
                     index.record_dictionary_use(index.rows, header.needs_dictionary());
                     index.pages.push(Page { at, len, first: index.rows });
@@ -175,7 +180,7 @@ pub(super) fn header(bytes: Bytes<'_>, at: u64, end: u64) -> Result<Header> {
 mod tests {
     use super::*;
 
-    /// Encodes a page index, in which each entry has an offset, a size and a first row. All numbers
+    /// Encodes a page index. Each entry consists of an offset, a size and a first row. All numbers
     /// must fit in one byte as varints.
     fn page_index(pages: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut bytes = vec![0x19, ((pages.len() as u8) << 4) | 12];

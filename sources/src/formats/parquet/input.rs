@@ -10,8 +10,8 @@ use crate::storage::OpenFile;
 /// Maximum size of a single read, in bytes.
 const MAX_READ: u64 = 1 << 30;
 
-/// Reads `len` bytes at offset `at` of `file`. The read is not part of a loader's order, so the
-/// bytes are not prefetched.
+/// Reads `len` bytes at offset `at` of `file`. This read is not part of a loader's order, so it is
+/// not prefetched.
 ///
 /// # Errors
 /// If the range extends past the end of the file, if it is longer than [`MAX_READ`], or if it
@@ -32,7 +32,8 @@ pub(super) fn read(file: &OpenFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> 
     Ok(Cow::Owned(bytes))
 }
 
-/// The bytes of a file, or a part of them that has already been read, with its offset in the file.
+/// The bytes of a file, or of a range of the file that has already been read, with its offset in
+/// the file.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes<'a> {
     File(&'a OpenFile),
@@ -43,7 +44,8 @@ impl<'a> Bytes<'a> {
     /// Returns the `len` bytes at offset `at` of the file.
     ///
     /// # Errors
-    /// As for [`read`], and if the range is not inside the part.
+    ///
+    /// As for [`read`], and if the bytes are outside the range that has been read.
     pub(super) fn get(self, at: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
             Bytes::File(file) => return read(file, at, len),
@@ -57,8 +59,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Runs code that calls the `parquet` crate. Converts a panic to an error, because a damaged file
-/// can cause panics in that crate.
+/// Runs code that calls the `parquet` crate, and converts a panic to an error, because a damaged
+/// file can cause panics in that crate.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     crate::error::guarded(run).map_err(|e| match e.kind() {
         ErrorKind::Panic => Error::in_source(format!("damaged: {}", e.cause())),

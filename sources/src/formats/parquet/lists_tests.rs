@@ -1,4 +1,4 @@
-//! Tests that a column that is not selected is not decoded and uses no memory.
+//! Tests that columns that are not selected are not decoded and use no memory.
 
 use super::Parquet;
 use crate::lists::{NUMBERS, ROWS, write};

@@ -16,8 +16,8 @@
 //!
 //! The `parquet` crate ("the library") decodes footers and values. It trusts the sizes in a file,
 //! so this module checks them before it calls the library, and converts the library's panics to
-//! errors. It also locates and decompresses pages itself, because the library would decompress a
-//! page to any size, even if the page declares a smaller one.
+//! errors. This module also locates and decompresses pages itself, because the library would
+//! decompress a page to any size, even if the page declares a smaller size.
 //!
 //! `row` contains the format's entry in `DATA_FORMATS`.
 

@@ -1,8 +1,9 @@
 //! Converts nested lists of numbers to JSON.
 //!
-//! The levels of a value follow the Dremel encoding. The repetition level is the number of lists
-//! that an earlier value started and that this value continues. The definition level is the number
-//! of the value's optional or repeated ancestors that are present.
+//! The levels of a value follow the Dremel encoding. The repetition level is the number of
+//! enclosing lists, counted from the outermost, that the value continues. All inner lists are new.
+//! The definition level is the number of the value's optional or repeated ancestors that are
+//! present.
 
 use super::schema::Levels;
 use crate::error::{Error, Result};
@@ -12,11 +13,11 @@ use crate::model::value::Element;
 /// Maximum length of the JSON of a row, in bytes.
 const MAX_JSON: usize = 64 << 20;
 
-/// The numbers in nested lists, and the levels that determine where lists start and end.
+/// The numbers in nested lists, and the levels that determine where each list starts and ends.
 pub(super) struct Nested {
     values: Vec<u8>,
     element: Element,
-    /// Whether the numbers stand for booleans.
+    /// Whether the numbers represent booleans.
     flags: bool,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,

@@ -17,15 +17,16 @@ use super::schema::{Leaf, Levels, Plain};
 use super::{delta, index};
 use crate::error::{Error, Result, reserve};
 
-/// Maximum number of values per page. There must be a limit, because memory for the values is
-/// allocated before they are decoded. It is high because of run-length encoding: by default,
-/// pyarrow may write 20,000 lists of 512 equal numbers into one page.
+/// Maximum number of values per page. A limit is required, because memory for the values is
+/// allocated before they are decoded. The limit is high because run-length encoding is compact: by
+/// default, pyarrow may write 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Allowance for the dictionary of a list column, in bytes. The metadata does not declare its size.
+/// Memory reserved for the dictionary of a list column, in bytes. The metadata does not declare the
+/// dictionary's size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
 const LISTS_NEED: &str = "the lists of a row group need";
 
-/// A column in a row group, and everything that is needed to decode its pages.
+/// A column chunk, and everything that is needed to decode its pages.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
     pub(super) about: &'a ColumnChunkMetaData,
@@ -34,7 +35,7 @@ pub(super) struct Column<'a> {
     pub(super) levels: Option<Levels>,
     /// Number of rows in the row group.
     pub(super) rows: usize,
-    /// Whether pages of version 2 are compressed even if their headers say otherwise.
+    /// Whether v2 data pages are compressed even if their headers say otherwise.
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
@@ -85,7 +86,7 @@ impl Column<'_> {
         self.unpack(&header, &bytes[header.len..][..header.compressed])
     }
 
-    /// Returns how much memory it takes to decode the page in `bytes`, which starts with its
+    /// Returns the memory that is needed to decode the page in `bytes`, which starts with its
     /// header, and whether the page needs the dictionary.
     ///
     /// # Errors
@@ -97,8 +98,8 @@ impl Column<'_> {
         Ok((pages.needed, header.needs_dictionary()))
     }
 
-    /// Scans all pages in `range`. Returns the header of each page and the offset of the data that
-    /// follows it, and how much memory it takes to decode all pages.
+    /// Scans all pages in `range`. Returns the header of each page with the offset of the data
+    /// after it, and the memory that is needed to decode all pages.
     ///
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
@@ -141,7 +142,7 @@ impl Column<'_> {
         let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
         let value = match self.leaf.holds {
             Plain::Bytes | Plain::Text => size_of::<ByteArray>() + size_of::<u32>(),
-            // The value as the library decodes it, and the converted copy.
+            // The value as decoded by the library, and the converted copy.
             Plain::Half => size_of::<ByteArray>() + 8,
             Plain::Bool => 2,
             Plain::Number(element) => element.size() + 8,
@@ -164,9 +165,9 @@ impl Column<'_> {
         (u64::try_from(self.about.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
     }
 
-    /// Estimates from the declared sizes how much memory it takes to decode all lists of the
-    /// column. Includes a reserve for the dictionary, which has no declared size, and for pages
-    /// that compression has made larger.
+    /// Estimates the memory for decoding all lists of the column chunk from the sizes in the
+    /// metadata. The estimate includes a reserve for the dictionary, whose size is not declared,
+    /// and for pages that compression has made larger.
     pub(super) fn lists_need(self) -> u64 {
         let (values, pages) = self.declared();
         values
@@ -175,7 +176,7 @@ impl Column<'_> {
             .saturating_add(pages / 2 + DICTIONARY_RESERVE)
     }
 
-    /// Estimates from the declared sizes how much memory the decoded values of the column take.
+    /// Estimates the memory of the column chunk's decoded values from the sizes in the metadata.
     pub(super) fn unpacked_bytes(self) -> u64 {
         let (values, pages) = self.declared();
         match self.leaf.holds {
@@ -250,8 +251,8 @@ impl Column<'_> {
     }
 }
 
-/// Checks that the lists of a row group may be decoded, which takes `need` bytes of memory (see
-/// [`Column::lists_need`]).
+/// Checks that there is enough memory to decode the lists of a row group. `need` is the required
+/// number of bytes (see [`Column::lists_need`]).
 ///
 /// # Errors
 /// If `need` exceeds `limit`. The advice in the message depends on `max_grant`, the number of bytes
@@ -261,7 +262,7 @@ pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()>
 }
 
 fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
-    // Advise a higher memory limit only if it would help: a loader never grants more than
+    // Suggest a higher memory limit only if it would help: a loader never grants more than
     // `max_grant`.
     let raise = if limit < max_grant { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
@@ -278,23 +279,23 @@ struct Pages {
     bytes: usize,
     /// Total number of values in the pages.
     values: usize,
-    /// Size of the dictionary, which the other pages share, in bytes.
+    /// Size of the dictionary that the other pages share, in bytes.
     dictionary: usize,
-    /// How much memory it takes to decode the pages, in bytes.
+    /// Memory that is needed to decode the pages, in bytes.
     needed: usize,
 }
 
 impl Pages {
-    /// Adds what a page needs to the required memory, and checks the total before any of it is
+    /// Adds the memory for a page to the required memory, and checks the total before any memory is
     /// allocated.
     fn account(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed), header.values, column.limit);
-        // Every value of a dictionary takes at least one byte of the page.
+        // Every value of a dictionary takes at least one byte of the dictionary page.
         let dictionary = matches!(header.kind, Kind::Dictionary { .. });
         let max_grant = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
         if values > max_grant {
             return Err(Error::in_source(format!(
-                "a page of {size} bytes claims {values} values: the limit is {max_grant}"
+                "a page of {size} bytes claims {values} values: the limit is {max_grant} values"
             )));
         }
         self.values += if dictionary || header.kind == Kind::Other { 0 } else { values };
@@ -314,8 +315,8 @@ impl Pages {
         Err(too_large(what, need, limit, column.max_grant))
     }
 
-    /// Adds a page after [`account`](Pages::account) was called for it. Checks the sizes that its
-    /// values claim.
+    /// Adds a page. [`account`](Pages::account) must have been called for it. Checks the sizes that
+    /// the page's values claim.
     fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {
@@ -334,7 +335,7 @@ impl Pages {
     }
 }
 
-/// Returns the encoded values of a page, which follow its levels.
+/// Returns the encoded values of a page, without its levels.
 fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let about = column.column_descr();
     let bytes: &[u8] = page.buffer();
@@ -416,8 +417,8 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Writes a file with `rows` rows, which contain a list of two numbers each in the column
-    /// `list`.
+    /// Writes a file with `rows` rows. The column `list` contains a list of two numbers in each
+    /// row.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -436,8 +437,8 @@ mod tests {
     /// Replaces occurrences of the 64-bit number `from` in the footer with `to`. `from` must occur
     /// `count` times. `which` contains the indices of the occurrences to replace.
     fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
-        // A field of type 6 that follows the field with the preceding number. Its value is a varint
-        // of two bytes.
+        // A field of type 6 directly after the field with the preceding number. The value of the
+        // field is a varint of two bytes.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
@@ -470,7 +471,7 @@ mod tests {
             (&[1], "row group 0, column \"text\": damaged: 7770 values for 7777 rows"),
             (&[0, 2], "row group 0, column \"text\": damaged: 7777 values for 7770 rows"),
             // If all counts are wrong in the same way, only the page headers reveal it.
-            (&[0, 1, 2], "a page claims 7777 rows at row 0 of 7770"),
+            (&[0, 1, 2], "a page at row 0 claims 7777 rows, but the row group has 7770 rows"),
         ];
         for (which, expected) in cases {
             let e = read(&text(which), 7770).unwrap_err();
@@ -508,7 +509,7 @@ mod tests {
                 assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
             }
         }
-        // The 2,000 values of 50 kB take 100 MB, although the file has less than 200 kB.
+        // The 2,000 values of 50 kB take 100 MB, although the file is smaller than 200 kB.
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();
@@ -517,7 +518,7 @@ mod tests {
         let e = set.read(3, &mut scratch).unwrap_err();
         assert!(e.cause().contains("row group 0, column \"text\": a page needs 10"), "{e}");
         assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
-        // The message advises raising the limit only if a loader would then grant more.
+        // The message suggests raising the limit only if a loader would then grant more.
         assert!(!e.cause().contains("memory_limit"), "{e}");
         set.page_limit.set_max_grant(1 << 30);
         assert!(set.read(3, &mut scratch).unwrap_err().cause().contains("raise the loader's memory_limit"));

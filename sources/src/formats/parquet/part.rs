@@ -17,17 +17,17 @@ use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
-/// Maximum size in bytes of a column in a row group that is read from a store as a whole.
+/// Maximum size in bytes of a column chunk that is read from a store in one piece.
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
-/// Columns of at most this many bytes in a row group are always read from a store as a whole.
+/// Column chunks of at most this many bytes are always read from a store in one piece.
 const SMALL_CHUNK: u64 = 32 << 10;
-/// Maximum distance in bytes between the first and the last byte of a file's page indexes. If they
-/// are farther apart, they are not read in advance with a single request.
+/// Maximum distance in bytes between the first and the last byte of a file's page indexes. Page
+/// indexes that are farther apart are not read in advance with a single request.
 const MAX_INDEXES: u64 = 16 << 20;
-/// Set in the column index of a cache key that denotes the encoded bytes of the column.
+/// Flag bit in the column index of a cache key: the entry contains the encoded column chunk.
 const WHOLE_COLUMN: u32 = 1 << 31;
 
-/// The bytes of a column in a row group that are read together. See the module `files`.
+/// Bytes of a column chunk that are read together. See the module `files`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Whole,
@@ -36,7 +36,7 @@ pub(super) enum Unit {
     Page(usize),
 }
 
-/// Functions that read the units of a column.
+/// Functions for reading the units of a column chunk.
 pub(super) struct Fetch<'a> {
     /// Reads the unit at the given byte range.
     pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
@@ -44,25 +44,25 @@ pub(super) struct Fetch<'a> {
     pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
 }
 
-/// Checks that a column of `len` bytes in a row group is small enough to be read from a store as a
-/// whole. `limit` is the maximum decoded size of a page.
+/// Checks that a column chunk of `len` bytes is small enough to be read from a store in one piece.
+/// `limit` is the maximum decoded size of a page.
 ///
 /// # Errors
-/// If the column is too large.
+///
+/// If the column chunk is too large.
 pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
     let max_len = MAX_CHUNK.min(limit as u64);
     if len <= max_len {
         return Ok(());
     }
     let (why, write) = match lists {
-        true => ("of lists", "smaller row groups"),
-        false => ("and no page index", "a page index (write_page_index=True in pyarrow)"),
+        true => ("contains lists", "smaller row groups"),
+        false => ("has no page index", "a page index (write_page_index=True in pyarrow)"),
     };
     let more = if len <= MAX_CHUNK { "raise the loader's memory_limit, " } else { "" };
     Err(Error::in_source(format!(
-        "the column has {len} bytes {why}, so it is read from a store as a whole: the limit is {max_len}; {more}copy \
-         the \
-         file to this machine, or write it with {write}"
+        "the column chunk has {len} bytes and must be read in one piece, because it {why}: the limit is {max_len} \
+         bytes; {more}copy the file to this machine, or write it with {write}"
     )))
 }
 
@@ -70,21 +70,20 @@ pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
 pub(super) struct Part {
     pub(super) file: OpenFile,
     pub(super) meta: ParquetMetaData,
-    /// Whether pages of version 2 are compressed even if their headers say otherwise.
+    /// Whether v2 data pages are compressed even if their headers say otherwise.
     packed: bool,
     /// The known locations of pages, by row group and leaf column.
     indexes: Mutex<HashMap<(u32, u32), Arc<Index>>>,
 }
 
-/// Returns whether the writer of the file compressed pages of version 2 but marked them as
-/// uncompressed. PyArrow before version 3 did so (ARROW-10353). These versions identified
-/// themselves with the version of their C++ library, 1.5.1, whereas later ones write
-/// `parquet-cpp-arrow`.
+/// Returns whether the file's writer compressed v2 data pages but marked them as uncompressed.
+/// PyArrow before version 3 did so (ARROW-10353). These versions identified themselves with the
+/// version of their C++ library, 1.5.1, whereas later versions write `parquet-cpp-arrow`.
 fn mislabels_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// Returns the encoded bytes of a whole column from the cache or the store. Hold the guard as
+/// Returns the encoded bytes of a whole column chunk from the cache or the store. Hold the guard as
 /// [`Cache::column`] requires.
 fn whole_column<'c>(
     cache: &'c Cache,
@@ -112,7 +111,7 @@ impl Part {
         usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
     }
 
-    /// Returns the byte range of a column in a row group.
+    /// Returns the byte range of a column chunk.
     ///
     /// # Errors
     /// If the range extends past the end of the file.
@@ -124,9 +123,9 @@ impl Part {
         Ok(start..end)
     }
 
-    /// Returns the size of a column in a row group if it contains lists or has no page index, and
-    /// must therefore be read from a store as a whole. Returns `None` for other columns and for
-    /// small ones.
+    /// Returns the size of a column chunk that must be read from a store in one piece, because it
+    /// contains lists or has no page index. Returns `None` for other column chunks and for small
+    /// ones.
     ///
     /// # Errors
     /// If the column is outside the file, or if the location of its page index is invalid.
@@ -160,7 +159,7 @@ impl Part {
         let (raw, _alone) = match (&index, local) {
             (_, true) => (None, None),
             (Some(_), false) => (cache.find(whole, 0), None),
-            // Without an index, the page can only be found by reading the whole column.
+            // Without an index, the page can only be found by reading the whole column chunk.
             (None, false) => {
                 let (raw, alone) = whole_column(cache, whole, chunk.clone(), &column, fetch)?;
                 (Some(raw), alone)
@@ -169,8 +168,8 @@ impl Part {
         let raw = raw.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.file));
         if levels.is_some() {
-            // Check this before reading the headers, so that the message contains the memory that
-            // all lists need.
+            // Check this before reading the headers, so that the message states the memory for all
+            // lists.
             lists_fit(column.lists_need(), column.limit, column.max_grant)?;
             let found = || column.scan(bytes, chunk.clone());
             return cache.get(key, (row, 0), found, |found| column.decode_lists(bytes, &found));
@@ -194,8 +193,8 @@ impl Part {
             let bytes = read(Unit::Page(own.start), at)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
             index.record_dictionary_use(own.start, with_dictionary);
-            // The order of units is computed before it is known which pages need the dictionary. It
-            // therefore lists the dictionary once, with the first page that is read. Decode the
+            // The order of units is computed before it is known which pages need the dictionary.
+            // Therefore, it lists the dictionary once, with the first page that is read. Decode the
             // dictionary even if this page does not need it, so that it is cached for later pages.
             if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
                 let _ = dictionary();
@@ -205,21 +204,20 @@ impl Part {
         cache.get(key, (row, own.start), page, |bytes| column.page(&bytes, own.clone(), dictionary))
     }
 
-    /// Returns a column in a row group. `page_limit` limits the memory for decoding its pages.
+    /// Returns a column chunk. `page_limit` limits the memory for decoding its pages.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
         let about = self.meta.row_group(group as usize).column(leaf.index);
         let (rows, packed) = (self.rows(group), self.packed);
         Column { about, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
     }
 
-    /// Returns the locations of a column's pages in a row group, if they are known. The column must
-    /// not contain lists.
+    /// Returns the locations of a column chunk's pages, if they are known. The column must not
+    /// contain lists.
     pub(super) fn known(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
-    /// Estimates the decoded size of `len` bytes of a column in a row group from the sizes in the
-    /// metadata.
+    /// Estimates the decoded size of `len` bytes of a column chunk from the sizes in the metadata.
     pub(super) fn decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
@@ -264,8 +262,7 @@ impl Part {
         Ok(())
     }
 
-    /// Returns the offset and the length of a column's page index in a row group, if the file
-    /// contains one.
+    /// Returns the offset and the length of a column chunk's page index, if the file contains one.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
         let (Some(at), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
@@ -275,8 +272,8 @@ impl Part {
         Ok(Some((u64::try_from(at).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
     }
 
-    /// Returns the locations of a column's pages in a row group, if they are known or a page index
-    /// contains them. The column must not contain lists.
+    /// Returns the locations of a column chunk's pages, if they are known or the file contains a
+    /// page index for it. The column must not contain lists.
     ///
     /// # Errors
     /// If the page index is damaged.
@@ -285,8 +282,8 @@ impl Part {
             return Ok(Some(index));
         }
         let chunk = self.chunk(group, leaf as usize)?;
-        // Scan the page headers of a local file instead, which takes no requests. Unlike a page
-        // index, they are authoritative.
+        // Scan the page headers of a local file instead, which takes no requests. Page headers are
+        // authoritative, unlike a page index.
         if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
             return Ok(None);
         }

@@ -25,7 +25,7 @@ const ROWS: u64 = 300;
 const BATCH: u64 = 8;
 const URL: &str = "mem://set/x.parquet";
 
-/// Returns the image in row `row`, which has 1 to 7 kB. Every seventh row contains the same image.
+/// Returns the image in row `row`, which has 1 to 7 kB. Every seventh row has the same image.
 fn image(row: u64) -> Vec<u8> {
     let row = if row.is_multiple_of(7) { 0 } else { row };
     let mut state = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -69,7 +69,7 @@ fn write(path: &Path, indexed: bool, dictionary: bool) {
     writer.close().unwrap();
 }
 
-/// The cached bytes by offset and length, and their total size.
+/// The cached bytes by offset and length, and the total size of all cached bytes.
 type Blocks = (HashMap<(u64, u64), Vec<u8>>, usize);
 
 /// The state of a store with one object and a cache of `limit` bytes.
@@ -146,8 +146,8 @@ enum Order {
 }
 
 impl Order {
-    /// Maps a position in an epoch to a sample. Each order is its own inverse, so this function
-    /// also maps a sample to its position.
+    /// Maps a position in an epoch to a sample, and also a sample to its position, because each
+    /// order is its own inverse.
     fn map(self, position: u64, epoch: u64) -> u64 {
         let salt = [11, 26, 5][epoch as usize % 3];
         match self {
@@ -284,13 +284,13 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     };
     let (large, mib) = (140 << 20, 1 << 20);
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
-    // The set requests at least twice the size of the column.
+    // The source requests at least twice the size of the column chunk.
     let set = write(false);
     assert!((2 * large..600 * mib).contains(&set.ahead_bytes()), "{}", set.ahead_bytes());
     set.check().unwrap();
     let follow = set.follow(order(256 * mib));
     let e = set.check().unwrap_err();
-    assert!(e.cause().starts_with("row group 0, column \"image\": the column has 1468"), "{e}");
+    assert!(e.cause().starts_with("row group 0, column \"image\": the column chunk has 1468"), "{e}");
     assert!(
         e.cause().contains("raise the loader's memory_limit") && e.cause().contains("write_page_index=True"),
         "{e}"
@@ -302,7 +302,7 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     let read = |row: usize| assert_eq!(set.read(row, &mut Vec::new()).unwrap().image().unwrap().1.len(), 3 + 10 * mib);
     let before = set.network().unwrap().bytes;
     (0..14).for_each(read);
-    assert!(set.network().unwrap().bytes - before < 150 << 20, "decoded pages must not evict the column");
+    assert!(set.network().unwrap().bytes - before < 150 << 20, "decoded pages must not evict the column chunk");
     drop(set);
     let set = write(true);
     let _follow = set.follow(order(256 * mib));

@@ -1,4 +1,4 @@
-//! Derives the columns of a file, and the leaf columns that contain their values, from its schema.
+//! Derives the columns of a file from its schema, and the leaf columns that contain their values.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
@@ -29,7 +29,7 @@ pub(super) enum Form {
 const MAX_DEPTH: usize = 4;
 
 /// For each nested list, from the outermost to the innermost, the definition level at which the
-/// list has an element. One level below, the list is empty.
+/// list has an element. At the next lower level, the list is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],
@@ -99,7 +99,7 @@ fn definition_levels(column: &Type) -> i16 {
     i16::from(!required)
 }
 
-/// The structs and lists that contain a value, which determine its column's name and levels.
+/// The structs and lists around a value. They determine the name and the levels of its column.
 struct Inside {
     /// Name of the column.
     name: String,
@@ -142,8 +142,8 @@ impl Inside {
                 fields.push(Field { name, form });
                 return Ok(());
             }
-            // Old writers omit the inner group: their lists directly contain the fields of the
-            // elements.
+            // Old writers omit the inner group: the lists that they write directly contain the
+            // fields of the elements.
             return match list.get_fields() {
                 [element] => Inside { name, level, lists }.try_add(element, first, fields),
                 elements => {
@@ -183,8 +183,8 @@ fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'stat
     }
 }
 
-/// Recognizes the struct in which Hugging Face's `datasets` stores files: `bytes`, an optional
-/// `path`, and no other field. Returns its form.
+/// Returns the form of the struct in which Hugging Face's `datasets` stores files. This struct
+/// contains `bytes`, an optional `path`, and no other field. Returns `None` for other structs.
 fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
     let child = |name: &str, wanted: Plain| {
         let position = children.iter().position(|child| child.name() == name)?;

@@ -28,20 +28,20 @@ use crate::values::record::{Column, Columns, Found, Holds, sniffed};
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
-/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported:
-/// columns of these types are ignored with a warning; if such a column was selected explicitly,
+/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported.
+/// Columns of these types are ignored with a warning. If such a column was selected explicitly,
 /// opening fails.
 ///
 /// **Pages.** Values are compressed in pages of about 1 MB, so reading one image means decoding a
 /// whole page. Decoded pages are cached within the loader's memory plan, and the least recently
 /// used page is evicted first. With `shuffle_window`, each page is decoded once per epoch, provided
 /// that a window fits in the cache. With a full shuffle, nearly every image requires decoding a
-/// page; for full shuffles, pack the dataset, or save it as Arrow.
+/// page, so pack the dataset or save it as Arrow first.
 ///
 /// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
     pub(super) files: Arc<Files>,
-    /// The object store that contains the files, if any.
+    /// The object store that contains the files, or `None` if they are local.
     pub(super) remote: Option<Arc<Remote>>,
     pub(super) fields: Arc<[Field]>,
     pub(super) columns: Columns,
@@ -83,7 +83,7 @@ impl Parquet {
     }
 
     /// Like [`open`](Parquet::open), with options. A folder's own name may end in `.parquet`, as in
-    /// Spark output. `at.part` selects a split.
+    /// Spark output. `location.part` selects a split.
     pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
         let is_folder = match location.part {
             Some(_) => location.list().map(|_| true)?,
@@ -126,7 +126,7 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Creates a source of the files `parts`. Its samples do not use any columns yet.
+    /// Creates a source of the files `parts`. Its samples do not have any columns yet.
     pub(super) fn without_columns(path: &Path, parts: Vec<Part>) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
@@ -177,7 +177,7 @@ impl Parquet {
     }
 
     /// Checks that each column that samples use has a value for each row, unless it contains lists.
-    /// Without this check, rows would be lost silently if a row group declared too few of them.
+    /// Without this check, rows would be lost silently if a row group declared too few rows.
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
@@ -204,8 +204,8 @@ impl Parquet {
         Ok(())
     }
 
-    /// Returns what kind of data the column at index `place` holds, which determines how it is
-    /// used.
+    /// Returns the type of the data in the column at index `place`. The type determines how the
+    /// column is used.
     fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
         let Field { name, form } = &self.fields[place];
         Ok(match form {
@@ -230,8 +230,9 @@ impl Parquet {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// Returns how many of a loader's `bytes` are used for decoded pages. If the files are in a
-    /// store, this is half of them, because the other half is used for prefetching.
+    /// Returns the share of a loader's `bytes` that is used for decoded pages. For local files,
+    /// this is all of them. For files in a store, it is half, because the other half is used for
+    /// prefetching.
     pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
@@ -265,7 +266,7 @@ impl Parquet {
         })
     }
 
-    /// Finds the columns that need the most memory, and sets the page limit accordingly.
+    /// Finds the column chunks that need the most memory, and sets the page limit accordingly.
     fn measure(&mut self) -> Result<()> {
         let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
         let update = |largest: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
@@ -383,8 +384,8 @@ impl Source for Parquet {
         };
         let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
         let all = all.clamp(1 << 20, AHEAD as u64);
-        // For a store, half of the bytes are used for the cache, which must hold a column that is
-        // read as a whole and some additional pages.
+        // For a store, half of the bytes are used for the cache. The cache must hold a column chunk
+        // that is read in one piece and some additional pages.
         let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
@@ -392,14 +393,15 @@ impl Source for Parquet {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // This cannot fail, because all columns were measured when the source was opened.
+        // `selecting` cannot fail here, because all columns were measured when the source was
+        // opened.
         Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
     }
 
     fn check(&self) -> Result<()> {
         self.files.requested_checks.fetch_add(1, Ordering::Relaxed);
-        // Report an oversized column now, at the start of the epoch, rather than at the first
-        // sample that uses the column.
+        // Report an oversized column chunk now, at the start of the epoch, rather than at the first
+        // sample that uses it.
         let limit = self.page_limit.limit();
         if let Some(chunk) = self.whole {
             fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.in_chunk(chunk, &e))?;

@@ -1,6 +1,6 @@
 //! Parses Thrift's compact encoding, and checks data before the `parquet` crate decodes it. The
-//! depth of the schema is checked because that crate is recursive, and the lengths of lists because
-//! it allocates memory for the claimed length.
+//! depth of the schema is checked because that crate is recursive, and the lengths of lists are
+//! checked because that crate allocates memory for the claimed length.
 
 use parquet::file::page_index::offset_index::PageLocation;
 
@@ -9,8 +9,7 @@ pub(super) const MAX_DEPTH: usize = 64;
 /// Minimum size of a struct in a list, in bytes.
 const MIN_STRUCT_BYTES: usize = 3;
 
-/// Decodes a page index (`OffsetIndex`), which contains the locations of a column's pages in a row
-/// group.
+/// Decodes a page index (`OffsetIndex`), which contains the locations of a column chunk's pages.
 pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     let mut reader = Compact::new(bytes);
     let (field, kind) = reader.field(0)?;
@@ -77,7 +76,7 @@ impl<'a> Compact<'a> {
     }
 
     /// Returns the number and the type of the next field in a struct. `last` is the number of the
-    /// previous field. The type 0 marks the end of the struct.
+    /// previous field. Type 0 means that the struct has ended.
     pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {

@@ -58,8 +58,8 @@ impl Rows {
         self.names().position(|found| found == name)
     }
 
-    /// Returns the leaf column that contains the values of the column at `place`, as
-    /// [`SampleRows`] numbers them.
+    /// Returns the number of the leaf column that contains the values of the column at `place`, as
+    /// used in [`SampleRows`].
     pub(crate) fn leaf(&self, place: usize) -> Option<usize> {
         match self.0.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } | Form::List { leaf, .. } => Some(leaf.index),
@@ -111,7 +111,8 @@ impl Rows {
         number?.ok_or_else(|| self.error(row, place, format_args!("holds {}: expected an integer", found.kind())))
     }
 
-    /// Returns an error about the value of the column at `place` in `row`.
+    /// Returns an error about the value of the column at `place` in `row`. The message is "column
+    /// NAME CAUSE".
     pub(crate) fn error(&self, row: usize, place: usize, cause: impl std::fmt::Display) -> Error {
         let name = self.names().nth(place).unwrap_or_default();
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))

@@ -22,8 +22,8 @@ pub(super) struct Entry {
 
 /// Returns the records of `file` in file order. `listed` is the content of the `.idx` file next to
 /// it, if there is one. Otherwise, the records are loaded from the index that warpfeed stored when
-/// the file was first opened. If this index is missing or stale, scans the file and stores the
-/// index.
+/// the file was first opened. If that index is missing or stale, the file is scanned and the index
+/// is stored.
 ///
 /// # Errors
 /// If the `.idx` file or the RecordIO file is damaged.
@@ -58,8 +58,8 @@ fn index_path(path: &Path) -> PathBuf {
     index.into()
 }
 
-/// Parses an `.idx` file, in which each line contains the key and the offset of one record. `len`
-/// is the length of the RecordIO file. Sorts the records by offset.
+/// Parses an `.idx` file, in which each line contains the key and the offset of one record. Sorts
+/// the records by offset. `len` is the length of the RecordIO file.
 fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
@@ -100,7 +100,7 @@ fn scan(file: &OpenFile) -> Result<Vec<u64>> {
         if at > len {
             let last = offsets.len() - 1;
             return Err(Error::in_source(format!(
-                "record {last} ends at byte {at}, but the file has {len} bytes: it is truncated"
+                "record {last} ends at byte {at}, but the file has only {len} bytes: it is truncated"
             )));
         }
     }

@@ -1,7 +1,7 @@
 //! Reads RecordIO files, in which MXNet and DALI store images with labels.
 //!
 //! 1. `record`: joins the frames of a record.
-//! 2. `index`: locates the records, with the `.idx` file or by a scan.
+//! 2. `index`: locates the records, with the `.idx` file or by scanning the file.
 //! 3. `rows`: locates and decodes the label and the image in a record.
 //! 4. `set`: opens a file.
 //!

@@ -1,8 +1,8 @@
 //! Parses the frames of RecordIO records, as defined in dmlc-core's `recordio.h`.
 //!
 //! Each frame starts with a magic number and contains one part of a record. A record has several
-//! parts only if its data contains the magic number at a multiple of four bytes: writers then split
-//! the data there, and leave the number out. Joining the parts restores the number.
+//! parts only if its data contains the magic number at an offset that is a multiple of four.
+//! Writers then split the data there and omit the number. Joining the parts restores the number.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ pub(super) enum Position {
     Last,
 }
 
-/// Parses the frame header at the start of `bytes`. Returns the length and the position of the
-/// part, or `None` if there is no frame.
+/// Parses the frame header at the start of `bytes`. Returns the length of the part and its
+/// position, or `None` if `bytes` does not start with a frame.
 pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Position)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let word = u32::from_le_bytes(*rest.first_chunk()?);
@@ -42,7 +42,7 @@ pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Position)> {
     (*magic == MAGIC).then_some(((word & LENGTH_MASK) as usize, position))
 }
 
-/// Returns the size of a frame with a part of `len` bytes, which is padded to a multiple of four
+/// Returns the size of a part of `len` bytes with its frame header, padded to a multiple of four
 /// bytes.
 pub(super) fn padded(len: usize) -> usize {
     FRAME + len.next_multiple_of(4)
@@ -57,22 +57,20 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
     loop {
         let bad = |what: &str| {
             let part = parts.len();
-            Error::in_source(format!(
-                "byte {at} of the record has {what} part {part}: the file or its index is damaged"
-            ))
+            Error::in_source(format!("part {part} {what} at byte {at} of the record: the file or its index is damaged"))
         };
-        let (len, position) = frame(&item[at.min(item.len())..]).ok_or_else(|| bad("no"))?;
+        let (len, position) = frame(&item[at.min(item.len())..]).ok_or_else(|| bad("is missing"))?;
         let fits = if parts.is_empty() {
             matches!(position, Position::Whole | Position::First)
         } else {
             position != Position::Whole && position != Position::First
         };
         if !fits {
-            return Err(bad("a misplaced"));
+            return Err(bad("is misplaced"));
         }
         let (start, end) = (at + FRAME, at + FRAME + len);
         if end > item.len() {
-            return Err(bad("only the beginning of"));
+            return Err(bad("is truncated"));
         }
         parts.push(start..end);
         if matches!(position, Position::Whole | Position::Last) {
@@ -118,12 +116,12 @@ mod tests {
         let three = [part(b"abcd", 1), part(b"", 2), part(b"xyz", 3), part(b"the next record", 0)].concat();
         assert_eq!(joined(&three).unwrap(), [&b"abcd"[..], &MAGIC, &MAGIC, b"xyz"].concat());
         for (bad, cause) in [
-            (part(b"abc", 2), "byte 0 of the record has a misplaced part 0"),
-            ([part(b"abcd", 1), part(b"x", 0)].concat(), "byte 12 of the record has a misplaced part 1"),
-            (part(b"abcd", 1), "byte 12 of the record has no part 1"),
-            (part(b"abcd", 0)[..10].to_vec(), "only the beginning of part 0"),
-            (part(b"abcd", 5), "no part 0"),
-            (Vec::new(), "no part 0"),
+            (part(b"abc", 2), "part 0 is misplaced at byte 0 of the record"),
+            ([part(b"abcd", 1), part(b"x", 0)].concat(), "part 1 is misplaced at byte 12 of the record"),
+            (part(b"abcd", 1), "part 1 is missing at byte 12 of the record"),
+            (part(b"abcd", 0)[..10].to_vec(), "part 0 is truncated"),
+            (part(b"abcd", 5), "part 0 is missing"),
+            (Vec::new(), "part 0 is missing"),
         ] {
             let e = joined(&bad).unwrap_err();
             assert!(e.cause().contains(cause), "{cause}: {e}");

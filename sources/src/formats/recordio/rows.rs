@@ -60,7 +60,8 @@ impl RecordRows {
     }
 }
 
-/// Returns the label in `bytes`, or `None` unless there is exactly one label and it is an integer.
+/// Returns the label in `bytes`. Returns `None` if there is not exactly one label, or if the label
+/// is not an integer.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);
@@ -69,13 +70,14 @@ pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
 }
 
 /// Returns the byte ranges of the labels and of the image in a record's data. `data` is the
-/// beginning of the data, including the header, and `len` is the full length.
+/// beginning of the data, including the header, and `len` is the length of all data.
 pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
     let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
     let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
     let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
     let end = end.ok_or_else(cut)?;
-    // If the flag is 0, the only label is in the header. Otherwise, the labels follow the header.
+    // If the flag is 0, the only label is in the header. Otherwise, the labels come after the
+    // header.
     Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
 }
 
@@ -104,7 +106,7 @@ impl Layout for RecordRows {
                 let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
                 Ok([at(label), at(image)].into_iter().collect())
             }
-            // Return the whole record for both columns, because its parts must be joined before
+            // Return the whole record for both columns, because its parts must be joined before the
             // columns can be located.
             _ => Ok([0..len, 0..len].into_iter().collect()),
         }
@@ -123,8 +125,8 @@ impl Layout for RecordRows {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        // If `bytes` starts with a frame, it is a whole record of several parts: a label has four
-        // bytes, and images begin with a different signature.
+        // If `bytes` starts with a frame, it is a whole record of several parts. Otherwise, it is a
+        // label, which has four bytes, or an image, which starts with a different signature.
         if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
             let start = made.len();
             join(bytes, made)?;

@@ -15,8 +15,9 @@ use crate::values::items::{Items, Rows, Samples};
 const COMPANIONS: Companions =
     Companions { beside: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))), ..Companions::NONE };
 
-/// Opens a RecordIO file, and the `.idx` file next to it if there is one. Downloads a file in an
-/// object store that has no `.idx` file, because finding its records requires reading all of it.
+/// Opens a RecordIO file, and the `.idx` file next to it if there is one. If a file in an object
+/// store has no `.idx` file, the file is downloaded, because finding its records requires reading
+/// all of it.
 ///
 /// # Errors
 /// If a file cannot be read or is damaged, or if there are no records.
@@ -51,7 +52,7 @@ fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<La
     let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
     let numbers = storage.in_parallel(&records, |&record| {
         let ((start, end), mut scratch) = (spans[record], Vec::new());
-        // A single label may be in the header or follow it, whereas several labels always follow
+        // A single label may be in the header or after it, whereas several labels always come after
         // it.
         let head = file.get(start, (end - start).min((FRAME + HEADER + 4) as u64), &mut scratch)?;
         let (Some((part, _)), Some(data)) = (frame(head), head.get(FRAME..)) else { return Ok(false) };
@@ -61,9 +62,9 @@ fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<La
     Ok(if numbers.contains(&true) { Labels::Numbers } else { Labels::Integers })
 }
 
-/// Returns the keys of the records with images in a file written by InsightFace, or `None` for
-/// other files. In such a file, the record with the key 0 contains no image. Its first label is the
-/// end of the image keys, and the records after them describe identities.
+/// Returns the keys of the image records in a file written by InsightFace, or `None` for other
+/// files. In such a file, the record with the key 0 contains no image. The first label of that
+/// record is the end of the image keys. The records with higher keys describe identities.
 fn images(file: &OpenFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();

@@ -20,7 +20,8 @@ pub(super) struct Cells {
     pub(super) text: Vec<u8>,
     /// The end of each cell in `text`. Only the CSV parser fills it.
     pub(super) ends: Vec<usize>,
-    /// The type of each cell and its range in `text`. The type is `None` if the row lacks the cell.
+    /// For each cell, its type and its range in `text`. The type is `None` if the row lacks the
+    /// cell.
     pub(super) spans: Vec<(Option<Cell>, Range<usize>)>,
     /// The CSV parser, and its delimiter.
     pub(super) csv: Option<(u8, Box<csv_core::Reader>)>,

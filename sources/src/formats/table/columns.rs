@@ -11,10 +11,10 @@ use crate::options::TableOptions;
 use crate::storage::stored::is_url;
 use crate::values::record::whole;
 
-/// The names that denote the image column by default, in order of preference.
+/// Default names of the image column, in order of preference.
 const IMAGES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
 
-/// The names that denote the label column by default, in order of preference.
+/// Default names of the label column, in order of preference.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
 /// How samples use each column.
@@ -31,11 +31,11 @@ pub(super) struct Columns {
     pub(super) fields: Vec<Field>,
     /// The vector fields: the name of each, and the columns that it combines.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
-    /// Why samples have no image or label, for messages.
+    /// The reasons why samples have no image or label, for messages.
     pub(super) lacks: Lacks,
 }
 
-/// A column that becomes a field with the text of its cell.
+/// A column that becomes a field. The field contains the text of the cell.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,
@@ -43,8 +43,8 @@ pub(super) struct Field {
     pub(super) text: String,
     /// Field name for cells that contain JSON.
     pub(super) json: String,
-    /// Whether the column's first value is JSON. In a CSV file, all of its values are then read as
-    /// JSON.
+    /// Whether the column's first value is JSON. If so, all values of the column in a CSV file are
+    /// read as JSON.
     pub(super) all_json: bool,
 }
 
@@ -103,9 +103,9 @@ impl Header<'_> {
     }
 }
 
-/// Returns whether the column `name` contains paths. It does if all of `texts`, its first values,
-/// look like paths and at least one of them exists in the table's folder. Logs a warning if they
-/// look like image paths, but none of the files exists.
+/// Returns whether the column `name` contains paths. `texts` are its first values: all of them must
+/// look like paths, and at least one must exist in the table's folder. Logs a warning if all of
+/// them look like image paths but none of them exists.
 ///
 /// # Errors
 /// Returns any error from `is_file`.
@@ -121,8 +121,8 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
     }
     if texts.iter().all(|path| is_image_file(path) && !is_url(path)) {
         tracing::warn!(
-            "column {name:?} looks like image paths (such as {:?}), but none of the first {} files exist in the \
-             table's folder, so it is read as text; set the root folder of the files, or name the column with \
+            "column {name:?} seems to contain image paths (such as {:?}), but none of the first {} files exist in the \
+             table's folder, so the column is read as text; set the root folder of the files, or name the column with \
              TableOptions::file({name:?})",
             texts[0],
             texts.len(),
@@ -133,11 +133,13 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
 
 impl Columns {
     /// Decides how to use each column in `names`. `first[i]` is the first value of column `i`, if
-    /// any. `texts[i]` contains its first few texts. `is_file` returns whether a path is a file.
+    /// any. `texts[i]` contains the first few texts of this column. `is_file` returns whether a
+    /// path is a file.
     ///
     /// # Errors
-    /// If `is_file` fails, if the table lacks a column that the options name, if two columns have
-    /// the same name, or if more columns would become fields than a sample can have.
+    ///
+    /// If `is_file` fails, or if the table lacks a column that the options name. Also if two
+    /// columns have the same name, or if there would be more fields than a sample can have.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],
@@ -194,7 +196,7 @@ impl Columns {
         self.image.into_iter().chain(self.files.iter().map(|(column, _)| *column))
     }
 
-    /// Turns the label column into a field, because its values are not labels.
+    /// Makes the label column an ordinary field, because its values are not labels.
     pub(super) fn use_label_as_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
         if let Some(column) = self.label.take() {
             self.fields.push(field(column, &self.names[column], value));
@@ -202,8 +204,8 @@ impl Columns {
         self.check()
     }
 
-    /// Iterates over the names of all fields except the image. Omits their extensions, which depend
-    /// on the row.
+    /// Iterates over the names of all fields except the image. The names omit the extensions, which
+    /// depend on the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let without_end = |name: &'_ str| name.len() - ".txt".len();
         let files = self.files.iter().map(|(_, stem)| &**stem);
@@ -220,7 +222,7 @@ impl Columns {
         let (fields, limit) = (stems.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > limit {
             return Err(Error::config(format!(
-                "{fields} columns would become fields, but a sample has at most {limit}: select columns with \
+                "{fields} columns would become fields, but a sample has at most {limit} fields: select columns with \
                  TableOptions::columns, or combine numbers with TableOptions::gather"
             )));
         }

@@ -16,7 +16,7 @@ pub(super) struct Csv {
     delimiter: u8,
 }
 
-/// Why parsing a row ended.
+/// The reason why parsing a row ended.
 pub(super) enum End {
     /// The row is complete. The next row starts at this offset.
     Row(usize),
@@ -31,8 +31,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Detects the delimiter from the header line: the first of comma, semicolon and tab that the
-    /// header contains, or a comma if it contains none of them.
+    /// Detects the delimiter from the header line. Comma, semicolon and tab are tried in this
+    /// order. If the header contains none of them, the delimiter is a comma.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',

@@ -15,8 +15,8 @@ pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
     format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
 }
 
-/// Finds the image extension that the paths `values` omit: the one that must be appended to get
-/// existing files. Returns it with its dot.
+/// Finds the image extension that the paths `values` omit: the extension that turns them into paths
+/// of existing files. Returns the extension with its dot.
 ///
 /// # Errors
 /// If `is_file` fails, or if several extensions match.

@@ -9,7 +9,7 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, whole};
 
 impl Table {
-    /// Determines the labels of all rows. `chosen` is true if the user chose the label column.
+    /// Determines the labels of all rows. `chosen` is true if the user specified the label column.
     pub(super) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -64,7 +64,7 @@ impl Table {
             if chosen {
                 return Err(cause);
             }
-            // Report this only if the loader requests labels.
+            // This error matters only if the loader requests labels.
             self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
             self.columns.use_label_as_field(value).map_err(|e| e.at_path(&self.file))?;
         }
@@ -87,7 +87,7 @@ impl Table {
         );
     }
 
-    /// Logs a warning if the name of a class may have been meant to denote a missing label.
+    /// Logs a warning if the name of a class may denote a missing label.
     fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
         if let Some(name) = labels.and_then(Labels::doubtful) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);
@@ -111,8 +111,8 @@ impl Table {
         .at_line(&self.file, self.line(one.0))
     }
 
-    /// Returns the error for a label column with values that cannot be labels. `listed` is true if
-    /// they are lists.
+    /// Returns the error for a label column in which values cannot be labels. `listed` is true if
+    /// the values are lists.
     fn no_labels(&self, column: usize, listed: bool) -> Error {
         let mut cells = Cells::default();
         let mut of_row = |row: usize| {
@@ -124,7 +124,7 @@ impl Table {
         };
         let name = &self.columns.names[column];
         let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
-        let kind = if listed { "MultiHot" } else { "Numbers" };
+        let kind = if listed { "MultiHot" } else { "NdArray" };
         Error::config(format!(
             "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read the column as a \
              field of type {kind}"

@@ -34,8 +34,8 @@ impl<'b> Page<'b> {
         range
     }
 
-    /// Appends the content of a file. `path` is the range in the buffer that contains its path.
-    /// Returns the range of the content.
+    /// Appends the content of the file at a path. `path` is the range of the buffer that contains
+    /// the path. Returns the range of the content.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("its parts are text");
         let mut file = file::open(path)?;
@@ -50,7 +50,7 @@ impl<'b> Page<'b> {
     }
 }
 
-/// A sample, as ranges in a page.
+/// A sample that has been assembled in a page. All its contents are ranges of the page.
 pub(super) struct Gathered<'t> {
     pub(super) key: Range<usize>,
     pub(super) label: Option<i64>,

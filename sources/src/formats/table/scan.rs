@@ -4,7 +4,7 @@ use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
 use crate::error::{Error, push};
 
-/// Maximum number of columns. In JSON Lines, every key that occurs in any row is a column.
+/// Maximum number of columns. In JSON Lines, every key in any row is a column.
 const MAX_COLUMNS: usize = 4096;
 
 /// Maximum number of texts that are inspected to decide whether a column contains paths.
@@ -19,7 +19,7 @@ pub(super) struct Scan {
     pub(super) first: Vec<Option<(Cell, String)>>,
     /// The first texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,
-    /// The index of the first malformed row, and its error.
+    /// Index of the first malformed row, and the cause.
     pub(super) bad: Option<(usize, String)>,
     /// Number of malformed rows.
     pub(super) bad_rows: usize,
@@ -28,8 +28,9 @@ pub(super) struct Scan {
 /// Scans all rows of `text`.
 ///
 /// # Errors
+///
 /// If a quote is invalid or never closed, because it would merge rows, or if there are too many
-/// columns, because each of them slows down reading any row. Returns the offset in the text, and
+/// columns, because each column slows down reading every row. Returns the offset in the text, and
 /// the cause.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -15,8 +15,8 @@ pub(super) enum Syntax {
 impl Syntax {
     /// Parses the row that starts at byte `start`. `names` maps a JSON key to the index of its
     /// column. Returns the offset of the end of the row, or `None` if there are no more rows. The
-    /// second value is an error if the row is malformed. Does not check quotes, because
-    /// [`check_quotes`](Syntax::check_quotes) did so when the table was opened.
+    /// second value is an error if the row is malformed. Quotes are not checked here, because
+    /// [`check_quotes`](Syntax::check_quotes) checks them when the table is opened.
     pub(super) fn row(
         &self,
         text: &str,
@@ -51,8 +51,8 @@ impl Syntax {
         }
     }
 
-    /// Returns the type of a cell that contains `text`. A list in a CSV file is JSON, and all else
-    /// is text.
+    /// Returns the type of a cell that contains `text`. In a CSV file, lists are JSON, and
+    /// everything else is text.
     pub(super) fn cell_type(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

@@ -39,7 +39,7 @@ use crate::values::record::Labels;
 /// | JSON lists and objects | `<column>.json` |
 ///
 /// A loader refers to a field by the name of its column:
-/// `.field("age", Numbers::new(Dtype::F32, []))`. Field names are converted to lower case. The key
+/// `.field("age", NdArray::new(Dtype::F32, []))`. Field names are converted to lower case. The key
 /// of a sample is the path of its image without the extension. If the table has no images, the key
 /// is the row number, starting at 0.
 ///
@@ -54,12 +54,12 @@ use crate::values::record::Labels;
 /// cell in the label column means that the sample has no label.
 ///
 /// **Files.** Paths are relative to the folder of the table, or to [`TableOptions::root`]. In a
-/// column that is detected by its name or content, paths must not point outside this folder: if a
+/// column that is detected by its name or content, paths must not point outside this folder. If a
 /// path is absolute or contains `..`, reading its sample fails. In a column that you name with
 /// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
 /// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the columns
-/// `image_id,label`. If the paths without an extension among the first 32 all need the same one to
-/// match existing files, it is appended to all such paths in the column.
+/// `image_id,label`. The first 32 paths are checked. If one extension makes every path without an
+/// extension match a file, it is appended to all such paths in the column.
 ///
 /// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
 /// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
@@ -81,7 +81,7 @@ use crate::values::record::Labels;
 /// twice, and each row is parsed again when it is read.
 pub struct Table {
     pub(super) file: PathBuf,
-    /// The folder that paths are relative to, with a trailing `/`.
+    /// The folder to which paths are relative, with a trailing `/`.
     root: String,
     text: String,
     /// The offset in `text` at which each row starts.
@@ -90,10 +90,10 @@ pub struct Table {
     pub(super) columns: Columns,
     pub(super) labels: Option<Labels>,
     pub(super) formats: Vec<Format>,
-    /// The indices of the columns in which paths omit their extension, each with this extension and
-    /// its dot.
+    /// The columns in which paths omit their extension. Each entry contains the index of the column
+    /// and the extension with its dot.
     omitted_extensions: Vec<(usize, String)>,
-    /// Reads the files, if they are in an object store.
+    /// Reads the files that rows refer to, if they are in an object store.
     stored: Option<Stored>,
 }
 
@@ -193,13 +193,13 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the folder that paths are relative to, for messages. Shows an empty path, which
-    /// means the current folder, as `.`.
+    /// Returns the folder to which paths are relative, for messages. An empty path means the
+    /// current folder, and is shown as `.`.
     fn shown_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }
 
-    /// Returns whether no option names `column` and the path in `cell` points outside the folder.
+    /// Returns whether the path in `cell` points outside the folder and no option names `column`.
     fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
         let is_out = |cell: &str| match is_url(cell) {
             true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
@@ -247,8 +247,8 @@ impl Table {
         ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
     }
 
-    /// Splits the path `cell` into the path without its extension, and the extension, even if the
-    /// cell omits it.
+    /// Splits the path `cell` into the path without its extension, and the extension. The extension
+    /// is returned even if the cell omits it.
     pub(super) fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.omitted_extension(column, cell) {
             "" => extension(cell),
@@ -326,15 +326,15 @@ impl TableOptions {
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty, or if it is not
     ///   UTF-8, in which case the error contains the line.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
-    ///   options name, if two columns have the same name, or if more columns would become fields
-    ///   than a sample can have (16).
+    ///   options name, if two columns have the same name, or if the columns would become more
+    ///   than 16 fields, the maximum per sample.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }
 
     /// Like [`open`](TableOptions::open), but with additional image `formats`, and with a list of
-    /// `classes` that assigns indices to labels. Opening fails if a class is not in the list,
-    /// unless `lenient` is true, in which case reading its samples fails.
+    /// `classes` that assigns indices to labels. Opening fails if a class is not in the list. If
+    /// `lenient` is true, only reading the samples of that class fails.
     pub(crate) fn open_with(
         &self,
         path: &Path,
@@ -385,8 +385,8 @@ impl Source for Table {
         label
     }
 
-    /// Does not require that the image exists, so that the option `keys` of `pack` can exclude
-    /// samples without images.
+    /// Accepts samples without an existing image, so that the option `keys` of `pack` can exclude
+    /// them.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();

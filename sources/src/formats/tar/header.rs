@@ -2,8 +2,8 @@
 //! (`pax`) and GNU tar's `tar.h` describe the formats.
 //!
 //! The crate `tar` (0.4.46) is not used, because it does not detect damage that makes an archive
-//! look shorter: it stops silently if a file is truncated between two members, or at a block of
-//! zeros that is followed by more data. Its errors contain no offsets either.
+//! look shorter. It stops silently if a file is truncated between two members, or at a block of
+//! zeros that is followed by more data. In addition, its errors contain no offsets.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ pub(super) const BLOCK: usize = 512;
 /// The content of a header, after its checksum and numbers have been validated.
 pub(super) struct Header<'a> {
     pub(super) kind: u8,
-    /// Size of the member's data in bytes, as the header claims.
+    /// Size of the member's data in bytes, as claimed by the header.
     pub(super) size: u64,
     pub(super) name: Cow<'a, [u8]>,
     /// Target of a link.
@@ -21,12 +21,12 @@ pub(super) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Parses a header. The error is only the cause, to which the caller adds the offset.
+    /// Parses a header. The error contains only the cause; the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed = parse_number(&block[148..156])
             .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
-        // The bytes of the checksum field itself count as spaces. Some old writers summed signed
-        // bytes, so accept the sum of signed bytes too.
+        // In the sum, the bytes of the checksum field itself count as spaces. Some old writers
+        // summed signed bytes, so accept that sum too.
         let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
         let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
         let negative = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
@@ -39,7 +39,7 @@ impl<'a> Header<'a> {
         let size = parse_number(&block[124..136])
             .ok_or_else(|| format!("size {:?} is not a number", text(&block[124..136])))?;
         let name = until_nul(&block[..100]);
-        // Only POSIX headers contain a prefix. GNU headers contain timestamps at the same offset.
+        // Only POSIX headers contain a prefix. GNU headers have timestamps at the same offset.
         let prefix = if block[257..263] == *b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { Cow::Owned([prefix, b"/", name].concat()) };
         Ok(Header { kind: block[156], size, name, link: until_nul(&block[157..257]) })
@@ -52,7 +52,7 @@ pub(crate) fn is_tar(start: &[u8]) -> bool {
 }
 
 /// Parses a number, which consists of octal digits surrounded by spaces or NULs. If the top bit of
-/// the first byte is set, it is a big-endian binary number instead (a GNU extension).
+/// the first byte is set, the field is a big-endian binary number instead (a GNU extension).
 fn parse_number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field.split_last_chunk().filter(|_| field.len() > 8)?;
@@ -77,8 +77,8 @@ pub(super) struct Pax {
     /// Target of a link.
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    /// The sample's key, if a file name cannot represent it. This record is private to this
-    /// project.
+    /// The sample's key, if a file name cannot represent it. Only this project writes and reads
+    /// this record.
     pub(super) key: Option<Vec<u8>>,
 }
 

@@ -13,7 +13,7 @@ use crate::machine::hash::Hash;
 /// with names of the form `__name__`.
 pub const CLASSES_MEMBER: &str = "__classes__";
 
-/// The samples of one shard. A sample takes 16 bytes plus the length of its key plus 12 bytes per
+/// The samples of one shard. A sample takes 16 bytes, plus the length of its key, plus 12 bytes per
 /// field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
@@ -27,15 +27,15 @@ pub(super) struct Index {
     pub(super) unresolved: Unresolved,
 }
 
-/// Where a sample ends in [`Index::keys`] and [`Index::fields`]. It starts where the previous
-/// sample ends.
+/// End of a sample in [`Index::keys`] and [`Index::fields`]. The sample starts at the end of the
+/// previous sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct End {
     pub(super) key: u64,
     pub(super) field: u64,
 }
 
-/// The location of one file in the tar, packed into 12 bytes because every process on a machine
+/// The location of one file in the tar. Packed into 12 bytes, because every process on a machine
 /// keeps the fields of all samples in memory.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Field {
@@ -43,14 +43,14 @@ pub(super) struct Field {
     block: u32,
     /// The lower 32 bits of the length in bytes.
     len: u32,
-    /// From the lowest bit on: the index into `names` (23 bits), whether the file is a link (1
-    /// bit), bits 32 to 35 of the offset, and bits 32 to 35 of the length.
+    /// Packed bits, starting with the lowest: the index into `names` (23 bits), whether the file is
+    /// a link (1 bit), bits 32 to 35 of the offset, and bits 32 to 35 of the length.
     rest: u32,
 }
 
 impl Field {
-    /// Returns `None` unless the offset is a multiple of [`BLOCK`] and below 32 TiB, the length is
-    /// below 64 GiB, and `name` is below [`MAX_NAMES`].
+    /// Returns `None` if a value is out of range. The offset must be a multiple of [`BLOCK`] and
+    /// below 32 TiB, the length must be below 64 GiB, and `name` must be below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
@@ -113,7 +113,7 @@ impl Index {
         self.fields.shrink_to_fit();
     }
 
-    /// Removes the fields at the sorted `indices`, and the samples that have no fields left.
+    /// Removes the fields at the sorted `indices`, and then the samples without fields.
     fn remove(&mut self, indices: &[usize]) {
         let old = std::mem::take(self);
         let mut removed = indices.iter().copied().peekable();
@@ -146,11 +146,11 @@ impl Index {
 
     /// Builds the index of the tar in `bytes` from its headers.
     ///
-    /// Follows the rules of WebDataset. The path of a member up to the first dot of its base name is
-    /// the key, and the rest of the name, in lower case, is the field name. Adjacent members with
-    /// the same key form a sample. Folders, hidden files and files without an extension are ignored.
-    /// A link is read as the file that it refers to. Links to files outside the tar are left out
-    /// and [counted](Unresolved).
+    /// Uses the rules of WebDataset. The key is the path of a member up to the first dot of its
+    /// base name. The field name is the rest of the name, in lower case. Adjacent members with the
+    /// same key form a sample. Folders, hidden files and files without an extension are ignored. A
+    /// link is read as the file that it refers to. Links to files outside the tar are omitted and
+    /// [counted](Unresolved).
     ///
     /// # Errors
     /// If the tar is damaged or uses an unsupported feature. The message contains the offset. Every
@@ -174,8 +174,8 @@ fn is_classes(name: &[u8]) -> bool {
 /// Returns the error for a tar of `len` bytes that has neither a header nor an end marker at offset
 /// `at`.
 fn cut_short(at: u64, len: u64) -> Error {
-    // This is only a hint, because a download that was interrupted between two members looks the
-    // same.
+    // This advice may be wrong, because a download that was interrupted between two members looks
+    // the same.
     let mend = if len == at {
         "; if the file is complete and was written without the marker, append the marker: head -c 1024 /dev/zero >> \
          FILE"
@@ -203,11 +203,11 @@ struct Scan<'a> {
     index: Index,
     links: Links,
     name_ids: HashMap<String, u32>,
-    /// The path of the current sample's files, without the extension.
+    /// Path of the current sample's files, without the extension.
     stem: String,
 }
 
-/// What preceding headers have declared about the next member.
+/// What the preceding headers declare about the next member.
 #[derive(Default)]
 struct Declared {
     name: Option<Vec<u8>>,
@@ -262,8 +262,8 @@ impl Scan<'_> {
                 b'L' => declared.name = Some(owned(data(&mut scratch)?)),
                 b'K' => declared.link = Some(owned(data(&mut scratch)?)),
                 b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
-                // Ignore global headers. No tool writes a path or a size into them, because it
-                // would apply to every member.
+                // Ignore global headers. No tool writes a path or a size into a global header,
+                // because it would apply to every member.
                 b'g' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
@@ -279,8 +279,8 @@ impl Scan<'_> {
                     added.map_err(|e| bad(e.cause().to_owned()))?;
                 }
             }
-            // Data is padded to whole blocks. A file that ends inside the last padding has no end
-            // marker, which the next iteration reports.
+            // Data is padded to whole blocks. If the file ends inside the last padding, the next
+            // iteration reports the missing end marker.
             at = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
     }
@@ -310,8 +310,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Checks that only zeros follow the end marker at `at`, because samples after it would be lost
-    /// silently.
+    /// Checks that only zeros follow the end marker at `at`, because samples after the marker would
+    /// be lost silently.
     fn check_end(&self, at: u64) -> Result<()> {
         let mut scratch = Vec::new();
         let mut checked = at;
@@ -321,8 +321,8 @@ impl Scan<'_> {
             if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
                 let zeros = checked - at + zeros as u64;
                 return Err(Error::in_source(format!(
-                    "tar has data after {zeros} zero bytes at offset {at}: it has a hole, or several archives are \
-                     concatenated"
+                    "tar has data after {zeros} zero bytes at offset {at}: part of it is missing, or several archives \
+                     were concatenated"
                 )));
             }
             checked += piece.len() as u64;
@@ -330,8 +330,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Gives each link the location of the file that it refers to. Removes links to files that are
-    /// not in the tar.
+    /// Sets the location of each link to that of the file it refers to. Removes links to files that
+    /// are not in the tar.
     fn resolve_links(&mut self) {
         let mut unresolved = Vec::new();
         for (index, path, file) in self.links.resolve() {
@@ -353,8 +353,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Adds the field of the file at `path`. Returns the index of the field, or `None` if the file
-    /// is ignored.
+    /// Adds the file at `path` as a field. Returns the index of the field, or `None` if the file is
+    /// ignored.
     fn add_field(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
         let Some((stem, name)) = split_name(path) else { return Ok(None) };
         // Normalize the extension, so that the field has the same name in every format.
@@ -383,13 +383,13 @@ impl Scan<'_> {
         };
         let field = Field::new(start, len, name).ok_or_else(|| {
             Error::in_source(format!(
-                "a file of {len} bytes ends too far into the shard: expected at most 64 GiB per file and 32 TiB per \
+                "a file of {len} bytes at offset {start} is outside the limits of 64 GiB per file and 32 TiB per \
                  shard"
             ))
         })?;
         index.fields.push(field);
         index.samples.last_mut().expect("the code above pushes a sample").field = index.fields.len() as u64;
-        // Do not reject the shard because of a repeated field or too many fields. Only reading that
+        // Do not reject the shard because of a repeated field or too many fields: only reading that
         // sample fails.
         Ok(Some(index.fields.len() - 1))
     }

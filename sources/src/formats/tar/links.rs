@@ -15,8 +15,7 @@ pub(super) struct Links {
 }
 
 struct File {
-    /// The end of the path in [`Links::paths`]. The path starts where the previous file's path
-    /// ends.
+    /// End of the path in [`Links::paths`]. The path starts at the end of the previous file's path.
     path: usize,
     start: u64,
     len: u64,
@@ -30,11 +29,11 @@ struct Link {
     field: Option<usize>,
 }
 
-/// The links that were left out because they do not refer to a file in their shard.
+/// The links that were omitted because they do not refer to a file in their shard.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Unresolved {
     pub(super) count: u64,
-    /// The path of the first of them.
+    /// Path of the first omitted link.
     pub(super) first: String,
 }
 
@@ -47,8 +46,8 @@ impl Links {
         self.files.push(File { path: self.paths.len(), start, len });
     }
 
-    /// Adds a link at `path` to `target`, which is relative to the root of the archive for hard
-    /// links, and to the folder of the link for symbolic links.
+    /// Adds a link at `path` to `target`. Hard links are relative to the root of the archive, and
+    /// symbolic links to the folder of the link.
     pub(super) fn add_link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -68,7 +67,7 @@ impl Links {
         }
         let (mut files, mut begin) = (HashMap::new(), 0);
         for file in &self.files {
-            // The last of several files with the same path wins, as it does when the archive is
+            // If several files have the same path, the last one wins, as when the archive is
             // unpacked.
             files.extend(normalize(&self.paths[begin..file.path]).map(|path| (path, (file.start, file.len))));
             begin = file.path;

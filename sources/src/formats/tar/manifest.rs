@@ -2,7 +2,7 @@
 //! writes.
 //!
 //! The manifest determines which shards belong to the set. If one of them is missing, opening
-//! fails. A shard that has a name of the set but is not in the manifest is left out with a warning,
+//! fails. A shard that has a name of the set but is not in the manifest is ignored with a warning,
 //! because it may come from an interrupted run.
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,7 +17,7 @@ use crate::storage::tree::Tree;
 
 /// The suffix of a manifest's file name.
 pub const MANIFEST_END: &str = ".manifest.json";
-/// The JSON key of the version number, which is the first key of a manifest.
+/// JSON key of the version number, which must be the first key of a manifest.
 const KEY: &str = "\"warpfeed_set\"";
 /// The version of the manifest format that is read and written.
 pub const VERSION: u64 = 1;
@@ -25,7 +25,7 @@ pub const VERSION: u64 = 1;
 pub const PLAN_END: &str = ".plan.partial";
 /// Maximum size of a manifest, in bytes.
 pub(super) const MAX_BYTES: u64 = 1 << 30;
-/// [`KEY`] must be within this many bytes of the start of a manifest.
+/// Size in bytes of the start of a manifest, which must contain [`KEY`].
 pub(super) const KEY_RANGE: usize = 512;
 /// Maximum number of shards that a message names.
 const MAX_NAMED: usize = 5;
@@ -45,13 +45,13 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-/// Returns whether the file at `path`, which begins with `start`, is a manifest.
+/// Returns whether the file at `path` is a manifest. `start` is the beginning of the file.
 pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
-/// Returns the path of the manifest that a set packed to `path` (such as `train.tar`) has, if it
-/// exists and `path` itself does not.
+/// Returns the path of the manifest of a set that was packed to `path` (such as `train.tar`), if
+/// the manifest exists and `path` itself does not.
 ///
 /// # Errors
 /// If the file system cannot be queried.
@@ -60,7 +60,7 @@ pub(super) fn for_target(path: &Path) -> Result<Option<PathBuf>> {
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
 }
 
-/// Returns the file name of the manifest that a set packed to `target` has.
+/// Returns the file name of the manifest of a set that was packed to `target`.
 pub(super) fn manifest_name(target: &str) -> Option<String> {
     Some(format!("{}{MANIFEST_END}", target.strip_suffix(".tar")?))
 }
@@ -146,7 +146,7 @@ fn is_numbered(tar: &str, stem: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the only one of a folder's manifests, or `None` if there are none.
+/// Returns a folder's only manifest, or `None` if the folder has none.
 ///
 /// # Errors
 /// If there are several manifests.
@@ -175,7 +175,7 @@ pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>
     let mut manifests = Vec::new();
     let names = names(folder)?;
     for name in names.iter().filter(|name| name.ends_with(MANIFEST_END)) {
-        // Check the content too, because other programs may use the same file names.
+        // Check the content as well, because other programs may use the same file names.
         let path = folder.join(name);
         if is_manifest(&path, &file::start(&path, KEY_RANGE)?) {
             manifests.push((name.clone(), ()));
@@ -196,7 +196,7 @@ pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
     check_merged(&folder.file_names()?)
 }
 
-/// Checks that the file `names`, which are sorted, include no unmerged parts of a set.
+/// Checks that the files `names`, which are sorted, include no unmerged parts of a set.
 ///
 /// # Errors
 /// If there are unmerged parts.
@@ -217,8 +217,8 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// Returns the name of the set that the file `name` belongs to, if it is a plan, a part, or an
-/// unmerged shard. Returns `None` for other files.
+/// Returns the name of the set to which the file `name` belongs, if the file is a plan, a part, or
+/// an unmerged shard. Returns `None` for other files.
 fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_END) {
         return Some(stem);

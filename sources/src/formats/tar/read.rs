@@ -18,8 +18,8 @@ use crate::model::sample::MAX_FIELDS;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::storage::{DatasetLocation, Files, OpenFile, Storage, of_files};
 
-/// Indexes are stored for shards of at least this many bytes. Scanning a smaller shard is fast on a
-/// local disk. Larger shards may be copied to an object store together with their index, which
+/// Minimum size of a shard for which an index is stored, in bytes. Scanning a smaller shard is fast
+/// on a local disk. Larger shards may be copied to an object store together with their index, which
 /// saves a slow scan there.
 const MIN_INDEXED: u64 = 1 << 20;
 
@@ -35,14 +35,14 @@ const MIN_INDEXED: u64 = 1 << 20;
 /// - **Formats.** Supports uncompressed POSIX (ustar and PAX) and GNU tar files. Folders, hidden
 ///   files and files without an extension are ignored.
 /// - **Links.** A hard or symbolic link to a file in the same shard is read as that file. Other
-///   links are left out, with a warning that states their number.
+///   links are ignored, with a warning that states their number.
 /// - **Invalid samples.** Reading a sample fails if it has a repeated field or more than 16 fields.
 ///   Other samples are not affected.
 ///
 /// **Changes.** In each epoch, the first worker that reads from a shard checks whether the file has
 /// changed. If so, this read and all later reads from the shard fail. Shards that are not read are
-/// not checked. Since batches may be prepared before their epoch is requested, the shards are
-/// checked again when the epoch starts, unless there are more than 64 of them or they are in an
+/// not checked. Batches may be prepared before their epoch is requested. Therefore, the shards are
+/// checked again when the epoch starts, unless there are more than 64 shards or they are in an
 /// object store.
 ///
 /// **Index.** Opening reads the headers of all shards in parallel. For shards of 1 MiB or more, it
@@ -64,23 +64,24 @@ pub struct Tar {
 }
 
 impl Tar {
-    /// Opens a tar file, all `*.tar` files of a folder in the order of their names, the shards of a
-    /// manifest, or the shards that match a pattern such as `train-{000..099}.tar`. A pattern may
-    /// contain several pairs of braces, including lists such as `{a,b}`. If a folder contains a
-    /// manifest, only the shards that it lists are opened.
+    /// Opens a tar file, all `*.tar` files of a folder sorted by name, the shards of a manifest, or
+    /// the shards that match a pattern such as `train-{000..099}.tar`. A pattern may contain
+    /// several pairs of braces, including lists such as `{a,b}`. If a folder contains a manifest,
+    /// only the shards that it lists are opened.
     ///
     /// # Errors
+    ///
     /// If a shard does not exist, is not a tar file, is damaged (the message contains the offset)
-    /// or differs from its manifest, if a folder contains several sets, unmerged parts, or tar
-    /// files that do not belong to its set, or if there are no samples.
+    /// or differs from its manifest. Also if there are no samples, or if a folder contains several
+    /// sets, unmerged parts, or tar files that do not belong to its set.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::here(path.as_ref()))
     }
 
     /// Opens shards like [`open`](Tar::open), but without memory maps: samples are copied into the
     /// worker's memory. If a file is truncated or the storage fails, reading a sample returns an
-    /// error, whereas with a memory map the process would be killed. Use this function for network
-    /// file systems, unreliable storage, and files that other programs may truncate.
+    /// error. With a memory map, the process would be killed. Use this function for network file
+    /// systems, unreliable storage, and files that other programs may truncate.
     ///
     /// Each field costs a system call and a copy of its encoded bytes. If the file is in the page
     /// cache, this takes about as long as the page faults of a memory map. All shards stay open, so
@@ -94,8 +95,8 @@ impl Tar {
         Self::with(&at)
     }
 
-    /// Opens the shards at `at`, in order. In an object store, `at` is a single shard, a pattern, a
-    /// manifest, or a prefix of `.tar` objects.
+    /// Opens the shards at `location`, in order. In an object store, the location is a single
+    /// shard, a pattern, a manifest, or a prefix of `.tar` objects.
     pub(crate) fn with(location: &DatasetLocation) -> Result<Self> {
         let path = &*location.path;
         let shards = match &location.storage {
@@ -170,7 +171,7 @@ fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
     Ok((file, index))
 }
 
-/// Adds `fields` to `sample` without copying them: they borrow from `map`, the memory map of
+/// Adds `fields` to `sample` without copying them, by borrowing from `map`, the memory map of
 /// `file`.
 ///
 /// # Errors
@@ -186,8 +187,8 @@ fn borrow_fields<'a>(
         let bytes = &map[field.offset() as usize..][..field.len() as usize];
         sample.push(&names[field.name()], bytes)?;
     }
-    // Load all files of the sample with one request, because they are adjacent. The targets of
-    // links may be elsewhere, so load them separately.
+    // Load all files of the sample with one request, because they are adjacent. Load the targets of
+    // links separately, because they may be elsewhere.
     let mut own = fields.iter().filter(|field| !field.is_linked());
     let first = own.next();
     if let (Some(first), Some(last)) = (first, own.next_back().or(first))
@@ -244,8 +245,8 @@ impl Tar {
         if let Some(map) = file.map() {
             return borrow_fields(file, map, names, fields, sample).map_err(|e| e.at_path(&file.path));
         }
-        // Do not read a sample with too many fields, because it fails anyway. The `+ 1` is for the
-        // label, which does not count as a field.
+        // Do not load a sample with too many fields, because reading it fails anyway. The `+ 1` is
+        // for the label, which does not count as a field.
         let read = if fields.len() > MAX_FIELDS + 1 {
             Err(Error::in_source(format!("the sample has more than {MAX_FIELDS} fields: {}", fields.len())))
         } else if file.object().is_some() {
@@ -284,7 +285,7 @@ impl Source for Tar {
         };
         let (cls, mut sample) = (&fields[cls..=cls], Sample::new(""));
         if file.object().is_some() {
-            // Labels are not read in the order of samples, so their bytes have not been prefetched.
+            // Labels are not read in sample order, so their bytes have not been prefetched.
             let (span, field) = (stored::span(cls), &cls[0]);
             let bytes = file.get(span.start, span.end - span.start, scratch)?;
             let name = &shard.names[field.name()];

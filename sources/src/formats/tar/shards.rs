@@ -9,11 +9,11 @@ use crate::machine::file;
 use crate::storage::tree::Tree;
 
 /// Maximum number of shards that a pattern may expand to. A pattern for more shards is most likely
-/// a typing error.
+/// a typo.
 const MAX_SHARDS: usize = 1_000_000;
 
 /// Lists the shards at `path`, which is a pattern, a folder of tar files, a manifest, or a single
-/// shard. Shards that a manifest lists come with their entries.
+/// shard. For shards in a manifest, also returns their entries.
 pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if has_braces(path) && !file::exists(path)? {
         let pattern = path.to_str().expect("`has_braces` requires UTF-8");
@@ -26,8 +26,8 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     let listed =
         |shards: Vec<(PathBuf, Entry)>| collected(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
-        // Parse every file with the name of a manifest as a manifest, so that the error for an
-        // invalid one says so.
+        // Treat every file that is named like a manifest as one, so that an invalid manifest is
+        // reported as such.
         return if manifest::is_named_manifest(path) {
             manifest::open(path).and_then(listed)
         } else {
@@ -44,7 +44,7 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     collected(tars.into_iter().map(|tar| Ok((tar, None))))
 }
 
-/// Returns whether `path` contains braces and thus may be a pattern.
+/// Returns whether `path` contains braces, so that it may be a pattern.
 pub(crate) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
 }
@@ -84,7 +84,7 @@ fn brace_pattern(texts: &[String]) -> Option<String> {
 }
 
 /// Expands braces like a shell, but without nesting. `{000..099}` expands to numbers that are
-/// padded to the width of the first one, and `{a,b}` to the items of the list.
+/// padded to the width of the first number, and `{a,b}` expands to the items of the list.
 pub(super) fn expand_braces(pattern: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = pattern.split_once('{') else { return Ok(vec![pattern.to_owned()]) };
     let (inside, after) = rest.split_once('}').ok_or("the pattern has an unclosed brace")?;

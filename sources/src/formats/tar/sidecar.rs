@@ -1,7 +1,8 @@
-//! Stores the index of `x.tar` in the file `x.tar.index`, so that its headers are scanned only
-//! once.
+//! Stores the index of `x.tar` in the file `x.tar.index`, so that the tar's headers are scanned
+//! only once.
 //!
-//! [`index_file`] frames the content, which consists of the following parts:
+//! [`index_file`] adds a magic number and a hash to the content, which consists of the following
+//! parts:
 //! 1. eight `u64`s: the length of the tar, its modification time in ns, the numbers of samples,
 //!    fields, field names and classes, the total length of the keys, and the number of links that
 //!    were left out;
@@ -10,11 +11,11 @@
 //!    which the highest bit marks a link;
 //! 4. the field names, the class names, the path of the first link that was left out, and the keys.
 //!
-//! The format is decoded by hand, because memory must not be allocated according to counts that may
-//! be wrong. A format based on `serde` would need the same checks.
+//! The format is decoded by hand, because the counts are untrusted and must not control
+//! allocations. A format based on `serde` would need the same checks.
 //!
-//! Everything in the file is also in the tar, so if the file is invalid in any way, the tar is
-//! scanned instead.
+//! Everything in the sidecar is also in the tar, so if the sidecar is invalid in any way, the tar
+//! is scanned instead.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -76,17 +77,17 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or
-/// modification time.
+/// Decodes a sidecar. Returns `None` if it is damaged, or if it describes a tar with a different
+/// length or modification time.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or, if
-/// `modified` is given, a different modification time.
+/// Decodes a sidecar. Returns `None` if it is damaged, or if it describes a tar with a different
+/// length or, if `modified` is given, a different modification time.
 ///
-/// Does not trust the bytes: reserves memory only for entries that exist, and requires that every
-/// offset is inside the tar.
+/// The bytes are untrusted: memory is reserved only for entries that exist, and every offset must
+/// be inside the tar.
 pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> Option<Index> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [len, time, samples, fields, names, classes, keys, unresolved] = rest.longs()?;
@@ -171,8 +172,8 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Damages the numbers, and then makes the hash valid again. Decoding must not panic, and
-        /// all ranges in the result must be inside the tar and the keys.
+        /// Damages the numbers, and then recomputes the hash. Decoding must not panic, and all
+        /// ranges in the result must be inside the tar and the keys.
         #[test]
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let mut bytes = encode(&index(), 4096, 77);

@@ -21,20 +21,20 @@ use crate::model::{Object, Sample};
 use crate::storage::OpenFile;
 use crate::storage::ahead::Remote;
 
-/// Number of threads that open shards, and thus of concurrent requests.
+/// Number of threads that open shards, which is also the number of concurrent requests.
 const MAX_REQUESTS: usize = 128;
-/// Number of shards that are scanned concurrently, in chunks of [`CHUNK`] bytes. All chunks
+/// Number of shards that are scanned concurrently, each in chunks of [`CHUNK`] bytes. All chunks
 /// together take 256 MiB.
 const MAX_SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
-/// Indexes are cached on the local disk for shards of at least this many bytes.
+/// Minimum size of a shard whose index is cached on the local disk, in bytes.
 const MIN_CACHED: u64 = 1 << 20;
-/// Names shorter than this are complete in a header, which has space for 100 bytes.
+/// Names shorter than this are complete in the header, which has space for 100 bytes.
 const MAX_COMPLETE_NAME: usize = 96;
-/// Number of bytes that are read to detect a manifest. Most manifests are smaller, so this reads
-/// them completely in one round trip.
+/// Number of bytes that are read to detect a manifest. Most manifests are smaller, so one round
+/// trip reads them completely.
 const MANIFEST_READ: u64 = 1 << 20;
-/// The largest file size that a header can represent in octal.
+/// Largest file size that a header can represent in octal.
 const MAX_OCTAL: u64 = (8 << 30) - 1;
 /// Maximum size of an index object, in bytes.
 const MAX_INDEX: u64 = 1 << 30;
@@ -49,8 +49,8 @@ fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// Returns whether an object belongs to the set at `base`. Hidden files and files in subfolders do
-/// not, as in a local folder.
+/// Returns whether an object belongs to the set at `base`. As in a local folder, hidden files and
+/// files in subfolders do not belong to it.
 fn is_own(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
@@ -66,15 +66,15 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
 
-/// A shard, and the object next to it that contains its index, if any.
+/// A shard, and the adjacent object that contains its index, if any.
 type Pair = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
-/// prefix, opens the shards of the manifest if there is one, or else all `.tar` objects. `listed`
-/// contains the objects below the prefix, or is empty if they are not known yet.
+/// prefix, opens the shards of the manifest if there is one, and all `.tar` objects otherwise.
+/// `listed` contains the objects below the prefix, or is empty if they are not known yet.
 ///
-/// The index of a shard is loaded from the local index cache, or else from the object
-/// `NAME.tar.index` next to the shard. If neither exists, the whole shard is read once to build it.
+/// The index of a shard is loaded from the local index cache, or from the object `NAME.tar.index`
+/// next to the shard. If neither exists, the whole shard is read once to build the index.
 ///
 /// # Errors
 /// If a shard does not exist or is not a tar file, or if there are no shards.
@@ -84,7 +84,7 @@ pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<
         (look_up(url, &urls, remote)?, Vec::new())
     } else if is_shard(url) {
         match look_up(url, &[url.to_owned()], remote) {
-            // `url` may be the target of a set that was packed as several shards.
+            // `url` may be the original target of a set that was packed as several shards.
             Err(e) if !e.is_transient() => match manifest::manifest_name(url) {
                 Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
                 _ => return Err(e),
@@ -111,15 +111,15 @@ fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Lists the objects below `url`, sorted by URL. Sample indices must not depend on the order in
-/// which the store lists objects.
+/// Lists the objects below `url`, sorted by URL, because sample indices must not depend on the
+/// order in which the store lists objects.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut below = remote.list(url)?;
     below.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(below)
 }
 
-/// Looks up the shards at `urls`, which the pattern `url` expands to.
+/// Looks up the shards at `urls`, the expansion of the pattern `url`.
 fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     // The Hub versions whole datasets. Use a single listing, so that all shards come from the same
     // commit.
@@ -138,8 +138,8 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     let found = in_parallel(MAX_REQUESTS, &all, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
-            // A missing index is not an error, because most shards have none. Report a transient
-            // error, however, because ignoring it would cause a scan of the whole shard.
+            // A missing index is not an error, because most shards have none. But report a
+            // transient error, because ignoring it would cause a scan of the whole shard.
             Err(e) if is_index && !e.is_transient() => Ok(None),
             found => found.map(Some),
         })
@@ -152,7 +152,7 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
 }
 
 /// If `url` is a manifest, returns its shards and entries. Otherwise, returns the shards below
-/// `url`, and the entries of the manifest below `url`, if there is one.
+/// `url` and, if there is a manifest below `url`, its entries.
 fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
@@ -190,7 +190,7 @@ fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)
     // The results are in the order of the shards, so the first invalid shard is reported.
     let mut scanned = in_parallel(MAX_SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
     let opened = pairs.into_iter().zip(found_indexes).map(|((object, _), index)| {
-        let index = index.map_or_else(|| scanned.next().expect("there is a scan for each missing index"), Ok)?;
+        let index = index.map_or_else(|| scanned.next().expect("every shard without an index was scanned"), Ok)?;
         Ok((object, index))
     });
     opened.collect()
@@ -263,13 +263,13 @@ fn cached_index(shard: &Object) -> Option<Index> {
 }
 
 /// Returns an identifier of the shard's content, which is a hash of its ETag. Returns `None` if the
-/// ETag is weak, because a weak ETag does not identify the bytes.
+/// ETag is weak, because weak ETags do not identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
 
-/// Returns the path of the shard's index in the local cache, which is `$WARPFEED_CACHE/index`, or
-/// `warpfeed/index` in the user's cache folder if the variable is not set.
+/// Returns the path of the shard's index in the local cache. The cache is `$WARPFEED_CACHE/index`,
+/// or `warpfeed/index` in the user's cache folder if the variable is not set.
 fn cache_path(shard: &Object) -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
@@ -312,8 +312,8 @@ impl Bytes for Chunks<'_> {
         let inside = |start: u64, have: usize| at >= start && at + len as u64 <= start + have as u64;
         if !inside(*start, bytes.len()) {
             let wanted = (len as u64).max(CHUNK).min(self.shard.len - at);
-            // Drop the old buffer first, because a failed read must not leave stale bytes behind,
-            // and a canceled read may still write to its buffer.
+            // Drop the old buffer first: a failed read must not leave stale bytes behind, and a
+            // canceled read may still write to its buffer.
             *bytes = Vec::new();
             *bytes = self.remote.bytes(self.shard, at, wanted)?;
             *start = at;
@@ -325,7 +325,7 @@ impl Bytes for Chunks<'_> {
 }
 
 /// Returns the byte range of `fields` in a shard. The files of a sample are adjacent, so the range
-/// includes their headers, which [`verify_field`] uses to detect that the index belongs to a
+/// includes their headers. [`verify_field`] uses the headers to detect that the index belongs to a
 /// different tar. The range excludes links, because their targets are elsewhere. If all fields are
 /// links, returns the range of the first one.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
@@ -336,8 +336,8 @@ pub(super) fn span(fields: &[Field]) -> Range<u64> {
     start.saturating_sub(BLOCK as u64)..end
 }
 
-/// Returns the bytes of the field `name` of sample `key`, which are at `field` in the tar. `bytes`
-/// is the part of the tar that starts at offset `start`.
+/// Returns the bytes of the field `name` of sample `key`. `field` is their location in the tar.
+/// `bytes` is the part of the tar that starts at offset `start`.
 ///
 /// # Errors
 /// If the header before these bytes belongs to a different file.
@@ -345,8 +345,8 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
     let file = || {
         let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
-        // The actual size of a huge file, or the full name if it is long, is in a preceding PAX
-        // header.
+        // The actual size of a huge file, and a name that is too long for this header, are in a
+        // preceding PAX header.
         let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
@@ -356,8 +356,8 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
     file().ok_or_else(|| {
         let (offset, len) = (field.offset(), field.len());
         Error::in_source(format!(
-            "the index does not match the tar, which has no file {key}.{name} of {len} bytes at offset {offset}: \
-             rebuild or delete NAME.tar.index"
+            "the index does not match the tar, which does not have a file {key}.{name} of {len} bytes at offset \
+             {offset}: rebuild or delete NAME.tar.index"
         ))
     })
 }
@@ -370,7 +370,7 @@ fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     if path.len() >= MAX_COMPLETE_NAME || key.len() + name.len() >= MAX_COMPLETE_NAME || !name.is_ascii() {
         return true;
     }
-    // The same holds for a key that a file name cannot represent.
+    // Likewise for a key that a file name cannot represent.
     let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
         format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)
@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cached_index_depends_on_url_and_server() {
+    fn cached_index_path_depends_on_url_and_server() {
         let shard = |url: &str, server: Option<&str>| {
             let object = Object { url: url.into(), len: 9, tag: None, server: server.map(Into::into) };
             cache_path(&object).expect("the user has a home folder")

@@ -18,14 +18,14 @@ use crate::storage::splits;
 use crate::storage::{DatasetLocation, Files, RowBytes, Storage, of_files};
 use crate::values::record::{Found, Holds, Named, Rows, Survey};
 
-/// The `tf.train.Example` messages in a TFRecord file or in a folder of shards, as samples.
+/// The `tf.train.Example` messages in a TFRecord file or in a folder of shards.
 ///
-/// **Columns.** Each feature is a column. Field names are in lower case, with `_` in place of `/`.
+/// **Columns.** Each feature is a column. Field names are in lower case, with `_` instead of `/`.
 /// `image/encoded` is the image, and `image/class/label` is the label if it is a single integer or
 /// text. Other names follow the rules for typed columns. Bytes that are valid text are treated as
-/// text. Opening reads up to 64 records: a feature that has several values in any of them becomes
-/// an array, or a JSON list if the values are text. Records may lack some features. Note that
-/// labels start at 1 in ImageNet files of this format.
+/// text. Opening reads up to 64 records. A feature with several values in any of them becomes an
+/// array, or a JSON list if the values are text. Records may lack some features. Note that labels
+/// start at 1 in ImageNet files of this format.
 ///
 /// **Shards.** A folder may contain files such as `train-00000-of-01024`, or files with the
 /// extension `.tfrecord`, `.tfrecords` or `.tfrec`. If a shard is missing, opening fails. If the
@@ -43,7 +43,7 @@ use crate::values::record::{Found, Holds, Named, Rows, Survey};
 /// Files compressed with gzip are not supported.
 pub struct TfRecord {
     shards: Arc<Files<Offsets>>,
-    /// The name of each shard in keys.
+    /// For each shard, its name in sample keys.
     names: Vec<String>,
     /// The features that have several values in some records.
     lists: BTreeSet<String>,
@@ -86,8 +86,8 @@ impl TfRecord {
         }
     }
 
-    /// Finds the columns. Returns `false` if the files must be downloaded first: labels are text,
-    /// so all records must be read to find the classes.
+    /// Finds the columns. Returns `false` if the files must be downloaded first. This is the case
+    /// if labels are text, because then all records must be read to find the classes.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
         let all = self.len();
         let count = all.min(MAX_SURVEYED);
@@ -101,7 +101,7 @@ impl TfRecord {
         for (position, record) in records.iter().enumerate() {
             match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
                 Err(e) if position == 0 => return Err(e),
-                // Skip damaged records, because reading them fails anyway.
+                // Skip damaged records, because reading their samples fails anyway.
                 _ => {}
             }
         }
@@ -112,14 +112,14 @@ impl TfRecord {
                 survey.see(&row, &page)?;
             }
         }
-        // Sort the columns, because features are in no particular order within a record.
+        // Sort the columns, because the features of a record are in no particular order.
         survey.sort();
         let mut wanted = options.wanted();
         let has = |name: &str, types: &[Holds]| survey.holds_of(name).is_some_and(|holds| types.contains(&holds));
         if wanted.image.is_none() && has("image/encoded", &[Holds::Images, Holds::Bytes]) {
             wanted.image = Some("image/encoded".to_owned());
         }
-        // Several labels of a sample become a field instead of the label.
+        // If a sample has several labels, they become a field instead of the label.
         let labels = [Holds::Integers, Holds::Text];
         if wanted.label.is_none() && !wanted.without_label && has("image/class/label", &labels) {
             wanted.label = Some("image/class/label".to_owned());
@@ -143,7 +143,7 @@ impl TfRecord {
         for index in 0..self.len() {
             scratch.clear();
             page.clear();
-            // Skip damaged records, because reading them fails anyway.
+            // Skip damaged records, because reading their samples fails anyway.
             let Ok(part) = self.record(index, &mut scratch) else { continue };
             let Ok(row) = example::read_row(part.of(&scratch), lists, &mut page) else { continue };
             for Named { name: found, content } in row {
@@ -163,9 +163,9 @@ impl TfRecord {
     }
 }
 
-/// Returns the names of the files in keys, which omit the extension: `train-00000-of-00002` for
-/// `train.tfrecord-00000-of-00002`. If these names would be ambiguous, returns the complete file
-/// names.
+/// Returns the names of the files in sample keys, which omit the extension: `train-00000-of-00002`
+/// for `train.tfrecord-00000-of-00002`. If these names would be ambiguous, returns the complete
+/// file names.
 fn key_names(paths: &[PathBuf]) -> Vec<String> {
     let whole = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let short = |path: &PathBuf| {
@@ -182,7 +182,7 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
 }
 
 /// Lists the shards in `folder` that belong to the split `wanted`, or to the only split if `wanted`
-/// is `None`. Checks that none of them is missing.
+/// is `None`. Checks that no shard is missing.
 fn shards_in(storage: &Storage, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let paths = splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), wanted)?;

@@ -9,7 +9,7 @@ use crate::machine::bytes::Bytes;
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::{OpenFile, RowBytes, Storage};
 
-/// Indexes are stored for files of at least this many bytes. Scanning a smaller file is fast.
+/// Minimum size of a file for which an index is stored, in bytes. Scanning a smaller file is fast.
 const MIN_INDEXED: u64 = 16 << 20;
 
 /// Size in bytes of the header before a record, which consists of its length and the checksum of
@@ -26,7 +26,7 @@ const MAX_INDEX: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
 
-/// The offset at which each record of a file starts, and the offset at which the last one ends.
+/// The start offset of each record in a file, followed by the end offset of the last record.
 pub(super) struct Offsets(Vec<u64>);
 
 /// Computes TensorFlow's masked CRC-32C.
@@ -45,7 +45,9 @@ fn length(header: &[u8], at: u64) -> Result<u64> {
 }
 
 fn truncated(at: u64) -> Error {
-    Error::in_source(format!("tfrecord: the file ends inside the header of the record at byte {at}: it is truncated"))
+    Error::in_source(format!(
+        "tfrecord: the file ends inside the header of the record at byte {at}: the file is truncated"
+    ))
 }
 
 impl Offsets {
@@ -88,8 +90,8 @@ impl Offsets {
         self.0.len() - 1
     }
 
-    /// Returns the record with index `record` in `file`. `index` is its index in the dataset. If
-    /// the file is not mapped, reads the record into `page`.
+    /// Returns the record with index `record` in `file`. `index` is the index of the record in the
+    /// dataset. If the file is not mapped, reads the record into `page`.
     ///
     /// # Errors
     /// If a checksum does not match, or if the file cannot be read.
@@ -124,8 +126,8 @@ impl Offsets {
     }
 }
 
-/// Finds all records. Returns the offset at which each record starts, and the offset at which the
-/// last one ends.
+/// Finds all records. Returns the start offset of each record, followed by the end offset of the
+/// last record.
 ///
 /// # Errors
 /// If a length is damaged, or if the last record is incomplete. The message contains the offset.
@@ -184,8 +186,8 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes an index. Returns `None` if the index is damaged or stale. It is stale if the file's
-/// length or, if `modified` is given, its modification time differs from the one recorded.
+/// Decodes an index. Returns `None` if the index is damaged or stale. An index is stale if the
+/// file's length or, if `modified` is given, its modification time differs from the recorded value.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [indexed_len, time, count] = rest.longs()?;

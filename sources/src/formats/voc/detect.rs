@@ -19,8 +19,8 @@ pub(super) fn is_voc(folder: Tree<'_>) -> Result<bool> {
     Ok(folder.has_folder(IMAGES)? && (folder.has_folder(ANNOTATIONS)? || folder.has_folder(MASKS)?))
 }
 
-/// Returns the folder of the dataset (`SET`) that a list such as `SET/ImageSets/Main/train.txt`
-/// belongs to, or `None` if `path` is not a list.
+/// Returns the folder of the dataset for a list: `SET` for `SET/ImageSets/Main/train.txt`. Returns
+/// `None` if `path` is not a list.
 pub(super) fn set_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
     let text = path.extension().is_some_and(|end| end == "txt");

@@ -54,14 +54,14 @@ const CLASSES: [&str; 20] = [
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are images in `JPEGImages`: the images in a list, in its order, or all images,
+/// - **Samples** are images in `JPEGImages`: the images in a list, in list order, or all images,
 ///   sorted by name. A list contains one image name per line; anything after the name is ignored.
 ///   The key of a sample is the name of its image.
 /// - **Boxes**, if the dataset has the folder `Annotations`:
-///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box in
-///     pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1 is
-///     subtracted from the left and top edge**, as in Detectron2, so that right minus left is the
-///     width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
+///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
+///     in pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1
+///     is subtracted from the left and top edge**, as in Detectron2, so that right minus left is
+///     the width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
 ///     unchanged.
 ///   - `boxes.class.npy`, i64 of shape (n,), and `boxes.difficult.npy`, u8 of shape (n,).
 /// - **Classes** are all class names in the files in `Annotations`, sorted, or the 20 classes of
@@ -76,16 +76,16 @@ const CLASSES: [&str; 20] = [
 ///   a list from `ImageSets/Segmentation` must have masks.
 ///
 /// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
-/// if a box extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message contains the file and the line.
+/// if a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or
+/// height, whichever is larger. The message contains the file and the line.
 ///
 /// **Memory.** Opening reads all files in `Annotations`. After that, a box takes 25 bytes, and an
 /// image about 60 bytes.
 #[derive(Debug)]
 pub struct Voc {
-    /// The folder of the images, with a trailing `/`.
+    /// Folder of the images, with a trailing `/`.
     images: String,
-    /// The folder of the masks, with a trailing `/`.
+    /// Folder of the masks, with a trailing `/`.
     masks: String,
     items: Vec<Item>,
     /// Whether the dataset has boxes.
@@ -104,13 +104,13 @@ pub struct Voc {
 struct Item {
     /// File name of the image.
     name: Box<str>,
-    /// Where the image's boxes end in [`Voc::edges`], [`Voc::box_classes`] and [`Voc::difficult`].
+    /// End of the image's boxes in [`Voc::edges`], [`Voc::box_classes`] and [`Voc::difficult`].
     end: usize,
-    /// The size that the annotation file gives for the image, if any.
+    /// Image size in the annotation file, if any.
     size: Option<(u32, u32)>,
     /// Whether the image has a mask.
     mask: bool,
-    /// The error that reading the sample returns, if the sample is invalid.
+    /// Error to return when the sample is read, if the sample is invalid.
     error: Option<Error>,
 }
 
@@ -118,15 +118,16 @@ impl Voc {
     /// Opens the dataset at `path`, which is its folder or one of its lists.
     ///
     /// # Errors
-    /// If the path is neither of these, if a folder cannot be listed, if there are no images, or if
-    /// two image names differ only in their extension. An invalid annotation is reported only when
-    /// its sample is read.
+    ///
+    /// If the path is neither the folder of a dataset nor a list, or if a folder cannot be listed.
+    /// Also if there are no images, or if two image names differ only in their extension. An
+    /// invalid annotation is reported only when its sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
 
-    /// Like [`open`](Voc::open), but leaves the edges of boxes unchanged. Use this function if the
-    /// files count pixels from 0.
+    /// Like [`open`](Voc::open), but leaves the edges of boxes unchanged. Use this function for
+    /// files that count pixels from 0.
     ///
     /// # Errors
     /// As for [`open`](Voc::open).
@@ -183,7 +184,7 @@ impl Voc {
             let file = files.get(&name).cloned();
             let mut error = None;
             if file.is_none() {
-                error = Some(Error::in_source(format!("{name:?} has no image in {IMAGES}")).at_path(path));
+                error = Some(Error::in_source(format!("there is no image {name:?} in {IMAGES}")).at_path(path));
             } else if needs_mask && !mask {
                 let missing = folder.join(MASKS).join(format!("{name}.png"));
                 error = Some(Error::in_source("the mask is missing").at_path(missing));
@@ -197,8 +198,8 @@ impl Voc {
         Ok(set)
     }
 
-    /// Adds the boxes of an image. If its annotations are missing or invalid, returns the error
-    /// that reading the sample must return.
+    /// Adds the boxes of an image. If its annotations are missing or invalid, returns the error to
+    /// return when the sample is read.
     fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
@@ -209,7 +210,8 @@ impl Voc {
                 reserve(&mut self.box_classes, count)?;
                 reserve(&mut self.edges, count)?;
                 reserve(&mut self.difficult, count)?;
-                let class = |name: &String| self.classes.binary_search(name).expect("contains all names") as i64;
+                let class =
+                    |name: &String| self.classes.binary_search(name).expect("`classes` contains all names") as i64;
                 self.box_classes.extend(objects.names.iter().map(class));
                 self.edges.extend(&objects.edges);
                 self.difficult.extend(&objects.difficult);

@@ -9,7 +9,7 @@ use crate::values::annotated::check_box;
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) names: Vec<String>,
-    /// Left, top, right and bottom edge, in pixels from 0.
+    /// Left, top, right and bottom edge, in pixels counted from 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
     /// Width and height of the image, if the file contains them.
@@ -47,8 +47,8 @@ impl Objects {
             };
             let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| child_number(bndbox, edge));
             // If pixels are counted from 1, the right and bottom coordinates denote the last pixel
-            // inside the box. They are equal to the end of this pixel counted from 0, so they need
-            // no correction.
+            // inside the box. This number equals the end of that pixel when counting from 0, so
+            // these coordinates need no correction.
             let edges = [left? - first, top? - first, right?, bottom?];
             let [width, height] = size.unwrap_or([f64::INFINITY; 2]);
             check_box(edges, width, height, 1.0).map_err(|e| at(format!("the {name}: {}", e.cause())))?;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boxes_start_at_zero_and_parts_are_ignored() {
+    fn boxes_start_at_zero_and_object_parts_are_ignored() {
         let text = "<annotation><size><width>20</width><height>10</height><depth>3</depth></size>
             <object><name>person</name><difficult>1</difficult>
               <part><name>head</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>3</xmax><ymax>3</ymax></bndbox></part>

@@ -23,8 +23,7 @@ pub(super) struct Data {
     /// The splits, each with its folders and lists of images.
     pub(super) splits: Vec<(&'static str, Vec<String>)>,
     pub(super) names: Vec<String>,
-    /// The number of points per box, and the number of values per point, which is 2 or 3
-    /// (`kpt_shape`).
+    /// The number of points per box, and the number of values per point (2 or 3), from `kpt_shape`.
     pub(super) points: Option<(usize, usize)>,
 }
 
@@ -91,7 +90,8 @@ fn check_depth(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses the class names, which are a list, or a mapping with consecutive integers from 0 as keys.
+/// Parses the class names, which are a list, or a mapping whose keys are consecutive integers from
+/// 0.
 fn parse_names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
     // The YAML parser returns class names such as `1` and `true` as numbers and booleans.
     let name = |value: &Yaml<'_>| {
@@ -115,7 +115,7 @@ fn parse_names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
     numbered.sort();
     match (0..).zip(&numbered).find(|(expected, (number, _))| expected != number) {
         Some((expected, (number, _))) => {
-            Err(format!("names has the class {number} in place of {expected}: expected consecutive numbers from 0"))
+            Err(format!("names has the class {number} instead of {expected}: expected consecutive numbers from 0"))
         }
         None => Ok(numbered.into_iter().map(|(_, name)| name).collect()),
     }
@@ -134,8 +134,8 @@ fn describe(value: &Yaml<'_>) -> String {
     format!("{value:?}").chars().take(60).collect()
 }
 
-/// Finds the `data.yaml` of the images in `folder`, which is in this folder or its parent. A YAML
-/// file with a different name is accepted if it is the only one in its folder.
+/// Finds the `data.yaml` for the images in `folder`, which is in this folder or its parent. A YAML
+/// file with a different name is accepted if it is the only YAML file in its folder.
 ///
 /// # Errors
 /// If one of the folders cannot be listed.
@@ -201,7 +201,7 @@ mod tests {
             (&deep[1], "line 1: lists and mappings are nested more than 64 deep"),
             ("train: {a: b}\n", ": expected text"),
             ("nc: 3\nnames: [a, b]\n", "names has 2"),
-            ("names: {0: a, 2: b}\n", "names has the class 2 in place of 1"),
+            ("names: {0: a, 2: b}\n", "names has the class 2 instead of 1"),
             ("names: {a: b}\n", "names has the key"),
             ("names: 5\n", ": expected a list or a mapping"),
             ("kpt_shape: [17, 4]\n", ": expected [number of points, 2 or 3]"),

@@ -13,8 +13,8 @@ pub(super) const IMAGES: &str = "images";
 pub(super) const LABELS: &str = "labels";
 
 /// Returns the image folder of the YOLO dataset at `folder`, or `None` if `folder` is not a YOLO
-/// dataset. A dataset contains `images` and `labels`, or is below a folder `images` and has a
-/// counterpart below `labels`.
+/// dataset. A dataset is a folder that contains `images` and `labels`, or a folder below `images`
+/// with a counterpart below `labels`.
 ///
 /// # Errors
 /// If the file system cannot be queried.
@@ -28,7 +28,7 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
-/// Returns whether a folder is a YOLO dataset, as [`yolo_images`] defines it.
+/// Returns whether a folder is a YOLO dataset, by the same rules as [`yolo_images`].
 pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let (url, remote) = match folder {
         Tree::Local(folder) => return Ok(yolo_images(folder)?.is_some()),
@@ -46,7 +46,7 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     }
 }
 
-/// Returns the byte offset of the last component `images` in a path.
+/// Returns the byte offset of the last component `images` of a path.
 pub(super) fn images_in(path: &str) -> Option<usize> {
     let is_whole = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
     path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| is_whole(at))

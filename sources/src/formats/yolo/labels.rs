@@ -11,8 +11,8 @@ pub(super) struct Labels {
     pub(super) edges: Vec<[f64; 4]>,
     /// The x, y and visibility of all points of all boxes.
     pub(super) points: Vec<f32>,
-    /// Where each box's polygon ends in `outlines`. It starts where the previous one ends, and is
-    /// empty for a box without a polygon.
+    /// End of each box's polygon in `outlines`. The polygon starts at the end of the previous
+    /// polygon, and is empty for a box without a polygon.
     pub(super) ends: Vec<usize>,
     /// The coordinates of all polygons.
     pub(super) outlines: Vec<f64>,

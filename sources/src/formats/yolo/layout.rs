@@ -1,7 +1,7 @@
 //! Lists the images of a dataset, and finds the paths of their label files.
 //!
-//! The path of an image's label file is the path of the image, with the last folder `images`
-//! replaced by `labels`, and the extension replaced by `.txt`. If the path contains no folder
+//! The path of an image's label file is the path of the image with two changes: the last folder
+//! `images` is replaced by `labels`, and the extension by `.txt`. If the path contains no folder
 //! `images`, the label file is next to the image.
 
 use std::path::{Path, PathBuf};
@@ -18,12 +18,11 @@ use crate::machine::slashes::{root, slashed};
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) path: Box<str>,
-    /// The offset in the path at which the key of the sample starts.
+    /// Offset in the path at which the key of the sample starts.
     pub(super) key: usize,
 }
 
-/// Returns the path of the label file of the image at `path`, as four parts that the caller
-/// concatenates.
+/// Returns the path of the label file of the image at `path`, as four strings to concatenate.
 pub(super) fn label_path(path: &str) -> [&str; 4] {
     let end = match path.rfind(['.', '/']) {
         Some(dot) if path.as_bytes()[dot] == b'.' => dot,
@@ -35,7 +34,7 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
     }
 }
 
-/// Returns the parent of the last folder `images` in the path of an image folder.
+/// Returns the parent of the last folder `images` in `images`, the path of an image folder.
 pub(super) fn above_images(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
     images_in(&path).map_or(images.to_owned(), |at| path[..at].into())
@@ -51,8 +50,8 @@ pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>
     collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates an item for the image at `path`. Its key starts after the last folder `images` in the
-/// path, or at the offset `key` if there is no such folder.
+/// Creates an item for the image at `path`. The key of the item starts after the last folder
+/// `images` in the path. If there is no such folder, the key starts at the offset `key`.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
     Item { path: path.into(), key }

@@ -37,7 +37,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     )
 };
 
-/// Returns a hint if the opened image folder looks like part of a YOLO dataset.
+/// Returns a hint if the image folder that was opened looks like part of a YOLO dataset.
 fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |at: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {at:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {

@@ -32,20 +32,21 @@ use crate::values::annotated::{Parts, append, key_and_field};
 ///   folder are sorted by name. The key of a sample is the path of its image relative to `images`,
 ///   without the extension.
 /// - **Label files** contain one line `class x y width height` per box: the class, and the center
-///   and size of the box as fractions of the image. A line with 6 or more coordinates describes a
-///   polygon instead, and its bounding box is the box. If `data.yaml` contains `kpt_shape`, the
-///   keypoints of a box follow these four numbers.
+///   and size of the box as fractions of the image. A line with six or more coordinates describes a
+///   polygon instead, whose bounding box becomes the box. If `data.yaml` contains `kpt_shape`, each
+///   box line also lists keypoints after the height.
 /// - **Fields**:
-///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box as
-///     **fractions of the image**. The field `boxes.units.txt` with the text `relative` marks them
-///     as fractions, which `field::Boxes` converts to pixels.
+///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
+///     as **fractions of the image**. The field `boxes.units.txt` with the text `relative` marks
+///     them as fractions, which `field::Boxes` converts to pixels.
 ///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
-///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the keypoints.
+///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the
+///     keypoints.
 ///   - `boxes.masks.json` contains a polygon or `null` for each box, if any box of the image has a
 ///     polygon.
-/// - **Rotated images.** YOLO labels do not contain the size of the image. If EXIF data rotates
-///   images, state with `Loader::annotations_follow` whether the stored or the upright images were
-///   annotated.
+/// - **Rotated images.** YOLO labels do not contain the size of the image. If images have an EXIF
+///   rotation, use `Loader::annotations_follow` to specify whether the stored or the upright images
+///   were annotated.
 /// - **Classes** are the `names` in `data.yaml`. If you open a folder, a `data.yaml` next to
 ///   `images` or in the parent folder is used if it exists.
 ///
@@ -71,8 +72,8 @@ impl Yolo {
     /// folder of images below `images`.
     ///
     /// # Errors
-    /// If the path is none of these, if the YAML file is invalid or refers to a folder or list that
-    /// does not exist, or if there are no images or no label files.
+    /// If the path is none of these, or if there are no images or no label files. Also if the YAML
+    /// file is invalid or refers to a folder or list that does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
@@ -107,7 +108,8 @@ impl Yolo {
         if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
             let (all, first) = (items.len(), label_path(&items[first].path).concat());
             if missing == all {
-                let cause = format!("none of the {all} images has a label file: expected the first at {first}");
+                let cause =
+                    format!("none of the {all} images has a label file: the first file was expected at {first}");
                 return Err(Error::in_source(cause).at_path(path));
             }
             let path = path.display();

@@ -1,13 +1,13 @@
 //! [`Fetcher`]: prefetches samples in the order of one loader, with many requests in flight.
 //!
 //! Samples are planned in rounds (see [`round`]): whenever half of the byte budget is free, the
-//! next samples of the order are grouped into **pieces**, each of which is fetched with one
-//! request. A piece is queued until the pace allows one more request; readers need not ask for it.
+//! next samples of the order are grouped into **pieces**. Each piece is fetched with one request. A
+//! piece stays in the queue until the pace allows one more request; readers need not ask for it.
 //! Once all samples of a piece have been read, its bytes return to the budget.
 //!
 //! No reader waits forever. A reader waits only for pieces, and every piece ends in one of three
-//! ways: with bytes, with an error after the last attempt, or dropped, so that its samples are read
-//! directly.
+//! ways: its bytes arrive, its last attempt fails, or it is dropped. The samples of a dropped piece
+//! are read directly.
 
 mod responses;
 mod round;
@@ -58,7 +58,7 @@ struct State {
     next: BatchIndex,
     /// First batch after all batches that have been passed to `start` or `done`.
     reached: BatchIndex,
-    /// Samples that were taken from the order but did not fit into the last round, with their
+    /// Samples that were taken from the order but did not fit in the last round, with their
     /// batches.
     pending: VecDeque<(BatchIndex, u64)>,
     /// For each planned sample, the batches that need it and the IDs of the pieces that contain it,
@@ -76,9 +76,9 @@ struct State {
     weight: usize,
     /// Total size of all pieces in bytes.
     piece_bytes: usize,
-    /// Number of bytes of the planned samples that are in the cache, by batch. These bytes count
-    /// against the budget. Otherwise, the plan could get so far ahead that the cache evicts them
-    /// before they are read.
+    /// Number of bytes of planned samples that are in the cache, by batch. These bytes count
+    /// against the budget. Otherwise, the plan could get so far ahead that the cache would evict
+    /// them before they are read.
     cached_bytes: BTreeMap<BatchIndex, usize>,
     /// Planned batches without samples. At most [`round::EMPTY`] are planned.
     empty: BTreeSet<BatchIndex>,
@@ -86,15 +86,15 @@ struct State {
     idle: usize,
     /// Number of threads, including idle threads.
     threads: usize,
-    /// Whether the store blocks during requests: it has completed a request before its `fetch`
-    /// returned.
+    /// Whether the store blocks during requests, that is, whether it has completed a request before
+    /// its `fetch` returned.
     blocks: bool,
     /// Time of the last search for lost requests.
     last_lost_check: Instant,
-    /// Whether a warning has been logged since the store last responded successfully.
+    /// Whether a warning has been logged since the last successful response of the store.
     outage_logged: bool,
     pace: Pace,
-    /// The last ID that was assigned to a piece or a request.
+    /// The last ID that was assigned to a piece or to a request.
     last_id: u64,
 }
 
@@ -138,11 +138,12 @@ impl Fetcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills `to` with the bytes of `sample`, which are at `range` of its object. Returns false if
-    /// the sample is neither planned nor cached, or if its piece was dropped.
+    /// Fills `to` with the bytes of `sample`, which are the range `range` of its object. Returns
+    /// false if the sample is neither planned nor cached, or if its piece was dropped.
     ///
     /// # Errors
-    /// Returns the error of the request's last attempt, or an error if the reader was cancelled.
+    ///
+    /// Returns the error of the request's last attempt, or an error if the reader was canceled.
     pub(super) fn read(self: &Arc<Self>, sample: u64, range: Range<u64>, to: &mut [u8]) -> Result<bool> {
         let planned = {
             let mut state = self.lock();
@@ -206,7 +207,8 @@ impl Fetcher {
         if let Err(e) = started {
             state.threads -= 1;
             if state.threads == 0 {
-                // No thread will send the planned requests, so let samples be read directly.
+                // No thread will send the planned requests, so drop the plan; samples are then read
+                // directly.
                 state.reset();
                 drop(state);
                 tracing::warn!("cannot start a prefetch thread, so samples are read on demand: {e}");
@@ -287,13 +289,13 @@ impl State {
     /// its piece. The caller must call `give_back` once it no longer needs the piece.
     fn take_planned(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.samples.get_mut(&sample) else {
-            // The caller will read the sample directly, so do not plan it.
+            // The sample will be read directly by the caller, so do not plan it.
             if let Some(index) = self.pending.iter().position(|(_, other)| *other == sample) {
                 self.pending.remove(index);
             }
             return None;
         };
-        let first = planned.pop_front().expect("an entry is not empty");
+        let first = planned.pop_front().expect("entries are never empty");
         if planned.is_empty() {
             self.samples.remove(&sample);
         }
@@ -309,7 +311,7 @@ impl State {
     }
 
     /// Removes a piece if no reader needs it. If requests for the piece are in flight, only cancels
-    /// them. Once they have ended, `release` is called again.
+    /// them; `release` is called again once they have ended.
     fn release(&mut self, id: u64) {
         let Some(piece) = self.pieces.get(&id) else { return };
         if piece.unread > 0 {
@@ -349,7 +351,7 @@ impl State {
         self.batches = None;
         self.pending.clear();
         self.drop_batches(|_| true);
-        // The remaining pieces have requests in flight or waiting readers. They will not be
+        // The remaining pieces have requests in flight or waiting readers. These pieces will not be
         // requested again, so wake the readers.
         let waiting: Vec<u64> = self.pieces.keys().copied().collect();
         for id in waiting {
@@ -398,13 +400,13 @@ impl State {
         self.queue.pop_first().map(|(_, id)| (id, false))
     }
 
-    /// Returns the time at which an idle thread must look for work even if it is not notified.
+    /// Returns the time at which an idle thread must look for work even without a notification.
     fn next_wakeup(&self) -> Option<Instant> {
         let retries = self.retries.first().map(|(at, _)| *at);
         let unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
         let late = self.pace.late().and_then(|late| {
-            // If the request is already late but must not be hedged yet, do not wake for it: it is
-            // considered again at the next search for lost requests.
+            // If the request is already late but must not be hedged yet, do not wake for it: the
+            // next search for lost requests considers it again.
             let sent_at = self.flights.values().find(unhedged)?.sent_at;
             (sent_at + late > Instant::now()).then_some(sent_at + late)
         });

@@ -1,11 +1,11 @@
-//! [`Pace`]: chooses how many requests to keep in flight, roughly the smallest number that
+//! [`Pace`]: determines how many requests to keep in flight, roughly the smallest number that
 //! saturates the link. Callers pass in all timestamps, so tests do not need a clock.
 //!
-//! The search is a hill climb. Each trial uses more or fewer requests and compares the resulting
-//! rate with the best rate so far. Fewer requests are tried because the initial number may be too
-//! high: requests beyond the bandwidth-delay product queue up in a router's buffer. When this
-//! buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for the
-//! sample that contains them.
+//! The search uses hill climbing. Each trial uses more or fewer requests and compares the resulting
+//! rate with the best rate so far. Trials with fewer requests are needed because the initial number
+//! may be too high: requests beyond the bandwidth-delay product queue up in a router's buffer. When
+//! this buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for
+//! the sample that contains them.
 //!
 //! Each request has a **weight**, because a large request fills the link like several small
 //! requests. The window is the total weight that may be in flight.
@@ -26,17 +26,17 @@ const MAX_REQUESTS: usize = 512;
 /// Factor by which a trial raises or lowers the window.
 const STEP: f64 = 1.4;
 /// Factor by which a trial raises the window after the longest waiting period. By then, the link is
-/// more likely to be full than at the start.
+/// more likely to be saturated than at the start.
 const SMALL_STEP: f64 = 1.2;
 /// A trial with more requests succeeds if the rate is at least this multiple of the best rate.
 const FASTER_RATIO: f64 = 1.08;
 /// A trial with fewer requests succeeds if the rate is at least this fraction of the best rate.
 const AS_FAST_RATIO: f64 = 0.97;
 /// After a successful trial, the window is raised again if the rate grew by at least this fraction
-/// of the window's growth. If the rate grew less, the link is full.
+/// of the window's growth. If the rate grew less, the link is saturated.
 const MIN_SCALING: f64 = 0.6;
-/// Number of warm-up rounds before a trial measures the rate. Over a new connection, the first
-/// three responses are slow, because each takes several round trips.
+/// Number of warm-up rounds before a trial measures the rate. On a new connection, the first three
+/// responses are slow, because each takes several round trips.
 const WARM_UP: u32 = 8;
 /// Number of warm-up rounds of a trial with fewer requests, which opens no new connections.
 const WARM_UP_FEWER: u32 = 3;
@@ -45,25 +45,25 @@ const MEASURED: u32 = 2;
 /// Number of rounds between a failed trial with more requests and a trial with fewer requests. The
 /// rate over the second half of these rounds becomes the new best rate.
 const SHORT_REST: u32 = 16;
-/// Initial and minimum number of rounds before more requests are tried again. Each failed trial
-/// doubles this waiting period. It starts small, because a trial that opens connections may fail by
-/// chance.
+/// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
+/// trial doubles this waiting period. The period is short at first, because a trial that opens
+/// connections may fail by chance.
 const MIN_REST: u32 = 8;
-/// Maximum number of rounds before more requests are tried again.
+/// Maximum number of rounds before a trial with more requests is repeated.
 const MAX_REST: u32 = 128;
 /// Minimum number of responses per round.
 const MIN_RESPONSES: u32 = 8;
-/// Refusals that arrive less than this after the first refusal of an overload belong to the same
-/// overload.
+/// Refusals within this time of an overload's first refusal count as the same overload.
 const OVERLOAD: Duration = Duration::from_secs(1);
 /// Number of recent latencies that are stored.
 const MAX_LATENCIES: usize = 256;
 /// Number of latencies that must have been stored before a request can count as late.
 const MIN_LATENCIES: usize = 32;
-/// Maximum fraction of requests that are hedged.
+/// Maximum fraction of requests that may be hedged, that is, sent again because the first attempt
+/// is late.
 const MAX_HEDGED: f64 = 0.05;
-/// A request counts as late after this multiple of the 95th percentile of the latencies, but not
-/// before [`MIN_LATE`].
+/// A request is late after this multiple of the 95th percentile of the latencies, but not before
+/// [`MIN_LATE`].
 const LATE_FACTOR: f64 = 2.0;
 /// Time before which no request counts as late.
 const MIN_LATE: Duration = Duration::from_millis(50);
@@ -82,14 +82,14 @@ enum Trial {
     More,
     /// Measures the rate with a smaller window.
     Fewer,
-    /// Keeps the window for a while. Then starts a trial, because the network may have changed:
-    /// with more requests if `more` is true, and with fewer otherwise.
+    /// Keeps the window for a while. Then starts a trial with more requests if `more` is true, or
+    /// with fewer otherwise, in case the network has changed.
     Rest { more: bool },
 }
 
 impl Trial {
     /// Returns the number of warm-up rounds and the total number of rounds. `rest` is the current
-    /// waiting period before more requests are tried.
+    /// waiting period before a trial with more requests.
     fn rounds(self, rest: u32) -> (u32, u32) {
         match self {
             Trial::Rest { more: false } => (SHORT_REST / 2, SHORT_REST),
@@ -125,8 +125,8 @@ impl Responses {
     }
 
     /// Returns the rate in weight per second by Little's law: the mean weight in flight divided by
-    /// the mean latency. A count of the responses would depend on when it starts, because responses
-    /// initially arrive in bursts.
+    /// the mean latency. Counting responses instead would make the rate depend on when counting
+    /// starts, because responses arrive in bursts at first.
     fn rate(&self) -> f64 {
         self.in_flight / f64::from(self.count.max(1)) * self.weight / self.weighted_latency.max(1e-6)
     }
@@ -140,7 +140,7 @@ pub(super) struct Pace {
     /// Rate that was measured with the best window.
     best: f64,
     trial: Trial,
-    /// Number of rounds to wait before more requests are tried.
+    /// Number of rounds to wait before a trial with more requests.
     rest: u32,
     /// Number of rounds since the trial started.
     rounds: u32,
@@ -148,12 +148,12 @@ pub(super) struct Pace {
     measured: Responses,
     /// Statistics of the current round.
     round: Responses,
-    /// Time at which the last overload began. From the first overload on, there are no more trials,
+    /// Time at which the last overload began. After the first overload, there are no more trials,
     /// and the window grows slowly.
     refused: Option<Duration>,
     /// Recent latencies in seconds.
     latencies: Vec<f64>,
-    /// Index in `latencies` of the next one to replace.
+    /// Index in `latencies` of the latency to replace next.
     next: usize,
     /// Number of requests that have been sent.
     sent: u64,
@@ -191,8 +191,8 @@ impl Pace {
         self.sent += 1;
     }
 
-    /// Records a response of `bytes` bytes with the latency `took`. `in_flight` is the total weight
-    /// in flight before this response. `full` is true if more requests were queued.
+    /// Records a response of `bytes` bytes that took `latency`. `in_flight` is the total weight in
+    /// flight before this response. `full` is true if further requests were waiting to be sent.
     pub(super) fn answered(&mut self, latency: Duration, bytes: u64, in_flight: usize, full: bool) {
         if self.latencies.len() < MAX_LATENCIES {
             self.latencies.push(latency.as_secs_f64());
@@ -201,8 +201,8 @@ impl Pace {
         }
         self.next = (self.next + 1) % MAX_LATENCIES;
         let weight = weight(bytes) as f64;
-        // The latency is capped. Otherwise, a few very late responses to requests that were sent
-        // with an earlier window could dominate the sum.
+        // Cap the latency. Otherwise, a few very late responses to requests that were sent with an
+        // earlier window could dominate the sum.
         let typical = self.late().map_or(latency, |late| latency.min(late));
         let (in_flight, weighted_latency) = (in_flight as f64, weight * typical.as_secs_f64());
         self.round.add(&Responses { count: 1, full: u32::from(full), weight, in_flight, weighted_latency });
@@ -214,9 +214,9 @@ impl Pace {
         if 10 * round.full >= 9 * round.count {
             self.end_round(&round);
         } else if self.trial == Trial::More {
-            // Too few requests were queued for the round to say anything about the network. Either
-            // the loader does not need more requests, or it is waiting for a sample that was lost
-            // when a router's buffer overflowed.
+            // Too few requests were queued, so the round is not informative. Either the loader does
+            // not need more requests, or it is waiting for a sample that was lost when a router's
+            // buffer overflowed.
             self.end_failed_trial();
         }
     }
@@ -253,7 +253,7 @@ impl Pace {
             }
             Trial::More => return self.end_failed_trial(),
             Trial::Fewer if rate >= AS_FAST_RATIO * self.best => {
-                // Keep the best rate for later comparisons, so that small losses cannot add up.
+                // Keep the best rate for later comparisons, so that small decreases cannot add up.
                 (self.base, self.best) = (self.window, rate.max(self.best));
                 Trial::Fewer
             }
@@ -301,7 +301,7 @@ impl Pace {
         Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE))
     }
 
-    /// Returns whether a late request may be hedged. If it may, counts the hedge.
+    /// Returns whether a late request may be hedged. If so, counts the hedge.
     pub(super) fn hedge(&mut self) -> bool {
         let may = self.refused.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
         self.hedges += u64::from(may);
@@ -344,7 +344,7 @@ mod tests {
             let at = |seconds: f64| Duration::from_secs_f64(seconds);
             let (mut pace, mut now, mut free, mut warm) = (Pace::new(), 0.0, 0.0f64, 0);
             // `in_flight` maps the arrival time and the index of each request to the time at which
-            // it was sent. `open` contains the indices of the same requests, oldest first.
+            // the request was sent. `open` contains the indices of the same requests, oldest first.
             let (mut in_flight, mut open) = (BTreeMap::new(), BTreeSet::new());
             let (mut count, mut bytes, size) = (0, 0, self.size as f64);
             while now < 10.0 + seconds {
@@ -357,7 +357,7 @@ mod tests {
                     let waits = begin - (now + self.delay + cold);
                     let loses = waits * self.rate > self.buffer && count % LOSS_INTERVAL == 0;
                     let lost = if loses { RETRANSMISSION } else { 0.0 };
-                    // Other requests overtake a request on a new connection.
+                    // Requests on other connections overtake a request on a new connection.
                     free = (now + self.delay).max(free) + size / self.rate;
                     let answer = free.max(begin + size / self.rate) + lost;
                     in_flight.insert((at(answer), count), at(now));

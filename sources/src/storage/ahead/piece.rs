@@ -1,4 +1,4 @@
-//! [`Piece`]: a request for one or more samples, and the outcome that readers wait for.
+//! [`Piece`]: a request for one or more samples, and the outcome for which readers wait.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,8 +9,9 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceller;
 
-/// A request that receives no bytes for this long counts as lost and is retried. This is a last
-/// resort for a store that never responds: stores should report a stalled connection much earlier.
+/// A request that receives no bytes for this long is considered lost and is retried. This limit is
+/// a last resort for stores that never respond: stores should report a stalled connection much
+/// earlier.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(120);
 
 /// A byte range of one object that is fetched with one request and contains one or more samples.
@@ -46,7 +47,7 @@ impl Flight {
     }
 }
 
-/// The outcome of a piece, which readers wait for.
+/// The outcome of a piece, for which readers wait.
 #[derive(Default)]
 pub(super) struct Answer {
     outcome: Mutex<Option<Outcome>>,
@@ -59,7 +60,7 @@ pub(super) enum Outcome {
     Failed(Error),
     /// The piece was dropped, so its samples must be read directly.
     Dropped,
-    /// The reader was [cancelled](crate::CancelToken).
+    /// The reader was [canceled](crate::CancelToken).
     Cancelled,
 }
 

@@ -44,13 +44,13 @@ pub(super) fn allowance(len: usize) -> usize {
     len.min(FREE_GAP as usize) + len / WASTE as usize
 }
 
-/// Returns whether `b` is in the same object as `a` and starts at most [`FREE_GAP`] bytes after its
-/// end.
+/// Returns whether `b` is in the same object as `a` and starts at most [`FREE_GAP`] bytes after the
+/// end of `a`.
 fn is_next(a: &SampleRange, b: &SampleRange) -> bool {
     a.object == b.object && b.range.start <= a.range.end + FREE_GAP
 }
 
-/// Returns for each range in `later` whether a chain of adjacent ranges connects it to a range in
+/// Returns, for each range in `later`, whether a chain of adjacent ranges connects it to a range in
 /// `samples`.
 pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<bool> {
     let mut all: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|part| (part, None)).collect();
@@ -136,8 +136,8 @@ mod tests {
         let m = 1 << 20;
         let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
         assert_eq!(merged(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
-        // Merging across a gap of 64 KiB is worthwhile together with about 4 MiB of samples, but
-        // not with 20 kB.
+        // Merging across a gap of 64 KiB is worthwhile for about 4 MiB of samples, but not for 20
+        // kB.
         let gap = |len: u64| [want(0, 0, 0, 0..len), want(0, 1, 0, len + 65_536..2 * len + 65_536)];
         assert_eq!(merged(&gap(10_000)).len(), 2);
         let many: Vec<_> = (0..3).map(|n| want(0, 9, 9, n * m..n * m + m)).chain(gap(m / 4)).collect();

@@ -12,13 +12,13 @@ use crate::machine::cancel;
 use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
 
-/// Maximum size in bytes of the prefetch buffer that a source in a store requests. It suffices for
-/// 10 Gbit/s with a latency of 200 ms, and for reading the blocks of a windowed shuffle with large
-/// requests.
+/// Maximum size in bytes of the prefetch buffer that a source in a store requests. This is
+/// sufficient for 10 Gbit/s with a latency of 200 ms, and for reading the blocks of a windowed
+/// shuffle with large requests.
 pub(crate) const AHEAD: usize = 256 << 20;
 
 /// Returns the size in bytes of the prefetch buffer for a dataset. `objects` yields the lengths of
-/// its objects, which the buffer never exceeds in total.
+/// its objects; the buffer is never larger than all objects together.
 pub(crate) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
     usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
 }
@@ -45,8 +45,9 @@ impl Remote {
     /// is being prefetched, waits for that request.
     ///
     /// # Errors
+    ///
     /// If the bytes cannot be read. The error states the URL, the cause, and, if the request was
-    /// retried, the byte range. It is never transient, because all retries have failed.
+    /// retried, the byte range. The error is never transient, because all retries have failed.
     pub(crate) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
@@ -79,8 +80,8 @@ impl Remote {
     /// As for [`read`](Remote::read).
     pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
-            // If this read is cancelled, the store may still be writing after the call has
-            // returned, so let it write to a separate buffer.
+            // If this read is canceled, the store may still be writing after the call has returned,
+            // so give the store a separate buffer.
             to.copy_from_slice(&self.bytes(object, at, to.len() as u64)?);
             return Ok(());
         }

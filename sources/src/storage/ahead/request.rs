@@ -17,7 +17,7 @@ pub(super) const MAX_ATTEMPTS: u32 = 12;
 /// Number of failed attempts after which a warning is logged.
 pub(super) const WARN_AFTER: u32 = 4;
 /// Nominal pause after the first attempt. Each later pause is four times as long as the previous
-/// one, up to [`LONGEST_PAUSE`].
+/// pause, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -31,8 +31,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// `find` returns the index of a sample's object and the sample's byte range in that object, or
-    /// `None` if the sample must not be prefetched.
+    /// Creates the parts of `objects`. `find` returns the index of a sample's object and the
+    /// sample's byte range in that object, or `None` if the sample must not be prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
@@ -48,8 +48,8 @@ impl Parts {
         &self.objects[index as usize]
     }
 
-    /// Returns a hash of the versions of all objects. In datasets with equal hashes, the samples
-    /// have the same indices.
+    /// Returns a hash of the versions of all objects. If two datasets have the same hash, their
+    /// samples have the same indices.
     pub(super) fn identity(&self) -> u64 {
         identity(self.objects.iter())
     }
@@ -94,8 +94,8 @@ pub(crate) struct Counts {
     pub(crate) refusals: AtomicU64,
     /// Number of received bytes that belong to samples.
     pub(crate) used: AtomicU64,
-    /// The numbers of reads and of bytes that the in-memory cache served, followed by the same
-    /// numbers for the on-disk cache.
+    /// The number of reads and the number of bytes that the in-memory cache served, followed by the
+    /// same two numbers for the on-disk cache.
     pub(crate) cache_hits: [[AtomicU64; 2]; 2],
     /// Whether a store has a cache.
     pub(crate) cached: AtomicBool,
@@ -123,7 +123,7 @@ impl Counts {
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Counts a response of `bytes` bytes. `took` is the time to its last byte, and `first` the
+    /// Counts a response of `bytes` bytes. `took` is the time to its last byte, and `first` is the
     /// time to its first byte.
     pub(super) fn answered(&self, took: Duration, first: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -156,7 +156,8 @@ impl Counts {
 }
 
 /// Returns the pause after attempt `attempt`: a random duration between half of the nominal pause
-/// and the nominal pause, so that requests that fail together are not retried together.
+/// and the nominal pause. The randomness prevents requests that fail together from being retried
+/// together.
 pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
     let full = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -167,7 +168,7 @@ pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
 /// last attempt, because nothing else explains why the loader is waiting.
 pub(super) fn log_retry(attempt: u32, error: &Error) {
     if attempt == WARN_AFTER {
-        tracing::warn!("no answer after {attempt} of {MAX_ATTEMPTS} attempts, which take up to 90 seconds: {error}");
+        tracing::warn!("no response after {attempt} of {MAX_ATTEMPTS} attempts, which take up to 90 seconds: {error}");
     } else {
         tracing::debug!("retry after attempt {attempt}: {error}");
     }
@@ -196,7 +197,7 @@ mod tests {
         let warnings = warnings.0.lock().unwrap();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(
-            warnings[0].contains("no answer after 4 of") && warnings[0].contains("connection refused"),
+            warnings[0].contains("no response after 4 of") && warnings[0].contains("connection refused"),
             "{warnings:?}"
         );
     }

@@ -13,17 +13,17 @@ use crate::error::{Error, Result};
 use crate::machine::cancel;
 use crate::storage::OpenFile;
 
-/// Number of bytes per read, for a local file and for a file in a store.
+/// Number of bytes per read: for a local file, and for a file in a store.
 const READ_SIZES: [u64; 2] = [1 << 20, 16 << 20];
 
-/// Python's names of the supported hashes, fastest first.
+/// Names of the supported hashes in Python, fastest first.
 const NAMES: [&str; 11] =
     ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "xxh32", "sha1", "sha256", "sha512", "sha384", "sha224", "md5"];
 
 /// The hash of a file, as stated in an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
-    /// Name in Python's `hashlib` or `xxhash`.
+    /// Name of the hash in Python's `hashlib` or `xxhash`.
     pub(crate) name: String,
     /// Expected hash in hexadecimal.
     pub(crate) expected: String,
@@ -71,8 +71,8 @@ impl State {
 }
 
 impl Checksum {
-    /// Returns the fastest supported hash in `hashes`, which maps names to hashes. If none is
-    /// supported, returns an unsupported hash.
+    /// Returns the fastest supported hash in `hashes`, which maps the names of hashes to their
+    /// values. If none of them is supported, returns an unsupported hash.
     pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
         let known = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
         let (name, expected) = known.or_else(|| hashes.first_key_value())?;
@@ -105,7 +105,7 @@ impl Checksum {
         if found == *expected {
             return Ok(());
         }
-        Err(Error::in_source(format!("damaged: its {name} is {found}, but the index says {expected}"))
+        Err(Error::in_source(format!("damaged: its {name} is {found}, but the index lists {expected}"))
             .at_path(&file.path))
     }
 }
@@ -127,7 +127,7 @@ mod tests {
             check(expected).unwrap();
             check(&expected.to_uppercase()).unwrap();
             let e = check("00").unwrap_err();
-            assert_eq!(e.cause(), format!("damaged: its {name} is {expected}, but the index says 00"));
+            assert_eq!(e.cause(), format!("damaged: its {name} is {expected}, but the index lists 00"));
         }
         assert_eq!(HASHES.len(), NAMES.len());
     }

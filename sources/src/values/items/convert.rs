@@ -44,15 +44,15 @@ pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<F
     Ok(Found::number(element, RowBytes::since(start, made)))
 }
 
-/// Converts a Pillow image, which is stored as size, mode and pixels, to an `.npy` file with RGB
-/// pixels, which is then decoded like any other image.
+/// Converts a Pillow image, which consists of size, mode and pixels, to an `.npy` file with RGB
+/// pixels. The file is then decoded like any other image.
 ///
 /// # Errors
-/// If the number of bytes does not match the size, or if the mode cannot be converted to RGB without
-/// a color profile or a palette.
+/// If the number of bytes does not match the size, or if the mode cannot be converted to RGB
+/// without a color profile or a palette.
 pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
-    let cut = || bad(format!("is cut short at {} bytes", bytes.len()));
+    let cut = || bad(format!("is truncated after {} bytes", bytes.len()));
     let (head, body) = bytes.split_at_checked(12).ok_or_else(cut)?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
     let (width, height, mode_len) = (word(0), word(4), word(8));
@@ -64,7 +64,7 @@ pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
         b"RGBA" | b"RGBX" => 4,
         _ => {
             let mode = String::from_utf8_lossy(&mode[..mode.len().min(16)]).into_owned();
-            return Err(bad(format!("has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it first")));
+            return Err(bad(format!("has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it before writing")));
         }
     };
     if width.checked_mul(height).and_then(|area| area.checked_mul(channels)) != Some(pixels.len()) {

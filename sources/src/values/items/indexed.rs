@@ -21,7 +21,7 @@ pub(crate) struct Indexed {
 }
 
 impl Indexed {
-    /// Reads the index of a folder. `at` is either the folder or the index file.
+    /// Reads the index of a folder. `location` is either the folder or the index file.
     ///
     /// # Errors
     /// If the index cannot be read.

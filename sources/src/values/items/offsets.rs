@@ -10,18 +10,18 @@ pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }
 
-/// Parses the table of a file of `len` bytes, which starts with `head`.
+/// Parses the table of a file of `len` bytes. `head` is the beginning of the file.
 ///
 /// # Errors
 /// If the file contains a different number of samples, or if an offset is invalid.
 pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     let words = head.as_chunks::<4>().0;
     let Some((found, offsets)) = words.split_first() else {
-        return Err(Error::in_source(format!("cut short: the file has {len} bytes")));
+        return Err(Error::in_source(format!("truncated: the file has only {len} bytes")));
     };
     let found = u32::from_le_bytes(*found);
     if u64::from(found) != samples {
-        return Err(Error::in_source(format!("the file has {found} samples, but index.json says {samples}")));
+        return Err(Error::in_source(format!("the file has {found} samples, but index.json lists {samples}")));
     }
     let first = head_bytes(samples).unwrap_or(u64::MAX);
     let offsets = collected(offsets.iter().map(|word| Ok(u64::from(u32::from_le_bytes(*word)))))?;
@@ -36,7 +36,7 @@ pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     }
     if offsets.len() as u64 != samples + 1 {
         return Err(Error::in_source(format!(
-            "cut short: {samples} samples need at least {first} bytes, but the file has {len}"
+            "truncated: {samples} samples need at least {first} bytes, but the file has {len}"
         )));
     }
     Ok(offsets)

@@ -1,5 +1,5 @@
 //! [`Rows`]: a source for formats that store samples one after the other, all with the same typed
-//! columns. Each format implements [`Layout`], which finds the columns in the bytes of a sample.
+//! columns. Each format implements [`Layout`] to find the columns in the bytes of a sample.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::values::record::{Cell, Column, Columns, Found, Holds};
 /// Byte ranges of the columns in a sample.
 pub(crate) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
 
-/// Finds the byte ranges of the columns in a sample of `len` bytes, which begins with `head`. The
-/// sample consists of the lengths of its variable-length columns, as 32-bit numbers, followed by
-/// the values of all columns. `columns` yields the name of each column and its length if it is
-/// fixed.
+/// Finds the byte ranges of the columns in a sample of `len` bytes. `head` is the beginning of the
+/// sample. The sample consists of the lengths of its variable-length columns, as 32-bit numbers,
+/// followed by the values of all columns. `columns` yields the name of each column, and its length
+/// if the length is fixed.
 ///
 /// # Errors
 /// If the lengths of the columns do not add up to `len`.
@@ -58,11 +58,12 @@ pub(crate) trait Layout: Send + Sync {
     /// Returns the number of leading bytes of a sample that determine the ranges of its columns.
     fn head(&self) -> usize;
 
-    /// Returns the ranges of the columns in sample `row`, which has `len` bytes and begins with
-    /// `head`.
+    /// Returns the ranges of the columns in sample `row`, which has `len` bytes. `head` is the
+    /// beginning of the sample.
     ///
     /// # Errors
-    /// If a column exceeds the sample.
+    ///
+    /// If a column extends past the end of the sample.
     fn places(&self, row: usize, head: &[u8], len: usize) -> Result<Places>;
 
     /// Returns the type of a column. `first` reads the column's value in the first sample.
@@ -162,8 +163,8 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// Parses the values of sample `index` in `item`, the bytes of the sample. Appends converted
-    /// bytes to `made`.
+    /// Parses the values of sample `index`. `item` contains the bytes of the sample. Converted
+    /// bytes are appended to `made`.
     fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
@@ -185,8 +186,8 @@ impl<L: Layout> Rows<L> {
     }
 }
 
-/// Maximum number of samples that are examined to find pixel arrays when a dataset is opened. Only
-/// the first undamaged sample is needed.
+/// Maximum number of samples that are examined to find pixel arrays when a dataset is opened.
+/// Examining stops at the first undamaged sample.
 const MAX_EXAMINED: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
@@ -207,7 +208,7 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
 }
 
 /// Number of leading bytes of a sample that are read from a store to find a column. Most labels are
-/// within these bytes, so they need no second request.
+/// within these bytes, and thus need no second request.
 const START: u64 = 4096;
 
 /// Reads only the bytes of `column` in sample `row`.

@@ -23,7 +23,7 @@ pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 /// The files of a dataset, and the offsets of the samples in each file.
 pub(crate) struct Items {
     pub(crate) files: Arc<Files<Samples>>,
-    /// Hash of each file, or `None` if the index contains no hash.
+    /// Expected hash of each file, or `None` if the index contains no hash.
     checksums: Vec<Option<Checksum>>,
 }
 
@@ -69,8 +69,8 @@ pub(super) struct Read<'a> {
 }
 
 thread_local! {
-    /// Buffer for the bytes that a parser converts. They are appended to the scratch buffer, after
-    /// the sample.
+    /// Buffer for the bytes that a parser converts. They are later appended to the scratch buffer,
+    /// after the sample.
     static MADE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -90,7 +90,7 @@ impl Items {
     pub(crate) fn new(files: Vec<(OpenFile, Samples)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
-            let cause = format!("the sample offsets are not in ascending order within its {len} bytes");
+            let cause = format!("the sample offsets are not in ascending order, or exceed the file of {len} bytes");
             return Err(Error::in_source(cause).at_path(&file.path));
         }
         Ok(Items { files: Arc::new(Files::new(files, Samples::len)?), checksums: Vec::new() })
@@ -108,7 +108,7 @@ impl Items {
         let (known, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
         if let Some((file, sum)) = unknown.first() {
             tracing::warn!(
-                "{}: the index has only the unsupported hash {}, so {} files are not verified",
+                "{}: the index contains only the unsupported hash {}, so {} files are not verified",
                 file.path.display(),
                 sum.name,
                 unknown.len()
@@ -172,7 +172,7 @@ impl Items {
         let mut made = MADE.take();
         let key = begin(&mut made, index);
         let item = &scratch[..len];
-        // Append the converted bytes to the sample in the scratch buffer.
+        // Append the converted bytes after the sample in the scratch buffer.
         let moved = |found: Found<'_>| -> Found<'a> { found.map(|part| part.moved(item, 0, len)) };
         let row = parse(item, &mut made).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
         let copied = room(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
@@ -181,8 +181,8 @@ impl Items {
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the bytes of sample `index` that are in the range `within`, which may exceed the
-    /// sample. For reads outside a loader's order.
+    /// Reads the bytes of sample `index` in the range `within`, which may exceed the sample. For
+    /// reads outside a loader's order.
     ///
     /// # Errors
     /// If the file has changed or cannot be read. The error names the file.

@@ -1,9 +1,9 @@
 //! Decompresses the files of a dataset, because random access needs uncompressed files.
 //!
 //! Each file is decompressed once, when the dataset is opened. The copy is written next to the
-//! compressed file, with the name that the original library would use. It gets this name only when
-//! it is complete, so that no process sees a partial file. If several processes open the dataset at
-//! the same time, one of them decompresses a file while the others wait.
+//! compressed file, and has the name that the original library would use. The copy gets this name
+//! only when it is complete, so that no process sees a partial file. If several processes open the
+//! dataset at the same time, one of them decompresses a file while the others wait.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::machine::{attempt, cancel, file, is_stopped};
 
-/// Maximum size of a decompressed file, in which offsets have 32 bits.
+/// Maximum size of a decompressed file. The formats use 32-bit offsets.
 const MAX_COPY: u64 = 1 << 32;
 
 /// Maximum time to wait while another process decompresses the same file.
@@ -35,7 +35,7 @@ pub(crate) enum Unpack {
 }
 
 impl Unpack {
-    /// Returns the compression method that MosaicML and LitData call `name` in their indexes.
+    /// Returns the compression method that the indexes of MosaicML and LitData call `name`.
     ///
     /// # Errors
     /// If the method is not supported.
@@ -46,14 +46,14 @@ impl Unpack {
             "zstd" => Unpack::Zstd,
             _ => {
                 return Err(Error::in_source(format!(
-                    "compression {name:?} is not supported, only zstd, gz and snappy; decompress the files in place, or \
-                     write the dataset without compression"
+                    "compression {name:?} is not supported: expected zstd, gz or snappy; decompress the files in \
+                     place, or write the dataset without compression"
                 )));
             }
         })
     }
 
-    /// Decompresses `packed` into `to`, but at most `most + 1` bytes. Returns the number of
+    /// Decompresses `packed` into `to`. Stops after `most + 1` bytes. Returns the number of
     /// decompressed bytes.
     fn run(self, packed: File, most: u64, to: &mut impl Write) -> io::Result<u64> {
         let limit = most.saturating_add(1);
@@ -105,11 +105,12 @@ fn zstd_frames(packed: File, limit: u64, to: &mut impl Write) -> io::Result<u64>
     Ok(total)
 }
 
-/// Checks that no decompressed copy would replace a file of the dataset. `files` contains the name
-/// of each file in the index, and the name of its copy if the file is compressed.
+/// Checks that no decompressed copy would replace a file of the dataset. For each file in the
+/// index, `files` contains its name and, if it is compressed, the name of its copy.
 ///
 /// # Errors
-/// If a copy would have the name of a file of the dataset.
+///
+/// If a copy would have the same name as a file of the dataset.
 pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     /// Normalizes a path, because an index may spell the same path in several ways.
     fn components(name: &str) -> Vec<Component<'_>> {
@@ -125,8 +126,8 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
             && let Some(other) = originals.get(&components(copy))
         {
             return Err(Error::in_source(format!(
-                "shard {shard}: {name:?} would be decompressed to {copy:?}, which would replace the file of shard {other}; \
-                 correct the names in the index, or write the dataset again"
+                "shard {shard}: {name:?} would be decompressed to {copy:?}, which would replace the file of shard \
+                 {other}; correct the names in the index, or write the dataset again"
             )));
         }
     }
@@ -136,14 +137,15 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
 /// Ensures that `target` contains the decompressed content of the file `packed`. `len` is the
 /// length of this content in bytes.
 ///
-/// The copy gets the modification time of `packed`. If an existing copy has a different time or
-/// length, it was made from a different version of `packed` or by another library, and is written
-/// again. If it cannot be written, for example because the folder is read-only, it is compared with
-/// `packed` each time the dataset is opened.
+/// The copy has the modification time of `packed`. If an existing copy has a different time or
+/// length, it was made from a different version of `packed` or by a different library, and is
+/// replaced. If the copy cannot be written, for example because the folder is read-only, an
+/// existing copy is compared with `packed` each time the dataset is opened.
 ///
 /// # Errors
+///
 /// If `packed` does not decompress to `len` bytes, if the folder is not writable and contains no
-/// copy with the same content, or if the calling thread is [cancelled](crate::CancelToken).
+/// copy with the same content, or if the calling thread is [canceled](crate::CancelToken).
 pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
@@ -155,12 +157,12 @@ pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
     let is_locked = try_lock(&file, packed).map_err(named)?;
     let copied = copy(&file, packed, target, len, unpack, is_locked).map_err(named);
-    // Unlock explicitly. Otherwise, a process that was forked in the meantime would hold the lock.
+    // Unlock explicitly. Otherwise, a process that was forked in the meantime would keep the lock.
     let _ = file.unlock();
     copied
 }
 
-/// Decompresses the open file `file`, which is at `packed`, to `target`. `is_locked` is true if
+/// Decompresses the open file `file`, whose path is `packed`, to `target`. `is_locked` is true if
 /// this process holds the lock.
 fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_locked: bool) -> Result<()> {
     // Another process may have written the copy while this process waited for the lock.
@@ -168,7 +170,7 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
         return Ok(());
     }
     if is_locked {
-        // Because this process holds the lock, no other process is writing a partial copy.
+        // This process holds the lock, so no other process is writing a partial copy.
         let _ = attempt::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
     }
     tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
@@ -180,8 +182,9 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
     let Err(e) = moved else {
         if !has_time_of(file, target) {
             tracing::warn!(
-                "{}: cannot set the modification time to that of {}, which is therefore decompressed each time the dataset \
-                 is opened: use a file system that preserves modification times, or move the compressed file elsewhere",
+                "{}: cannot set the modification time to that of {}, which is therefore decompressed each time the \
+                 dataset is opened: use a file system that preserves modification times, or move the compressed file \
+                 elsewhere",
                 target.display(),
                 packed.display()
             );
@@ -200,8 +203,9 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
     Err(e)
 }
 
-/// Returns whether `target` is a copy of `packed`, judging by its length and modification time. If
-/// `packed` does not exist, because another library has removed it, compares only the length.
+/// Returns whether `target` is a copy of `packed`, according to its length and modification time.
+/// If `packed` does not exist, because a different library has removed it, compares only the
+/// length.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(found) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
@@ -221,7 +225,8 @@ fn has_time_of(packed: &File, target: &Path) -> bool {
 /// system does not support locks, or if another process still holds the lock after [`MAX_WAIT`].
 ///
 /// # Errors
-/// If the calling thread is cancelled while it waits for the lock.
+///
+/// If the calling thread is canceled while it waits for the lock.
 fn try_lock(file: &File, path: &Path) -> Result<bool> {
     let start = Instant::now();
     loop {
@@ -239,8 +244,9 @@ fn try_lock(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns a handle to `packed` that is positioned at the start of the file. Does not open the file
-/// again, because where locks are mandatory, only the handle that holds the lock can read the file.
+/// Returns a handle to `packed` that is positioned at the start of the file. The file is not opened
+/// again, because on systems with mandatory locks, only the handle that holds the lock can read the
+/// file.
 fn from_start(packed: &File) -> io::Result<File> {
     let mut packed = packed.try_clone()?;
     packed.rewind()?;
@@ -259,13 +265,13 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
         (_, Some(e)) => Err(no_room(partial, &e)),
         (Ok(found), None) if found == len => {
             // Ignore errors. Some file systems silently ignore the modification time, so the caller
-            // checks it after the rename.
+            // checks it after the rename in any case.
             let _ = modified.and_then(|modified| to.file.get_ref().set_modified(modified));
             Ok(())
         }
         (Ok(found), None) => {
             let found = if found > len { format!("more than {len}") } else { found.to_string() };
-            Err(Error::in_source(format!("decompresses to {found} bytes, but the index says {len}")))
+            Err(Error::in_source(format!("decompresses to {found} bytes, but the index lists {len}")))
         }
         (Err(e), None) => Err(Error::in_source(format!("cannot be decompressed: {e}"))),
     }
@@ -303,8 +309,8 @@ impl Write for Comparison {
     }
 }
 
-/// A writer that fails when the calling thread is cancelled. Records its own errors, so that they
-/// can be distinguished from errors of the compressed file.
+/// A writer that fails when the calling thread is canceled. It records its own errors, to
+/// distinguish them from errors of the compressed file.
 struct Sink {
     file: BufWriter<File>,
     failed: Option<io::Error>,
@@ -341,8 +347,8 @@ fn no_room(path: &Path, error: &io::Error) -> Error {
     Error::new(
         crate::error::ErrorKind::Io,
         format!(
-            "cannot write the decompressed file: {error}; make its folder writable and free enough space, or decompress the \
-             files yourself"
+            "cannot write the decompressed file: {error}; make its folder writable and free enough space, or \
+             decompress the files yourself"
         ),
     )
     .at_path(path)
@@ -368,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_different_version_is_written_again() {
+    fn a_copy_of_a_different_version_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let unpack = || unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
@@ -432,13 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_ends_the_wait_and_the_decompression() {
+    fn canceling_interrupts_waiting_and_decompressing() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(&vec![7; 1 << 20])).unwrap();
         let unpack = || unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap_err();
         let cancelled = |e: Error| {
-            assert!(e.path() == Some(&*packed) && e.cause().contains("cancelled"), "{e}");
+            assert!(e.path() == Some(&*packed) && e.cause().contains("canceled"), "{e}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
         };
         let other = File::open(&packed).unwrap();

@@ -1,4 +1,4 @@
-//! Evaluates calls of the functions and classes that rebuild plain data, without calling them.
+//! Evaluates calls of the functions and classes that rebuild plain data, without executing them.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Known {
-    /// Returns the function or class with this name, if it is known. PyTorch's names are known only
-    /// if `torch` is true.
+    /// Returns the function or class with this name, if it is a known one. PyTorch's names are
+    /// known only if `torch` is true.
     pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
@@ -89,14 +89,17 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
             _ => return wrong(),
         },
         (Known::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
-            // The seventh argument may contain metadata, for example that the tensor is negated.
+            // The seventh argument may contain metadata, which may state that the tensor is
+            // negated.
             let plain = |id: &Id| match &nodes[*id] {
                 Node::None => true,
                 Node::Dict(pairs) => pairs.is_empty(),
                 _ => false,
             };
             if !arguments.get(6).is_none_or(plain) {
-                return Err("a tensor has metadata, such as a negated view: store its clone".to_owned());
+                return Err(
+                    "a tensor has metadata, which may mark it as a negated view: store its clone instead".to_owned()
+                );
             }
             let (Node::Storage { key, dtype, elements }, &Node::Int(offset)) = (&nodes[storage], &nodes[offset]) else {
                 return wrong();
@@ -149,13 +152,13 @@ pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, Stri
 /// Returns an error for Fortran order, unless it equals C order for this shape.
 fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
     if fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
-        return Err("an array is in Fortran order: store numpy.ascontiguousarray(array)".to_owned());
+        return Err("an array is in Fortran order: store numpy.ascontiguousarray(array) instead".to_owned());
     }
     Ok(())
 }
 
 fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Result<Node<'a>, String> {
-    let Node::Dtype(dtype) = nodes[dtype] else { return Err("an array has no type".to_owned()) };
+    let Node::Dtype(dtype) = nodes[dtype] else { return Err("an array has no element type".to_owned()) };
     if dtype.kind == b'O' {
         return Err("an array contains Python objects".to_owned());
     }

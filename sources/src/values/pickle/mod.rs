@@ -2,7 +2,7 @@
 //!
 //! 1. `nodes`: the values in a pickle. Containers refer to their elements by index, so a container
 //!    that contains itself is harmless.
-//! 2. `allowed`: evaluates the calls with which NumPy and PyTorch rebuild arrays. The functions are
+//! 2. `allowed`: evaluates the calls by which NumPy and PyTorch rebuild arrays. The functions are
 //!    recognized by name and never called.
 //! 3. `read`: interprets the opcodes. Rejects any opcode that creates an object other than plain
 //!    data, with an error that states the opcode and its offset.

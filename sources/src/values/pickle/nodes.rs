@@ -9,7 +9,7 @@ use crate::values::elements::Dtype;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// A value. Bytes and text are borrowed from the pickle, unless they are escaped in it.
+/// A value. Bytes and text are borrowed from the pickle, unless they contain escapes.
 #[derive(Debug)]
 pub(crate) enum Node<'a> {
     None,
@@ -42,7 +42,7 @@ pub(crate) enum Node<'a> {
 pub(crate) struct Array {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
-    /// Node that contains the bytes of the elements. Their number matches the shape.
+    /// Node that contains the bytes of the elements. The number of bytes matches the shape.
     pub(crate) data: Id,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Tensor {
     pub(crate) elements: u64,
 }
 
-/// A function or class that pickles of plain data call. It is recognized by its name and is not
-/// called: the arguments are interpreted as data.
+/// A function or class that pickles of plain data call. It is recognized by name and never called:
+/// the arguments are interpreted as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// `_codecs.encode`, which represents bytes in protocols 0 to 2.
+    /// `_codecs.encode`, by which protocols 0 to 2 represent bytes.
     Encode,
     Bytes,
     ByteArray,

@@ -1,10 +1,10 @@
-//! A stack machine that interprets pickle opcodes without calling anything. Python's `pickletools`
-//! documents the opcodes.
+//! A stack machine that interprets pickle opcodes without executing any code in the pickle.
+//! Python's `pickletools` documents the opcodes.
 //!
-//! Each opcode pushes a node or combines nodes. If the function of a call is known, `allowed`
-//! evaluates the call as data. All other functions and classes are rejected. Lengths are checked
-//! against the remaining bytes before memory is allocated, and the numbers of nodes and of copied
-//! bytes are limited, so memory use is proportional to the length of the pickle.
+//! Each opcode pushes a node or combines nodes. `allowed` evaluates calls of known functions as
+//! data. All other functions and classes are rejected. Lengths are checked against the remaining
+//! bytes before memory is allocated, and the numbers of nodes and of copied bytes are limited.
+//! Therefore, memory use is proportional to the length of the pickle.
 
 use std::borrow::Cow;
 
@@ -12,9 +12,9 @@ use super::allowed;
 use super::nodes::{Id, Known, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Reads a pickle of plain data in any protocol from 0 to 5. Plain data is numbers, text, bytes,
-/// tuples, lists, dicts, and NumPy arrays of numbers. No code in the pickle is run. Memory use is
-/// at most proportional to the length of the pickle.
+/// Reads a pickle of plain data in any protocol from 0 to 5. Plain data consists of numbers, text,
+/// bytes, tuples, lists, dicts, and NumPy arrays of numbers. No code in the pickle is executed.
+/// Memory use is at most proportional to the length of the pickle.
 ///
 /// # Errors
 /// If the pickle is damaged or creates any other object. The message states the opcode and its
@@ -40,12 +40,12 @@ struct Machine<'a> {
     /// Length of the stack at each mark.
     marks: Vec<usize>,
     memo: Vec<Option<Id>>,
-    /// Number of bytes that calls have copied.
+    /// Number of bytes that calls have copied so far.
     copied: usize,
     torch: bool,
 }
 
-/// Result of an opcode. The caller adds the opcode and its offset to an error.
+/// Result of an opcode. The caller adds the opcode and its offset to the error.
 type Step = std::result::Result<(), String>;
 
 impl<'a> Machine<'a> {
@@ -58,7 +58,7 @@ impl<'a> Machine<'a> {
         loop {
             let at = self.at;
             let Some(&opcode) = self.bytes.get(at) else {
-                return Err(Error::in_source(format!("pickle: no end (opcode STOP) within {at} bytes")));
+                return Err(Error::in_source(format!("pickle: truncated at byte {at}: the opcode STOP is missing")));
             };
             self.at += 1;
             if opcode == b'.' {
@@ -79,7 +79,7 @@ impl<'a> Machine<'a> {
         match opcode {
             0x80 => match self.byte()? {
                 0..=5 => Ok(()),
-                version => Err(format!("protocol {version}; 0 to 5 are supported")),
+                version => Err(format!("protocol {version} is not supported: expected 0 to 5")),
             },
             0x95 => match self.long()? {
                 length if length > self.bytes.len() - self.at => Err(self.short(length)),
@@ -258,7 +258,7 @@ impl<'a> Machine<'a> {
         };
         let result = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &result {
-            // Limit the total number of bytes, because a shared value can be converted many times.
+            // Limit the total number of bytes, because a shared value may be converted many times.
             self.copied += bytes.len();
             if self.copied > self.bytes.len() {
                 return Err(format!(
@@ -273,7 +273,9 @@ impl<'a> Machine<'a> {
 
     fn global(&mut self, module: &str, name: &str) -> Step {
         let known = Known::of(module, name, self.torch).ok_or_else(|| {
-            format!("{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is run")
+            format!(
+                "{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is executed"
+            )
         })?;
         self.push(Node::Known(known))
     }
@@ -285,8 +287,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Returns the length of the stack without its last `count` values. Fails if these are not all
-    /// above the last mark.
+    /// Returns the length of the stack without its last `count` values. Fails if any of these
+    /// values is below the last mark.
     fn room(&self, count: usize) -> std::result::Result<usize, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
@@ -333,10 +335,10 @@ impl<'a> Machine<'a> {
 
     fn put(&mut self, index: usize) -> Step {
         let top = self.top()?;
-        // Limit the length of the memo. Picklers number its entries consecutively, and each entry
+        // Limit the length of the memo. Picklers number memo entries consecutively, and each entry
         // takes at least one byte of the pickle.
         if index > self.bytes.len() {
-            return Err(format!("entry {index} of the memo is not possible in a pickle of {} bytes", self.bytes.len()));
+            return Err(format!("a pickle of {} bytes cannot have the memo entry {index}", self.bytes.len()));
         }
         if self.memo.len() <= index {
             self.memo.resize(index + 1, None);
@@ -353,7 +355,7 @@ impl<'a> Machine<'a> {
     }
 
     fn short(&self, length: usize) -> String {
-        format!("{length} bytes are claimed at byte {}, but the pickle ends at {}", self.at, self.bytes.len())
+        format!("{length} bytes are claimed at byte {}, but the pickle ends at byte {}", self.at, self.bytes.len())
     }
 
     fn array<const N: usize>(&mut self) -> std::result::Result<[u8; N], String> {
@@ -375,13 +377,13 @@ impl<'a> Machine<'a> {
 
     fn line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
         let remaining = &self.bytes[self.at..];
-        let end = memchr::memchr(b'\n', remaining).ok_or("a line without an end")?;
+        let end = memchr::memchr(b'\n', remaining).ok_or("a line does not end")?;
         self.at += end + 1;
         Ok(&remaining[..end])
     }
 
     fn line(&mut self) -> std::result::Result<&'a str, String> {
-        std::str::from_utf8(self.line_bytes()?).map_err(|_| "a line that is not text".to_owned())
+        std::str::from_utf8(self.line_bytes()?).map_err(|_| "a line is not UTF-8".to_owned())
     }
 
     fn push_bytes(&mut self, length: usize) -> Step {
@@ -390,7 +392,7 @@ impl<'a> Machine<'a> {
     }
 
     fn push_text(&mut self, length: usize) -> Step {
-        let text = std::str::from_utf8(self.take(length)?).map_err(|_| "text that is not UTF-8")?;
+        let text = std::str::from_utf8(self.take(length)?).map_err(|_| "text is not UTF-8")?;
         self.push(Node::Text(Cow::Borrowed(text)))
     }
 
@@ -419,8 +421,8 @@ fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
 /// Returns the bytes of a quoted Python 2 string, such as `'a\x00\n'`.
 fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     let line = line.trim_end();
-    let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string without quotes")?;
-    let inner = line[1..].strip_suffix(quote).ok_or("a string without an end")?.as_bytes();
+    let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string has no quotes")?;
+    let inner = line[1..].strip_suffix(quote).ok_or("a string does not end")?.as_bytes();
     let mut bytes = Vec::new();
     let mut at = 0;
     while let Some(&byte) = inner.get(at) {
@@ -429,7 +431,7 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
             bytes.push(byte);
             continue;
         }
-        let escape = *inner.get(at).ok_or("an escape without an end")?;
+        let escape = *inner.get(at).ok_or("an escape does not end")?;
         at += 1;
         bytes.push(match escape {
             b'\\' | b'\'' | b'"' => escape,
@@ -448,8 +450,8 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes a line in Python's encoding `raw-unicode-escape`: Latin-1, with escapes for all other
-/// characters.
+/// Decodes a line in Python's encoding `raw-unicode-escape`, which is Latin-1 with escapes for all
+/// other characters.
 fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {
         return Ok(Cow::Borrowed(text));
@@ -469,7 +471,7 @@ fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
         };
         let code = after.get(1..=digits).and_then(|digits| std::str::from_utf8(digits).ok());
         let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
-        text.push(code.ok_or("an escape that is not a character")?);
+        text.push(code.ok_or("an escape is not a character")?);
         remaining = &after[1 + digits..];
     }
     Ok(Cow::Owned(text))

@@ -5,7 +5,7 @@ use crate::model::{Numbers, Value};
 /// The value of a column in a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cell<'a> {
-    /// There is no value, so the sample does not have the field.
+    /// There is no value, so the sample lacks the field.
     Null,
     Bytes(&'a [u8]),
     Text(&'a str),

@@ -20,11 +20,12 @@ pub(crate) enum Found<'a> {
     /// There is no value.
     Null,
     Bytes(RowBytes<'a>),
-    /// Text, which has not been checked to be UTF-8 yet.
+    /// Text that may not be UTF-8.
     Text(RowBytes<'a>),
     /// JSON text.
     Json(RowBytes<'a>),
-    /// Numbers in native byte order. Their count must match the shape. A scalar has no axes.
+    /// Numbers in native byte order. The shape must match the number of elements. A scalar has no
+    /// axes.
     Numbers {
         element: Element,
         shape: ArrayVec<usize, AXES>,
@@ -74,17 +75,19 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// If this value is a path, reads the file. The path is relative to `root` and must stay below
-    /// it, unless `anywhere` is true.
+    /// If this value is a path, reads the file at the path, which is relative to `root` and must
+    /// stay below it unless `anywhere` is true.
     ///
     /// # Errors
-    /// If the path leads out of `root` although `anywhere` is false, or if the file cannot be read.
+    ///
+    /// If the path points outside `root` although `anywhere` is false, or if the file cannot be
+    /// read.
     pub(crate) fn opened(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
         let Found::Path(path) = &self else { return Ok(self) };
         let path = utf8(path.of(page))?;
         if !anywhere && !is_below(path) {
             return Err(Error::in_source(format!(
-                "the image is in a separate file, but {path:?} is not a relative path below {}; choose the column with \
+                "the image is in a separate file, but {path:?} is not a relative path below {}; select the column with \
                  TableOptions::image to allow such paths",
                 root.display()
             )));
@@ -127,7 +130,8 @@ impl<'a> Found<'a> {
     /// number of bytes.
     ///
     /// # Panics
-    /// If the value is a path. The format must first [read](Found::opened) the file.
+    ///
+    /// If the value is a path. The format must [read](Found::opened) the file first.
     pub(crate) fn cell<'p>(&self, page: &'p [u8]) -> Result<Cell<'p>>
     where
         'a: 'p,
@@ -141,14 +145,14 @@ impl<'a> Found<'a> {
                 let bytes = data.of(page);
                 let numbers = Numbers::of_element(bytes, *element, shape);
                 let found = bytes.len();
-                Cell::Numbers(
-                    numbers.ok_or_else(|| {
-                        Error::in_source(format!("{found} bytes for an array of shape {:?}", &shape[..]))
-                    })?,
-                )
+                Cell::Numbers(numbers.ok_or_else(|| {
+                    Error::in_source(format!("{found} bytes do not match an array of shape {:?}", &shape[..]))
+                })?)
             }
             Found::TooManyAxes(shape) => {
-                return Err(Error::in_source(format!("an array of shape {shape:?}; up to three axes are supported")));
+                return Err(Error::in_source(format!(
+                    "an array of shape {shape:?} has too many axes; up to three are supported"
+                )));
             }
             Found::Path(_) => unreachable!("the file is read first"),
         })
@@ -156,5 +160,5 @@ impl<'a> Found<'a> {
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes).map_err(|e| Error::in_source(format!("text that is not UTF-8: {e}")))
+    std::str::from_utf8(bytes).map_err(|e| Error::in_source(format!("the text is not UTF-8: {e}")))
 }

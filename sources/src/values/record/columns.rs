@@ -1,5 +1,4 @@
-//! [`Columns`]: how each column of a dataset is used in a sample. [`Columns::new`] documents the
-//! rules.
+//! [`Columns`]: how samples use each column of a dataset. [`Columns::new`] documents the rules.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -41,8 +40,8 @@ pub(crate) enum Holds {
     Numbers,
     /// JSON text, for nested values.
     Json,
-    /// Unsupported values. The string describes them for messages. The column is skipped, but if
-    /// the user chose it, opening fails.
+    /// Unsupported values. The string describes them in error messages. The column is skipped, but
+    /// if the user selected it, opening fails.
     Unread(&'static str),
 }
 
@@ -79,7 +78,7 @@ impl Column {
     }
 }
 
-/// How each column is used in a sample.
+/// How samples use each column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
     image: Option<usize>,
@@ -96,8 +95,8 @@ pub(super) struct Field {
     pub(super) column: usize,
     /// Name of the field.
     pub(super) name: String,
-    /// Name of the field for each of [`FORMATS`], such as `mask.png`, if the column contains
-    /// images. Otherwise, empty.
+    /// If the column contains images, the name of the field for each of [`FORMATS`], such as
+    /// `mask.png`. Otherwise, empty.
     pub(super) images: Vec<String>,
 }
 
@@ -122,10 +121,12 @@ impl All<'_> {
         names.iter().find_map(|name| self.0.iter().position(|column| matches(column, name)))
     }
 
-    /// Logs a warning for each column of an unsupported type, unless the user chose other columns.
+    /// Logs a warning for each column of an unsupported type, unless the user has selected other
+    /// columns.
     ///
     /// # Errors
-    /// If the user chose a column of an unsupported type.
+    ///
+    /// If the user has selected a column of an unsupported type.
     fn check_read(&self, chosen: Option<&[usize]>) -> Result<()> {
         for (column, Column { name, holds }) in self.0.iter().enumerate() {
             let Holds::Unread(what) = holds else { continue };
@@ -148,7 +149,10 @@ impl All<'_> {
         };
         let column = self.named(name)?;
         if !matches!(self.0[column].holds, Holds::Images | Holds::Bytes) {
-            return Err(Error::config(format!("column {name:?} has no images; the columns are {}", shown(self.0))));
+            return Err(Error::config(format!(
+                "column {name:?} does not contain images; the columns are {}",
+                shown(self.0)
+            )));
         }
         Ok(Some(column))
     }
@@ -163,7 +167,10 @@ impl All<'_> {
         };
         let column = self.named(name)?;
         if !is_label(self.0[column].holds) {
-            let cause = format!("column {name:?} has no labels (integers or text); the columns are {}", shown(self.0));
+            let cause = format!(
+                "column {name:?} does not contain labels (integers or text); the columns are {}",
+                shown(self.0)
+            );
             return Err(Error::config(cause));
         }
         Ok(Some(column))
@@ -171,7 +178,7 @@ impl All<'_> {
 }
 
 impl Columns {
-    /// Decides how each column is used.
+    /// Decides how samples use each column.
     ///
     /// | column | in the sample |
     /// |---|---|
@@ -184,9 +191,9 @@ impl Columns {
     /// | other bytes | `<column>.bin` |
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a chosen column is missing or has the
-    /// wrong type, if two columns would become the same field, or if there are more columns than a
-    /// sample can have fields. The message lists the columns.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selected column is missing or has the
+    /// wrong type, or if two columns would become the same field. Also if there are more columns
+    /// than a sample can have fields. The message lists the columns.
     pub(crate) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
         let all = All(columns);
         let names = wanted.columns.as_ref();
@@ -211,7 +218,7 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Selects the columns at `places` for a caller that reads their values by index. The result
+    /// Selects the columns at `places` for a caller that reads values by column index. The result
     /// cannot build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn of_places(places: impl IntoIterator<Item = usize>) -> Self {
@@ -227,15 +234,15 @@ impl Columns {
         let (fields, most) = (names.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > most {
             return Err(Error::config(format!(
-                "{fields} columns would become fields, but a sample has at most {most}: choose some with TableOptions::columns"
+                "{fields} columns would become fields, but a sample has at most {most}: choose some with \
+                 TableOptions::columns"
             )));
         }
         Ok(())
     }
 
-    /// Returns the columns with only those fields that have one of `names`, which may omit the
-    /// extension, or that belong to such a field. For example, `mask.first_class` belongs to
-    /// `mask`.
+    /// Keeps only the fields called one of `names` (with or without the extension), and the fields
+    /// that belong to one of them. For example, `mask.first_class` belongs to `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
@@ -266,9 +273,9 @@ impl Columns {
         self.label
     }
 
-    /// Sets the class names of the labels: `names`, if it is given, or the distinct values of the
-    /// label column, if it contains text. `find(row, column, scratch)` returns a value. For
-    /// `classes` and `lenient`, see [`learn`](Columns::learn).
+    /// Sets the class names: `names` if given, and otherwise the distinct values of a text label
+    /// column. `find(row, column, scratch)` returns a value. For `classes` and `lenient`, see
+    /// [`learn`](Columns::learn).
     ///
     /// # Errors
     /// As for `find` and [`learn`](Columns::learn).
@@ -301,8 +308,8 @@ impl Columns {
     }
 
     /// Assigns class indices to text labels. `each` must call its argument with the index and the
-    /// label of each row. `classes` is the user's class list. If `lenient` is true, a class that is
-    /// not in the list is an error only when one of its samples is read.
+    /// label of each row. `classes` is the user's class list. If `lenient` is true, the error for a
+    /// class that is not in the list is returned only when one of its samples is read.
     ///
     /// # Errors
     /// If a class is not in the list and `lenient` is false.
@@ -363,8 +370,8 @@ impl Columns {
         }
     }
 
-    /// Reads the sample in `row`, which has the index of the row as its key. `find` returns the
-    /// value of a column in the row.
+    /// Reads the sample in `row`. Its key is the row index. `find` returns the value of a column in
+    /// the row.
     ///
     /// # Errors
     /// As for `find` and [`sample`](Columns::sample).
@@ -389,7 +396,7 @@ impl Columns {
         })
     }
 
-    /// Builds the sample in a row. `key` is its key, and `cell` returns the value of a column in
+    /// Builds the sample of a row. `key` is its key, and `cell` returns the value of a column in
     /// the row.
     ///
     /// # Errors
@@ -438,7 +445,7 @@ impl Field {
     }
 
     /// Returns the name of the field, without the extension if the column contains images, because
-    /// the extension depends on the row.
+    /// their extension depends on the row.
     fn shown(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
@@ -498,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn choosing_a_name_that_two_columns_have_is_refused() {
+    fn selecting_a_name_that_two_columns_have_is_refused() {
         let list = columns(&[("ints", Holds::Numbers), ("ints", Holds::Integers), ("a", Holds::Text)]);
         let wanted = |name: &str| Wanted { columns: Some(vec![name.to_owned()]), ..Wanted::default() };
         let e = Columns::new(&list, &wanted("ints")).unwrap_err().to_string();
@@ -507,17 +514,17 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_column_of_the_wrong_type_is_refused() {
+    fn a_selected_column_of_the_wrong_type_is_refused() {
         let list = columns(&[("image", Holds::Images), ("caption", Holds::Text)]);
         let wanted = |image: &str| Wanted { image: Some(image.to_owned()), ..Wanted::default() };
         let cause = |image| Columns::new(&list, &wanted(image)).unwrap_err().to_string();
-        assert!(cause("caption").contains("column \"caption\" has no images"), "{}", cause("caption"));
+        assert!(cause("caption").contains("column \"caption\" does not contain images"), "{}", cause("caption"));
         let listed = "no column \"photo\" among \"image\" (images), \"caption\" (text)";
         assert!(cause("photo").contains(listed), "{}", cause("photo"));
     }
 
     #[test]
-    fn text_labels_get_indices_by_name_or_by_the_list() {
+    fn text_labels_are_numbered_by_name_or_by_the_class_list() {
         let list = columns(&[("label", Holds::Text)]);
         let texts = ["dog", "cat", "7"];
         let learned = |classes: Option<&Classes>| {

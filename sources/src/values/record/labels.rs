@@ -1,8 +1,8 @@
 //! [`Learner`]: determines whether the labels in a column are integers or class names.
 //!
-//! Integers are labels as they are, and are not stored unless they have leading zeros. If any value
-//! is not a number, all values of the column are class names. The values before it have not been
-//! stored, so the caller visits them a second time. Class names get indices in sorted order, which
+//! Integers are the labels themselves, and are not stored unless they have leading zeros. If any
+//! value is not a number, all values of the column are class names. Earlier values have not been
+//! stored, so the caller visits them a second time. Class names are numbered in sorted order, which
 //! does not depend on the order of the rows. Memory use is proportional to the number of classes,
 //! not to the number of rows.
 
@@ -17,7 +17,7 @@ pub(crate) enum Labels {
     Numbers,
     /// Integers, for which the dataset contains class names.
     Named(Vec<String>),
-    /// Class names, each with its index.
+    /// Class names, and the index of each.
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },
 }
 
@@ -26,16 +26,17 @@ pub(crate) enum Labels {
 pub(crate) struct Learner {
     /// Whether any value is a number but not an integer.
     floats: bool,
-    /// First row whose value is not a number.
+    /// First row in which the value is not a number.
     text: Option<usize>,
-    /// Class names: the values in the row `text` and later rows, each with its first row.
+    /// Class names: the values in the row `text` and in later rows, each with the first row that
+    /// contains it.
     names: HashMap<String, usize>,
     /// Number of values that are integers.
     integers: usize,
     /// Number of values that are not numbers.
     texts: usize,
-    /// Integers with leading zeros, such as `007`, each with its first row and its text in that
-    /// row.
+    /// Integers with leading zeros, such as `007`. For each: the first row that contains it, and
+    /// its text in that row.
     padded: HashMap<i64, (usize, String)>,
     /// First row before `text` that contains a missing-value marker.
     missing: Option<usize>,
@@ -43,10 +44,10 @@ pub(crate) struct Learner {
     rows: usize,
 }
 
-/// Strings that programs write for missing values.
+/// Strings that programs write instead of missing values.
 const MISSING: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
 
-/// Returns whether `value` means a missing value in a column of numbers.
+/// Returns whether `value` denotes a missing value in a column of numbers.
 fn is_missing(value: &str) -> bool {
     value.len() <= 4 && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(value))
 }
@@ -66,8 +67,8 @@ impl Unknown {
         let (name, listed) = (&self.name, list.map_or(0, |list| list.names().len()));
         let others = if self.others > 0 { format!(" (and {} more)", self.others) } else { String::new() };
         format!(
-            "class {name:?}{others} is not in the list of {listed} classes; add the missing names, or skip these samples with \
-             OnError::Skip"
+            "class {name:?}{others} is not in the list of {listed} classes; add the missing names, or skip these \
+             samples with OnError::Skip"
         )
     }
 }
@@ -103,15 +104,15 @@ impl Learner {
         self.name(row, value);
     }
 
-    /// If the column contains integers as well as text, so that all values are class names, returns
-    /// the number of integers, the number of text values, and the first row with text.
+    /// If the column contains both integers and text, all values are class names. In this case,
+    /// returns the number of integers, the number of texts, and the first row with text.
     pub(crate) fn mixed(&self) -> Option<(usize, usize, usize)> {
         self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
-    /// Returns two labels that are the same integer with different numbers of leading zeros, such
-    /// as `007` and `07`, if there are any, and their rows. They may be two different classes.
-    /// `again` visits values, as for [`labels`](Learner::labels).
+    /// Returns two labels, if there are any, that are the same integer with different numbers of
+    /// leading zeros, such as `007` and `07`, and their rows. The two labels may have been meant as
+    /// different classes. `again` visits values, as for [`labels`](Learner::labels).
     pub(crate) fn equal_integers(
         &self,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
@@ -139,17 +140,18 @@ impl Learner {
         }
     }
 
-    /// Returns the labels, or `None` if the values are numbers but not all of them are integers. If
-    /// `list` is given, its names are the classes. Also returns a class that is not in `list`, if
-    /// there is one. If the column contains text but its first rows do not, calls `again` with the
-    /// number of these rows and a function, which `again` must call with each of their values.
+    /// Returns the labels, or `None` if all values are numbers but some are not integers. If `list`
+    /// is given, its names are the classes. Also returns a class that is not in `list`, if there is
+    /// one. If the column contains text but its first rows do not, calls `again` with the number of
+    /// these rows and a function. `again` must call this function with the value of each of these
+    /// rows.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> (Option<Labels>, Option<Unknown>) {
-        // In a column of numbers, a missing-value marker is an error of its sample. If a list
-        // defines the classes or there are no numbers, it is a class name.
+        // In a column of numbers, a missing-value marker makes its sample invalid. If a list
+        // defines the classes, or if there are no numbers, the marker is a class name.
         let marks_are_names = list.is_some() || self.integers == 0 && !self.floats;
         let revisited = match (self.text, self.missing.filter(|_| marks_are_names)) {
             (Some(text), _) => text,
@@ -176,7 +178,7 @@ impl Learner {
 }
 
 impl Labels {
-    /// Returns a class name that usually means a missing value, so it is probably unintended.
+    /// Returns a class name that usually denotes a missing value, so it is probably unintended.
     pub(crate) fn doubtful(&self) -> Option<&str> {
         let Labels::Names { classes, .. } = self else { return None };
         let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");

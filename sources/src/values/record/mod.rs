@@ -1,9 +1,9 @@
 //! Converts rows of typed columns, as other libraries store them, to samples.
 //!
-//! A format only reads its columns and the values in each row, so that all formats follow the same
+//! Formats only read their columns and the values in each row; this module implements the common
 //! rules:
-//! - `columns`: decides how each column is used in a sample: as the image, as the label, as a field
-//!   or not at all. The name and the type of the column and the user's options determine its use.
+//! - `columns`: decides how samples use each column: as the image, as the label, as a field
+//!   or not at all. This depends on the name and the type of the column and on the user's options.
 //! - `schema_diff`: the error for a dataset with files that have different columns.
 //! - `labels`: determines whether the labels in a column are integers or class names.
 //! - `cells`: the value of a column in a row. `column_value`: the same value as a format provides

@@ -21,8 +21,8 @@ pub(crate) struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// Adjusts the cell, which may borrow from `record`, after `record` was copied to offset
-    /// `start` of the page.
+    /// Adjusts the cell after `record` was copied to offset `start` of the page. The cell may
+    /// borrow from `record`.
     pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> Named<'b> {
         let content = self.content.map(|part| part.moved(record, start, 0));
         Named { name: Cow::Owned(self.name.into_owned()), content }
@@ -33,10 +33,10 @@ impl Named<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     columns: Vec<Column>,
-    /// For each column of numbers, the element type and the shape in the first row that has the
+    /// For each column of numbers, the element type and the shape in the first row with this
     /// column.
     shapes: Vec<Option<(Element, Vec<usize>)>>,
-    /// Whether bytes that are readable text count as text.
+    /// Whether bytes that are readable text are treated as text.
     text_in_bytes: bool,
     rows: usize,
 }
@@ -112,7 +112,7 @@ impl Survey {
         (self.columns, self.shapes) = both.into_iter().unzip();
     }
 
-    /// Ends the survey and decides how each column is used.
+    /// Ends the survey and decides how samples use each column.
     ///
     /// # Errors
     /// As for [`Columns::new`], and if the layout of pixel arrays is ambiguous.
@@ -151,7 +151,7 @@ pub(crate) struct Rows {
     /// The image column, if it contains pixel arrays rather than encoded images.
     pixels: Option<(usize, Channels)>,
     colors: Colors,
-    /// Whether the user chose the columns.
+    /// Whether the user has selected the columns.
     limited: bool,
     /// Number of rows that the survey examined.
     surveyed: usize,
@@ -202,7 +202,9 @@ impl Rows {
     /// are not borrowed.
     ///
     /// # Errors
-    /// If a cell does not have the type of its column, or has a name that the survey did not find.
+    ///
+    /// If the type of a cell differs from the type of its column, or if the survey did not find the
+    /// name of a cell.
     pub(crate) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
@@ -220,8 +222,8 @@ impl Rows {
                 None => {
                     let surveyed = self.surveyed;
                     return Err(Error::in_source(format!(
-                        "{name:?} is in none of the {surveyed} samples that were examined when the dataset was opened; list \
-                         the columns with TableOptions::columns"
+                        "{name:?} is in none of the {surveyed} samples that were examined when the dataset was opened; \
+                         list the columns with TableOptions::columns"
                     )));
                 }
             }
@@ -255,7 +257,7 @@ impl Rows {
             };
             cell.map_err(|e| Error::new(e.kind(), format!("{name:?} is {}", e.cause())))
         };
-        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("a key that is not UTF-8"))?;
+        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
         self.uses.sample(key, cell)
     }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Returns the error for a file with the columns `found`, which differ from `wanted`, the columns
-/// of the file `first`. The message states the first difference. `same` returns whether the columns
-/// at an index have the same type. It is called only if they have the same name.
+/// Returns the error for a file whose columns `found` differ from `wanted`, the columns of the file
+/// `first`. The message states the first difference. `same` returns whether the two columns at an
+/// index have the same type, and is called only if they have the same name.
 pub(crate) fn other_columns(first: &Path, wanted: &[String], found: &[String], same: impl Fn(usize) -> bool) -> Error {
     let lacked = wanted.iter().find(|name| !found.contains(name));
     let added = found.iter().find(|name| !wanted.contains(name));
@@ -15,7 +15,7 @@ pub(crate) fn other_columns(first: &Path, wanted: &[String], found: &[String], s
         (Some(name), _) => format!("{name:?} is missing"),
         (None, Some(name)) => format!("{name:?} is new"),
         (None, None) => match pairs.find(|(index, (wanted, found))| wanted != found || !same(*index)) {
-            Some((_, (wanted, found))) if wanted != found => format!("{found:?} is in the position of {wanted:?}"),
+            Some((_, (wanted, found))) if wanted != found => format!("found {found:?} instead of {wanted:?}"),
             Some((_, (name, _))) => format!("{name:?} has a different type"),
             None => "a name is repeated".to_owned(),
         },
@@ -42,7 +42,7 @@ mod tests {
         };
         assert_eq!(difference(&["a", "b"], &["a"], 9), "\"b\" is missing");
         assert_eq!(difference(&["a"], &["a", "b"], 9), "\"b\" is new");
-        assert_eq!(difference(&["a", "b"], &["b", "a"], 9), "\"b\" is in the position of \"a\"");
+        assert_eq!(difference(&["a", "b"], &["b", "a"], 9), "found \"b\" instead of \"a\"");
         assert_eq!(difference(&["a", "b"], &["a", "b"], 1), "\"b\" has a different type");
         assert_eq!(difference(&["a", "a"], &["a"], 9), "a name is repeated");
     }

@@ -13,8 +13,8 @@ const MAX_VALUES: usize = 5;
 const MAX_ROWS: usize = 1000;
 
 /// Determines the type of a column of bytes with `rows` rows from its first values. `find` returns
-/// the value in a row. The column contains images if most of its first values are images, judging
-/// by their first bytes or by the extension of their path.
+/// the value in a row. The column contains images if most of these values are images, according to
+/// their first bytes or to the extension of their path.
 ///
 /// # Errors
 /// As for `find`.

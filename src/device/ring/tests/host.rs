@@ -108,8 +108,7 @@ pub(super) struct HostSlot {
     home: Option<Sender<HostSlot>>,
 }
 
-/// Returns the key of sample `place` of batch `number`. Its length differs from the length of the
-/// previous key.
+/// Returns the key of sample `place` of batch `number`. Consecutive keys have different lengths.
 pub(super) fn key(number: u64, place: usize) -> String {
     format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
 }

@@ -55,9 +55,9 @@ fn torn(streams: usize, wrong: bool) -> usize {
     let known = [1].into_iter().chain(4..4 + streams.len());
     assert!(
         known.into_iter().all(|stream| !waits.iter().any(|wait| wait.0 == answering && wait.1 == stream)),
-        "the requesting thread touches no stream of the consumer"
+        "the requesting thread uses no stream of the consumer"
     );
-    assert!(!waits.iter().any(|wait| wait.1 == 1), "no wait goes into the consumer's stream");
+    assert!(!waits.iter().any(|wait| wait.1 == 1), "no wait is queued in the consumer's stream");
     drop(gate);
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), BATCHES as usize);
@@ -69,11 +69,11 @@ fn a_batch_is_ordered_on_the_stream_where_it_is_taken() {
     for streams in [1, 2, 3, 2] {
         assert_eq!(torn(streams, false), 0, "on {streams} streams");
     }
-    assert!((0..20).any(|_| torn(2, true) > 0), "the test detects a wrong stream");
+    assert!((0..20).any(|_| torn(2, true) > 0), "the test must detect a wrong stream");
 }
 
 #[test]
-fn a_batch_without_a_stream_is_taken_on_the_consumers() {
+fn a_batch_without_a_stream_is_taken_on_the_consumers_stream() {
     let sim = Sim::new(Mistake::None, 20);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
@@ -90,7 +90,7 @@ fn a_batch_without_a_stream_is_taken_on_the_consumers() {
 
 /// The simulation panics if an event or a wait becomes part of a capture.
 #[test]
-fn a_capture_of_the_users_stream_is_never_entered() {
+fn no_call_becomes_part_of_a_capture() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();

@@ -89,7 +89,7 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     }
     finish(&sim, &shared.consumer);
     let seen = seen.lock().unwrap();
-    assert!(seen.iter().map(|&(epoch, number, _)| (epoch, number)).eq(expected), "each batch once, in order");
+    assert!(seen.iter().map(|&(epoch, number, _)| (epoch, number)).eq(expected), "each batch is read once, in order");
     [seen.len() as u64, seen.iter().filter(|(_, _, whole)| !whole).count() as u64]
 }
 

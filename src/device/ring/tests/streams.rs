@@ -23,7 +23,7 @@ fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
         if wait {
             ready();
         }
-        // Read the batch later than the consumer's stream would.
+        // Read the batch later than the consumer's stream does.
         std::thread::sleep(Duration::from_micros(500));
         let right = images.iter().enumerate().all(|(i, &byte)| memory[offset + i].load(Relaxed) == byte);
         seen.lock().unwrap().push((epoch, number, right));
@@ -64,7 +64,7 @@ fn a_slot_is_reused_after_foreign_work_on_any_stream() {
     }
     assert!(
         (0..20).any(|_| torn_elsewhere(1, Registration::Nothing) > 0),
-        "the test detects a use that is not registered"
+        "the test must detect a use that is not registered"
     );
 }
 
@@ -109,7 +109,7 @@ fn a_batch_dropped_during_a_capture_is_released_after_it() {
     batch.shared.gpu.wait(&other, &batch.slot().ready).unwrap();
     batch.use_on_captured(used);
     drop(batch);
-    assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1, "no mark got into the capture");
+    assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1, "no event was recorded into the capture");
     while let Some(batch) = next(&mut ring) {
         drop(batch.unwrap());
     }

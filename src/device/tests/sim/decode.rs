@@ -1,6 +1,6 @@
-//! A model of the kernels in `device/nvidia/kernels/jpeg.cu` in plain Rust. It reads only the
-//! records and the arena, and decodes symbol by symbol and pixel by pixel. `follow` decides which
-//! samples are left to the host because their codes do not synchronize.
+//! A model of the kernels in `device/nvidia/kernels/jpeg.cu` in plain Rust. The model reads only
+//! the records and the arena, and decodes symbol by symbol and pixel by pixel. `follow` decides
+//! which samples are left to the host because their codes do not synchronize.
 //!
 //! The model uses the host's inverse transform and resize, which other tests compare with
 //! references.
@@ -21,7 +21,8 @@ const NATURAL: [usize; 64] = [
 ];
 
 /// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns, for each sample, whether it is
-/// left to the host. If a record says that the pixels are already in place, they remain unchanged.
+/// left to the host. If a record says that the pixels are already in place, the pixels remain
+/// unchanged.
 pub(in crate::device) fn decode(
     records: &[u8],
     arena: &[u8],
@@ -196,18 +197,18 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     let coefficients = head.coefficients(record, &parts)?;
     let planes: Vec<Plane> = parts.iter().enumerate().map(|part| head.plane(record, part, &coefficients)).collect();
     let pixels = upright(record, &parts, &planes);
-    Resizer::new().run(&pixels, &plan(record, output), out).expect("a valid plan");
+    Resizer::new().run(&pixels, &plan(record, output), out).expect("the plan is valid");
     Some(())
 }
 
-/// Returns the upright pixels of the record's region.
+/// Returns the pixels of the record's region, with the orientation applied.
 fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();
     let rgb = pixels.reset(region.size());
     for (i, pixel) in rgb.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-        // Map the position in the upright image back to the stored image: flip, mirror, transpose.
+        // Map the position in the oriented image back to the stored image: flip, mirror, transpose.
         let (mut x, mut y) = (i % width, i / width);
         if turned & 4 != 0 {
             y = height - 1 - y;
@@ -224,7 +225,7 @@ fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
             (0, &[gray]) => [gray; 3],
             (1, &[y, cb, cr]) => color(y, cb, cr),
             (2, &[r, g, b]) => [r, g, b],
-            (kind, values) => panic!("color {kind} of {} parts", values.len()),
+            (kind, values) => panic!("unsupported color {kind} with {} components", values.len()),
         };
     }
     pixels
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn crops_from_12_megapixels_and_16_bit_tables_equal_the_hosts() {
+    fn crops_from_12_megapixels_and_16_bit_tables_match_the_host() {
         let mut batch = coded::Coded::new((60, 80));
         let regions = [Rect::new(3200, 2400, 800, 600), Rect::new(1001, 777, 300, 200)];
         coded::add_large(&mut batch, Size::new(4000, 3000), (2, 2), &regions);
@@ -371,10 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn large_images_without_restart_markers_equal_the_hosts() {
+    fn large_images_without_restart_markers_match_the_host() {
         let (size, output) = (Size::new(2500, 1900), Size::new(100, 80));
         let mut batch = coded::Coded::new((80, 100));
-        // More blocks than any 16-bit number, and an image that is resized with up to 51 taps.
+        // Covers more than 2^16 blocks, and an image that is resized with up to 51 taps.
         let jpeg = coded::large(size, (2, 2), 0);
         for region in [Rect::full(size), Rect::new(1700, 1500, 800, 400)] {
             let plan = Plan::resized_crop(size, region, output, Rect::full(output));

@@ -6,7 +6,7 @@ use warpfeed_jpeg::internal::Lookup;
 
 use crate::batch::DecodeOps;
 
-/// Constants of the same names in `jpeg.cu`.
+/// These constants must equal the constants with the same names in `jpeg.cu`.
 const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
 const TILE: usize = 128;
 const OVERLAP: usize = 16;
@@ -20,7 +20,7 @@ const CHAIN: usize = 64;
 
 /// A sample's section of the arena.
 pub(super) struct Sample<'a> {
-    /// The arena from the sample's head on.
+    /// The arena, starting at the sample's head.
     pub(super) bytes: &'a [u8],
     /// Number of bytes of the head and the data together.
     pub(super) len: usize,

@@ -112,7 +112,7 @@ impl Drop for Reached {
 }
 
 impl SimEvent {
-    /// Returns a function that waits for the mark that is current now.
+    /// Returns a function that waits for the mark that was recorded last.
     pub(crate) fn passed(&self) -> impl FnOnce() + Send + 'static {
         let (marks, mark) = (self.marks.clone(), self.marks.0.lock().unwrap().0);
         move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap())

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::settings::Bounds;
 use crate::sampler::Rng;
 
-/// A model of a loader, which computes what the counters would be for a prefetch depth.
+/// A model of a loader, which computes the counters for a given prefetch depth.
 struct Load {
     cores: usize,
     /// CPU time that a sample takes, in seconds.
@@ -14,7 +14,7 @@ struct Load {
     /// Maximum throughput of the storage, in samples per second.
     storage: f64,
     /// Duration of the consumer's long step, in seconds. One of every [`PERIOD`] steps is long. The
-    /// others take no time.
+    /// other steps take no time.
     pause: f64,
 }
 
@@ -97,7 +97,7 @@ fn slow_reads_raise_prefetch_until_storage_is_saturated() {
 }
 
 #[test]
-fn a_consumer_that_does_not_wait_changes_nothing() {
+fn prefetch_does_not_change_if_the_consumer_never_waits() {
     let calm = Sums { seconds: 1.0, batches: 20.0, samples: 640.0, busy: 2.0, blocked: 0.5, ..Sums::default() };
     let mut climb = climb();
     assert!((0..200).all(|_| climb.window(calm).is_none()));
@@ -105,8 +105,8 @@ fn a_consumer_that_does_not_wait_changes_nothing() {
 
 #[test]
 fn load_of_other_programs_does_not_raise_prefetch() {
-    // A different program uses two cores, so the workers run half of the time, and wait for a core
-    // the other half.
+    // A different program uses two cores, so the workers run half the time, and wait for a core
+    // during the other half.
     let shared = Sums {
         seconds: 1.0,
         batches: 20.0,
@@ -130,7 +130,7 @@ struct Uneven {
     batch: f64,
     /// Time that one worker takes for a slow sample.
     slow: f64,
-    /// Average number of batches per slow sample.
+    /// Average number of batches between two slow samples.
     every: f64,
     /// Average duration of the consumer's step.
     step: f64,
@@ -138,8 +138,8 @@ struct Uneven {
     /// Times at which each batch became full, and at which the consumer received it.
     full: Vec<f64>,
     delivered: Vec<f64>,
-    /// Time at which the last batch got its slot, and time at which the workers finished its usual
-    /// samples.
+    /// Time at which the last batch received its slot, and time at which the workers finished its
+    /// usual samples.
     begun: f64,
     worked: f64,
     sums: Sums,
@@ -153,7 +153,7 @@ impl Uneven {
         Uneven { batch, slow, every, step, rng: Rng::new(seed, 0, 0), full, delivered, begun: 0.0, worked: 0.0, sums }
     }
 
-    /// Makes the next batch.
+    /// Simulates how the workers fill the next batch.
     fn make(&mut self, slots: usize) {
         let free = self.full.len().checked_sub(slots).map_or(0.0, |before| self.delivered[before]);
         self.sums.blocked += (free - self.begun).max(0.0);
@@ -168,7 +168,7 @@ impl Uneven {
         self.sums.cpu += work;
     }
 
-    /// Delivers the next batch.
+    /// Simulates the delivery of the next batch.
     fn deliver(&mut self, slots: usize) {
         let (next, ahead) = (self.delivered.len(), slots - 2);
         while self.full.len() <= next + ahead {
@@ -247,7 +247,7 @@ fn even_samples_and_steps_do_not_raise_prefetch() {
         [0.02, 0.03, 2.0, 0.018],
         [0.1, 0.0, 3.0, 0.0],
         [0.0014, 0.002, 4.0, 0.0],
-        // The consumer is slower than the loader even with its slowest samples.
+        // The consumer is slower than the loader, even with the slowest samples.
         [0.0014, 0.1, 80.0, 0.12],
     ] {
         for seed in 0..5 {
@@ -265,14 +265,14 @@ fn a_prefetch_depth_set_by_the_user_does_not_change() {
 }
 
 #[test]
-fn an_immediate_epoch_reuses_the_counters() {
+fn an_epoch_that_begins_immediately_reuses_the_counters() {
     let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
     let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()).unwrap());
     for (after, continues) in [(Duration::ZERO, true), (MAX_EPOCH_GAP, false)] {
         tuner.begin(&counters);
         tuner.end(&counters);
         let (_, ended) = tuner.state().ended.unwrap();
-        // A time in the future, so that a delay of this thread does not matter.
+        // Use a time in the future, so that a delay of this thread does not matter.
         let ahead = Instant::now() + Duration::from_secs(60);
         let at = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
         tuner.state().ended = Some((at, ended));

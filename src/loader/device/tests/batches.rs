@@ -1,5 +1,6 @@
-//! Tests device batches on the simulated device. Everything that a program can do with a batch on
-//! an NVIDIA GPU also works there, because only the `Gpu` of a device batch is vendor-specific.
+//! Tests device batches on the simulated device. The simulated device supports everything that a
+//! program can do with a batch on an NVIDIA GPU: only the `Gpu` type parameter of a device batch is
+//! vendor-specific.
 
 use super::*;
 use crate::device::DeviceBatch;
@@ -39,7 +40,7 @@ fn device_batches_have_the_fields_of_host_batches() {
         // SAFETY: the stream belongs to the device and outlives the batch.
         unsafe { batch.use_on(other.raw()) }.unwrap();
         // SAFETY: as above.
-        let copy = unsafe { batch.copy_on("image", other.raw()) }.unwrap().expect("the field of the images");
+        let copy = unsafe { batch.copy_on("image", other.raw()) }.unwrap().expect("the batch has a field \"image\"");
         // SAFETY: as above.
         assert!(unsafe { batch.copy_on("nothing", other.raw()) }.unwrap().is_none());
         let batch = Arc::new(batch);
@@ -58,5 +59,5 @@ fn device_batches_have_the_fields_of_host_batches() {
     for (copy, pixels) in &kept {
         assert_eq!(bytes_at(copy.device_ptr(), pixels.len()), *pixels, "a copy outlives its batch");
     }
-    assert!(batches.device_stats().batches >= 6, "prepared batches of the next epoch count");
+    assert!(batches.device_stats().batches >= 6, "batches prepared for the next epoch are counted too");
 }

@@ -1,4 +1,4 @@
-//! Tests that loaders behave the same at epoch boundaries on a device as on the host.
+//! Tests that loaders behave the same at epoch boundaries on a device and on the host.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -119,12 +119,12 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             assert!(found == all(&mut plain, number), "{decode_on:?}");
         }
         drop(opened);
-        assert!((0..4).all(|epoch| source.of(epoch) == EPOCH), "each sample was read once");
+        assert!((0..4).all(|epoch| source.of(epoch) == EPOCH), "each sample is read once");
     }
 }
 
 #[test]
-fn any_requested_epoch_equals_that_of_a_new_loader() {
+fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
     // Compare with `epochs(1)` rather than `epochs(0)`, which would make checkpoints mark the order
     // as stateful.
@@ -145,7 +145,11 @@ fn nothing_is_prepared_after_the_last_epoch() {
     (0..2).for_each(|epoch| assert_eq!(all(&mut opened, epoch).len(), 5));
     assert_eq!(all(&mut opened, 3).len(), 5, "a later epoch can still be requested");
     drop(opened);
-    assert_eq!([0, 1, 2, 3, 4].map(|epoch| source.of(epoch)), [20, 20, 0, 20, 0], "every read was needed");
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(|epoch| source.of(epoch)),
+        [20, 20, 0, 20, 0],
+        "no epoch is read that was not requested"
+    );
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn failures_are_listed_when_their_batch_is_delivered() {
         assert_eq!(batches.epoch(2).count(), 5);
         let listed: Vec<_> =
             batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
-        assert_eq!(listed, [(0, 3, 13)], "epoch 1 was not delivered");
+        assert_eq!(listed, [(0, 3, 13)], "epoch 1 was not delivered, so its failures are not listed");
         let results: Vec<_> = batches.epoch(1).map(|batch| batch.map(drop)).collect();
         let e = results[0].as_ref().unwrap_err();
         assert!(results[1..].iter().all(Result::is_ok) && results.len() == 5);
@@ -249,7 +253,7 @@ fn canceled_parts_are_not_timed() {
         let _ = batches.epoch(epoch).next().unwrap().unwrap();
         let [decoding, copying] = run.balance.times();
         for time in [decoding, copying] {
-            assert!(time == 0.0 || time >= 1e6, "a part takes more than 1 ms, and not {time} ns");
+            assert!(time == 0.0 || time >= 1e6, "a part takes more than 1 ms, but {time} ns were recorded");
         }
     }
     assert!(run.balance.times() != [0.0, 0.0]);

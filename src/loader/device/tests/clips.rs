@@ -23,10 +23,9 @@ fn field_on_host(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn clips_beside_images_that_the_device_decodes_match_the_host() {
+fn clips_match_the_host_while_the_device_decodes_other_images() {
     for damaged in [false, true] {
-        // Use only upright files, because `oriented` would add a second EXIF segment to rotated
-        // files.
+        // Leave out the rotated files, because `oriented` would add a second EXIF segment to them.
         let originals: Vec<_> = originals(damaged).into_iter().enumerate().filter(|(n, _)| n % 7 != 6).collect();
         let originals: Vec<_> = originals.into_iter().map(|(_, bytes)| bytes).collect();
         let loader = clips(&originals, 3).field("image", Image::of("jpg"));

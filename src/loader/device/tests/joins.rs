@@ -29,7 +29,7 @@ fn combined_images_and_annotations_match_the_host() {
 
 #[test]
 fn a_loader_reports_that_workers_decode_combined_images() {
-    let said = |loader: Loader| {
+    let warnings_of = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
         std::mem::take(&mut *warnings.0.lock().unwrap())
@@ -38,8 +38,9 @@ fn a_loader_reports_that_workers_decode_combined_images() {
         [(plain().mosaic(Mosaic::new()), "mosaic"), (plain().copy_paste(CopyPaste::new()), "copy_paste")]
     {
         let loader = loader(augment);
-        let text = format!("workers decode the images that {step} changes, because only the host supports it");
-        assert_eq!(said(loader.clone().decode_on(DecodeOn::Gpu)), [text]);
-        assert!(said(loader.decode_on(DecodeOn::Cpu)).is_empty());
+        let text =
+            format!("workers decode the images that are changed by {step}, because only the host supports {step}");
+        assert_eq!(warnings_of(loader.clone().decode_on(DecodeOn::Gpu)), [text]);
+        assert!(warnings_of(loader.decode_on(DecodeOn::Cpu)).is_empty());
     }
 }

@@ -111,7 +111,7 @@ fn damaged_images_are_decoded_by_workers() {
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
-/// Returns JPEGs of all types, with random bytes overwritten. This results in invalid codes,
+/// Returns JPEGs of all types, with random bytes overwritten. The files then contain invalid codes,
 /// coefficients past the end of a block, restart markers, and codes that are valid but different.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
@@ -128,7 +128,7 @@ fn with_noise() -> Samples {
 }
 
 #[test]
-fn damage_counts_equally_wherever_an_image_is_decoded() {
+fn the_damage_count_does_not_depend_on_the_decoder() {
     let loader = || Loader::source(with_noise()).batch_size(8).workers(2).augment(Augment::resize(32, 32)).epochs(0);
     let mut host = loader().host().unwrap();
     let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().images().bytes().to_vec()).collect();

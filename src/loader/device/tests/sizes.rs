@@ -1,4 +1,4 @@
-//! Tests that the image size changes at epoch boundaries on the device as on the host.
+//! Tests that the image size changes at the same epoch boundaries on the device and on the host.
 
 use super::*;
 use crate::field::Image;
@@ -40,7 +40,7 @@ fn on_host(loader: Loader, names: &[&str]) -> Vec<Vec<Vec<u8>>> {
 }
 
 #[test]
-fn each_epoch_has_its_size_on_the_device() {
+fn the_device_uses_the_image_size_of_each_epoch() {
     for damaged in [false, true] {
         let images = originals(damaged);
         let jitter = || ColorJitter::new().brightness(0.4).hue(0.1);
@@ -68,7 +68,7 @@ fn each_epoch_has_its_size_on_the_device() {
 }
 
 #[test]
-fn device_memory_has_room_for_the_largest_size() {
+fn device_memory_fits_the_largest_size() {
     let images = originals(false);
     let plan = |augment: Augment| {
         let loader = loader(&images).dtype(Dtype::F32).augment(augment.mix(Mix::mixup(0.2)));
@@ -83,9 +83,12 @@ fn device_memory_has_room_for_the_largest_size() {
     let grown = plan(erased);
     let wide = plan(Augment::resize(50, 17).erase(RandomErasing::new(0.5)));
     for (i, grown) in grown.into_iter().enumerate() {
-        // Each axis has enough scratch memory for its longest length in any size. The total can
-        // therefore exceed the need of any single size.
+        // Scratch memory is reserved per axis, for the longest length of the axis in any epoch. The
+        // total can therefore exceed the need of any single size.
         let largest = plans.iter().chain([&wide]).map(|plan| plan[i]).max().unwrap();
-        assert!(grown >= largest && grown <= largest + (64 << 10), "{grown} bytes, and {largest} of the largest");
+        assert!(
+            grown >= largest && grown <= largest + (64 << 10),
+            "the memory grew to {grown} bytes, but the largest single size needs {largest}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::field::Text;
 
 #[test]
-fn a_device_batch_has_the_texts_of_its_samples() {
+fn a_device_batch_contains_the_texts_of_its_samples() {
     let sample = |(n, bytes): (usize, Vec<u8>)| {
         let sample = OwnedSample::new(format!("{n}")).field("jpg", bytes);
         sample.field("caption.txt", format!("caption {n}").into_bytes())

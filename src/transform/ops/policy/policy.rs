@@ -125,7 +125,8 @@ impl Policy {
     /// one to three effects. Geometric effects use bilinear interpolation. See Hendrycks et al.,
     /// "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
     ///
-    /// The chains do not move masks, boxes, points and maps, so these match the original image.
+    /// The chains do not move masks, boxes, points and maps, which therefore match the original
+    /// image.
     ///
     /// Devices do not support AugMix. If the batches are on a device, the worker threads decode and
     /// mix the samples.
@@ -165,9 +166,9 @@ impl Policy {
     /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix). It must be 1 to 10. The default
     /// is 3.
     #[must_use]
-    pub fn severity(mut self, max_effects: u32) -> Self {
+    pub fn severity(mut self, max_magnitude: u32) -> Self {
         match &mut self.form {
-            Form::Mix { severity, .. } => *severity = max_effects,
+            Form::Mix { severity, .. } => *severity = max_magnitude,
             _ => self.misuse = Some("severity needs aug_mix"),
         }
         self

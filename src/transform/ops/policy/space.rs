@@ -19,8 +19,8 @@ pub(super) struct Space {
     factor: f32,
     /// Largest translation.
     translate: Translate,
-    /// Number of bits that `Posterize` keeps at the smallest magnitude, and how many fewer it keeps
-    /// at the largest magnitude.
+    /// Number of bits that `Posterize` keeps at the smallest magnitude, and the reduction of this
+    /// number at the largest magnitude.
     bits: (f32, f32),
 }
 
@@ -96,8 +96,8 @@ pub(super) const MIX: Space = Space {
     ..MIX_PART
 };
 
-/// Returns element `index` of `torch.linspace(from, to, count)`. Like PyTorch, computes it from the
-/// nearer end.
+/// Returns element `index` of `torch.linspace(from, to, count)`. Like PyTorch, computes the element
+/// from the nearer end.
 fn linspace(from: f32, to: f32, count: u32, index: u32) -> f32 {
     let stride = (to - from) / (count - 1) as f32;
     if index < count / 2 { fused(stride, index as f32, from) } else { fused(-stride, (count - 1 - index) as f32, to) }

@@ -34,8 +34,8 @@ pub(super) struct Recipe {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Effects {
-    /// Draws `number` of these kinds, and applies each with this probability. If `weighted` is set,
-    /// each kind is drawn at most once.
+    /// Draws `number` kinds from a list, and applies each with a fixed probability. If `weighted`
+    /// is set, each kind is drawn at most once.
     Choice {
         kinds: &'static [(Kind, f64)],
         weighted: bool,

@@ -87,7 +87,8 @@ impl Case {
         drawn
     }
 
-    /// Returns the name of torchvision's function, followed by the interpolation if there is one.
+    /// Returns the name of torchvision's function, followed by the interpolation if the function
+    /// has one.
     fn name(&self) -> String {
         let between = if self.bilinear { "bilinear" } else { "nearest" };
         match &*self.effect {
@@ -126,10 +127,14 @@ fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
 fn effects_match_torchvision() {
     for (case, equal, all, most) in compare_effects() {
         let (effect, by) = (&case.effect, case.by);
-        // For these effects, torchvision adds floats in a different order.
+        // For the effects below, torchvision adds floats in a different order.
         let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
-        assert!(most == 0 || is_near && most == 1, "{} {effect} {by}: {equal} of {all} equal, {most} off", case.name());
-        assert!((all - equal) * 100 <= all, "{} {effect} {by}: {equal} of {all} equal", case.name());
+        assert!(
+            most == 0 || is_near && most == 1,
+            "{} {effect} {by}: {equal} of {all} values equal, the largest difference is {most}",
+            case.name()
+        );
+        assert!((all - equal) * 100 <= all, "{} {effect} {by}: {equal} of {all} values equal", case.name());
     }
 }
 
@@ -173,7 +178,10 @@ fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
 fn resizes_match_torchvision() {
     for (name, equal, all, most) in compare_resizes() {
         let is_near = name.contains("resize`, bilinear");
-        assert!(most == 0 || is_near && most == 1, "{name}: {equal} of {all} equal, {most} off");
+        assert!(
+            most == 0 || is_near && most == 1,
+            "{name}: {equal} of {all} values equal, the largest difference is {most}"
+        );
     }
 }
 
@@ -237,8 +245,8 @@ fn effects_round_trip_through_their_records() {
     }
 }
 
-/// Transforms an image with a bright spot, and the position of the spot as a point. The center of
-/// the spot must be within a pixel of the point.
+/// Transforms an image that has a bright spot, together with a point at the center of the spot.
+/// Afterwards, the center of the spot must be within a pixel of the point.
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);
@@ -275,7 +283,10 @@ fn points_follow_their_pixels() {
                 let middle =
                     |f: fn(usize) -> usize| bright.iter().map(|i| f(*i) as f64).sum::<f64>() / bright.len() as f64;
                 let (mx, my) = (middle(|i| i % 90), middle(|i| i / 90));
-                assert!((mx - px).abs() < 0.75 && (my - py).abs() < 0.75, "({px}, {py}) is shown at ({mx}, {my})");
+                assert!(
+                    (mx - px).abs() < 0.75 && (my - py).abs() < 0.75,
+                    "the point ({px}, {py}) is not at the spot ({mx}, {my})"
+                );
                 seen += 1;
             }
         }

@@ -17,7 +17,7 @@ where
     R::Effect: Naive + Copy + 'static,
     OnPixels: From<R::Effect>,
 {
-    assert_eq!(name, R::NAME, "the name in `effects!` must be the name of the setter");
+    assert_eq!(name, R::NAME, "the name in `effects!` must equal the name of the setter");
     (R::description(), R::with_test_values().iter().map(|row| pair(row.effect(rng))).collect())
 }
 
@@ -27,8 +27,8 @@ macro_rules! listed {
         values { $($values:tt)* }
         tests { $tmod:ident::$teffect:ident { $tname:literal $top:ident }, }
     ) => {
-        /// Returns the description of each row, and its effects for all test values. The last row
-        /// exists only in tests.
+        /// Returns the description of each row, and its effects for all test values. The last row,
+        /// `halve`, exists only in tests.
         pub(super) fn rows(rng: &mut Rng) -> Vec<(RowDescription, Vec<Pair>)> {
             vec![$($(row::<ops::$mod::$op>($name, rng),)*)+ row::<ops::$tmod::$top>($tname, rng)]
         }
@@ -95,7 +95,7 @@ fn generated_files_match_the_rows() {
     let all = |of: &dyn Fn(&RowDescription) -> String| row_descriptions().iter().map(of).collect::<String>();
     let table = format!("| setter | effect |\n|---|---|\n{}", all(&RowDescription::table_row));
     written::part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
-    // The published crate contains only the library.
+    // The published crate does not contain the Python package.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
         let by = |comment: &str| {
             ["The rows of src/transform/ops, which its tests write.\n", "End of the rows."]

@@ -25,8 +25,8 @@ fn shard(index: usize) -> Vec<u8> {
     tar
 }
 
-/// Tests that with 10,000 shards, an epoch checks no shard when it starts, and each shard that it
-/// reads once.
+/// Tests an epoch over 10,000 shards. When it starts, it checks no shard. Then it checks each shard
+/// that it reads once.
 #[test]
 fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();
@@ -44,7 +44,7 @@ fn epoch_checks_only_the_shards_it_reads() {
         for index in (0..64).map(|i| i * 157 % 10_000).chain(0..8) {
             assert_eq!(tar.read(index, &mut scratch).unwrap().key(), (index / 100).to_string());
         }
-        assert_eq!(checked_in(epoch), 64 + 7, "64 shards, and 7 of the next 8 are new");
+        assert_eq!(checked_in(epoch), 64 + 7, "64 shards, and 7 new shards among the next 8");
     }
 }
 

@@ -44,8 +44,8 @@ impl Fetcher {
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
                 state.pace.answered(took, size, weight_in_flight, full);
             }
-            // Ignore the error: the piece is complete, or another request for the same bytes is in
-            // flight and may succeed.
+            // Ignore the error, because either the piece is complete, or another request for the
+            // same bytes is in flight and may succeed.
             Err(_) if done || piece.in_flight > 0 => {}
             Err(e) => outage = self.failed(state, id, e, now),
         }
@@ -58,8 +58,8 @@ impl Fetcher {
         }
     }
 
-    /// Handles a failed attempt to fetch a piece. If the error is transient, schedules a retry.
-    /// Returns the number of attempts and the error if the failure should be logged.
+    /// Handles a failed attempt to fetch a piece. If the error is transient, schedules a retry. If
+    /// the failure should be logged, returns the number of attempts and the error.
     fn failed(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
         let piece = state.pieces.get_mut(&id)?;
         let object = self.parts.object(piece.object);
@@ -78,8 +78,8 @@ impl Fetcher {
         (!is_logged).then(|| (piece.attempts.min(WARN_AFTER), e.at_path(&object.url)))
     }
 
-    /// Retries requests to which the store has not responded. Does nothing if called again within
-    /// [`LOST_CHECK_INTERVAL`].
+    /// Retries requests to which the store has not responded. Does nothing within
+    /// [`LOST_CHECK_INTERVAL`] of the last search.
     pub(super) fn retry_lost(&self, state: &mut State, now: Instant) {
         if now < state.last_lost_check + LOST_CHECK_INTERVAL {
             return;
@@ -99,7 +99,7 @@ impl Fetcher {
             if piece.attempts < MAX_ATTEMPTS {
                 state.retries.insert((now, id));
             } else {
-                let e = Error::in_source(format!("the store did not answer within {} s", LOST_AFTER.as_secs()));
+                let e = Error::in_source(format!("the store did not respond within {} s", LOST_AFTER.as_secs()));
                 let e = final_error(e, self.parts.object(piece.object), piece.range.clone(), piece.attempts);
                 piece.answered = true;
                 piece.answer.set(Outcome::Failed(e));

@@ -1,9 +1,9 @@
-//! Plans a round: chooses samples to prefetch, and merges them into requests.
+//! Plans a round: selects samples to prefetch, and merges them into requests.
 //!
 //! A round first takes samples in the order in which they are needed, up to half of the free bytes.
-//! It then adds samples that are needed a little later and are adjacent, in their object, to
-//! samples that it has taken. A windowed shuffle reads all samples of a block within one window, so
-//! if a window fits into the byte budget, each block becomes one request. The remaining bytes stay
+//! The round then adds samples that are needed a little later and are adjacent, in the same object,
+//! to one of these samples. A windowed shuffle reads all samples of a block within one window, so
+//! if a window fits in the byte budget, each block becomes one request. The remaining bytes stay
 //! free for the blocks of the next window. If the order has few adjacent samples, the round instead
 //! fills the remaining bytes with the next samples of the order.
 
@@ -14,22 +14,22 @@ use super::{Fetcher, Piece, State};
 use crate::model::{BatchIndex, ObjectCache};
 use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
 
-/// Maximum number of samples that a round takes in order, and maximum number of samples that it
-/// searches for adjacent samples.
+/// Maximum number of samples that a round takes in order, and maximum number of later samples that
+/// it checks for adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
 /// Maximum number of planned batches without samples.
 pub(super) const EMPTY: usize = 256;
-/// An order counts as reading in blocks if at least `1 / BLOCKS` of the chosen samples are adjacent
-/// to another chosen sample.
+/// An order is considered to read in blocks if at least `1 / BLOCKS` of the selected samples are
+/// adjacent to another selected sample.
 const BLOCKS: usize = 4;
 
-/// The samples chosen in a round.
+/// The samples selected in a round.
 struct Round {
     /// Number of bytes that are still free.
     room: usize,
-    /// Total size of the chosen samples in bytes.
+    /// Total size of the selected samples in bytes.
     taken: usize,
-    /// Number of bytes that are reserved for gaps between samples.
+    /// Number of bytes that are reserved for the gaps between samples.
     gaps: u64,
     samples: Vec<SampleRange>,
     /// Whether the order has ended.
@@ -63,7 +63,7 @@ impl Fetcher {
             self.take_neighbors(state, &mut round);
         }
         if round.samples.is_empty() && self.cache.is_none() && round.ended {
-            // The order has ended, or none of its remaining samples fits into the budget.
+            // The order has ended, or none of the remaining samples fits in the budget.
             state.batches = None;
         }
         for piece in pieces(round.samples, round.gaps + round.room as u64) {
@@ -91,7 +91,7 @@ impl Fetcher {
     }
 
     /// Adds later samples that are adjacent to samples of `round`. If the order does not read in
-    /// blocks, fills the remaining bytes with other samples. Puts samples that were not added into
+    /// blocks, fills the remaining bytes with other samples. Moves samples that were not added to
     /// `pending`.
     fn take_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut seen) = (Vec::new(), 0);
@@ -135,7 +135,7 @@ impl Fetcher {
             if samples.is_empty() {
                 round.ended = false;
                 // Do not record a batch that was completed before it was planned, because no call
-                // of `done` would remove it.
+                // of `done` would remove its entry.
                 if batch >= state.reached {
                     state.empty.insert(batch);
                 }
@@ -152,8 +152,8 @@ impl Fetcher {
         (1..=self.order.bytes()).contains(&len(&part)).then_some(part)
     }
 
-    /// Adds a sample, which must fit into the round. If the sample is cached, counts its bytes but
-    /// does not request them.
+    /// Adds a sample, which must fit in the round. The bytes of a cached sample are counted but not
+    /// requested.
     fn take(&self, state: &mut State, round: &mut Round, part: SampleRange) {
         let size = len(&part);
         round.room -= size;
@@ -164,8 +164,8 @@ impl Fetcher {
             *state.cached_bytes.entry(part.batch).or_default() += size;
             return;
         }
-        // Reserve bytes for a gap next to this sample, in case the sample shares a request with
-        // others.
+        // Reserve bytes for a gap next to this sample, in case it shares a request with other
+        // samples.
         let gap = allowance(size).min(round.room);
         round.room -= gap;
         round.gaps += gap as u64;

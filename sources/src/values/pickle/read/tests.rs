@@ -75,7 +75,7 @@ fn objects_other_than_plain_data_are_refused() {
     }
     let system = b"cos\nsystem\n(S'true'\ntR.";
     let expected = "pickle: GLOBAL at byte 0: os.system is refused: only plain data and arrays of numbers are read, and \
-                    no code is run";
+                    no code is executed";
     assert_eq!(cause(system), expected);
     for (opcode, name) in
         [(b"i", "INST"), (b"P", "PERSID"), (b"Q", "BINPERSID"), (b"\x82", "EXT1"), (b"\x81", "NEWOBJ")]
@@ -89,9 +89,9 @@ fn objects_other_than_plain_data_are_refused() {
 #[test]
 fn hostile_pickles_use_little_memory() {
     assert!(cause(b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f").contains("claimed at byte 11"));
-    assert!(cause(b"\x80\x04N\x72\xff\xff\xff\xff.").contains("entry 4294967295 of the memo"));
+    assert!(cause(b"\x80\x04N\x72\xff\xff\xff\xff.").contains("the memo entry 4294967295"));
     assert!(cause(b"\x80\x04\x8b\xff\xff\xff\xff.").contains("claimed"));
-    assert!(cause(b"\x80\x04(K\x01K\x02").contains("no end"));
+    assert!(cause(b"\x80\x04(K\x01K\x02").contains("STOP is missing"));
     // A list that contains itself, and nested lists with 2^60 references to one list, can be read
     // but not converted to JSON.
     let cyclic = read(b"\x80\x04]\x94h\x00a.").unwrap();
