@@ -190,8 +190,8 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Converts the array of an image, or of a clip of `frames` frames, to this format, and adds its
-    /// role.
+    /// Converts the array of an image, or of a clip of `frames` frames, to this format. Returns the
+    /// array and the role of the array.
     pub(super) fn array(&self, mut image: Field, frames: Option<usize>) -> (Field, Role) {
         image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
@@ -225,7 +225,7 @@ impl FieldType for Image {
         self.frames
     }
 
-    fn write(&self, _input: &Input<'_>, _place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, _input: &Input<'_>, _row: &mut RowMut<'_>) -> Result<()> {
         unreachable!("workers decode images in groups and call `ImageField::write`")
     }
 }
@@ -283,7 +283,7 @@ impl ImageField {
     /// of the batch if the image does not have to be copied afterward, and `image` otherwise.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
-            &mut self.place(row)[..self.rgb_bytes()]
+            &mut self.row_image(row)[..self.rgb_bytes()]
         } else {
             &mut image[..self.rgb_bytes()]
         }
@@ -317,14 +317,14 @@ impl ImageField {
             }
             if self.is_u8_in_batch(row) {
                 let bytes = self.writer.image_bytes();
-                self.place(row)[..bytes].copy_from_slice(&image[..bytes]);
+                self.row_image(row)[..bytes].copy_from_slice(&image[..bytes]);
             }
         }
         Ok(())
     }
 
     /// Returns the bytes of the image in the batch, or of the selected frame of a clip.
-    fn place<'r>(&self, row: &'r mut Row<'_>) -> &'r mut [u8] {
+    fn row_image<'r>(&self, row: &'r mut Row<'_>) -> &'r mut [u8] {
         let (each, frame) = (self.writer.sample_bytes(), row.frame());
         &mut row.bytes(self.span)[frame * each..][..each]
     }
@@ -364,26 +364,26 @@ impl ImageField {
     /// image, and `stream` contains its entropy-coded data. Returns `false` and stores nothing if
     /// there is no space left for the data. The device must [support](ImageField::is_decoded_there)
     /// `plan`.
-    pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, place: usize) -> bool {
+    pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, index: usize) -> bool {
         let Some(decoding) = self.decoding else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
-        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place, at, bytes, block }) else { return false };
-        ops.write(record(part.bytes(decoding, place)));
-        self.write_ops(plan, &mut Row::new(part, place));
+        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place: index, at, bytes, block }) else { return false };
+        ops.write(record(part.bytes(decoding, index)));
+        self.write_ops(plan, &mut Row::new(part, index));
         true
     }
 
-    /// If the device decodes the image in row `place`, returns the row index that the image's
-    /// record contains.
+    /// If the device decodes the image in row `index`, returns the index of the row that the
+    /// image's record contains.
     #[cfg(feature = "_device")]
-    pub(crate) fn left_at(&self, full: &mut Full, place: usize) -> Option<usize> {
-        let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), place));
+    pub(crate) fn left_at(&self, full: &mut Full, index: usize) -> Option<usize> {
+        let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), index));
         ops.decodes().then(|| ops.place())
     }
 
-    /// Writes the image in row `place` from pixels that the host has decoded, and clears the record
+    /// Writes the image in row `index` from pixels that the host has decoded, and clears the record
     /// for decoding, so that the device does not decode the image.
     pub(crate) fn take_back(
         &self,
@@ -391,11 +391,11 @@ impl ImageField {
         plan: &Plan,
         resizer: &mut Resizer,
         part: &mut Part,
-        place: usize,
+        index: usize,
     ) -> Result<()> {
-        resizer.run(pixels, plan, &mut part.bytes(self.span, place)[..self.writer.image_bytes()])?;
+        resizer.run(pixels, plan, &mut part.bytes(self.span, index)[..self.writer.image_bytes()])?;
         if let Some(decoding) = self.decoding {
-            DecodeOps::nothing().write(record(part.bytes(decoding, place)));
+            DecodeOps::nothing().write(record(part.bytes(decoding, index)));
         }
         Ok(())
     }
@@ -421,23 +421,23 @@ impl ImageField {
         }
         let effects = if self.split.values() { &[][..] } else { &plan.drawn.values[..] };
         if self.writer.is_copy() {
-            self.writer.change(effects, self.place(row))?;
+            self.writer.change(effects, self.row_image(row))?;
         } else {
             let pixels = &image[..self.writer.image_bytes()];
-            self.writer.write_changed(UncastImage { pixels, effects }, self.place(row))?;
+            self.writer.write_changed(UncastImage { pixels, effects }, self.row_image(row))?;
         }
         Ok(())
     }
 
-    /// Makes the image, or all frames of the clip, in row `place` of a full batch black.
-    pub(crate) fn blank(&self, full: &mut Full, place: usize) {
+    /// Makes the image, or all frames of the clip, in row `index` of a full batch black.
+    pub(crate) fn blank(&self, full: &mut Full, index: usize) {
         // A device does not change the pixels of an image if its records are zero.
         for span in self.records.into_iter().chain(self.decoding) {
             let each = full.schema().spans[span].sample_bytes;
-            full.bytes_mut(span)[place * each..][..each].fill(0);
+            full.bytes_mut(span)[index * each..][..each].fill(0);
         }
         let (black, each) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
-        for frame in place * self.images()..(place + 1) * self.images() {
+        for frame in index * self.images()..(index + 1) * self.images() {
             let written = self.writer.write(&black, &mut full.bytes_mut(self.span)[frame * each..][..each]);
             written.expect("the image and its row have the sizes that the writer expects");
         }
@@ -452,7 +452,7 @@ impl ImageField {
         };
         let (images, records) = full.bytes_mut_beside(self.span, records);
         let records = records.as_chunks().0;
-        let effects = |place: usize| SampleOps::read_values(&records[place]);
+        let effects = |index: usize| SampleOps::read_values(&records[index]);
         batch::mix(&self.writer, mixing, images, (count, effects), own, last)
     }
 }
@@ -468,10 +468,10 @@ fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
     bytes.first_chunk_mut().expect("a row of the span contains a whole record")
 }
 
-/// Returns the bytes of the record in row `place`.
+/// Returns the bytes of the record in row `index`.
 #[cfg(feature = "_device")]
-fn record_at(records: &mut [u8], place: usize) -> &mut [u8; DecodeOps::BYTES] {
-    record(&mut records[place * DecodeOps::BYTES..])
+fn record_at(records: &mut [u8], index: usize) -> &mut [u8; DecodeOps::BYTES] {
+    record(&mut records[index * DecodeOps::BYTES..])
 }
 
 /// Scratch memory for mixing, which is reused for all batches.
