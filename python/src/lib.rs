@@ -73,7 +73,7 @@ mod _warpfeed {
     #[pymodule_export]
     use super::pack::{merge, pack, pack_progress, part_from_env};
     #[pymodule_export]
-    use super::program::{in_python, labels, rank_from_env, run_program, split, version};
+    use super::program::{image_sizes, in_python, labels, rank_from_env, run_program, split, version};
     #[pymodule_export]
     use super::source::{lerobot_episodes, lerobot_stats};
     #[pymodule_export]

@@ -20,14 +20,14 @@ from . import collate as collate
 from . import metrics as metrics
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
-from ._buckets import Buckets
+from ._buckets import Buckets, SizeBuckets, image_sizes
 from ._decode_image import decode_image
 from ._decoder import Decoded, Decoder, Pending
 from ._dynamic_batcher import DynamicBatcher
 from ._error import ConfigError, LoaderTimeoutError, NotFoundError, StorageError, WarpfeedError
 from ._fields import Boxes, DenseMap, Geometry
 from ._fields import Image as Image
-from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, PackedIds, Ragged, Text, TokenIds
+from ._fields import Keypoints, Label, Mask, MultiHot, NdArray, PackedIds, Patches, Ragged, Text, TokenIds
 from ._geometry import boxes_to_source
 from ._loader import Loader
 from ._mixture import Mixture, Shares
@@ -70,12 +70,14 @@ __all__ = [
     "NdArray",
     "NotFoundError",
     "PackedIds",
+    "Patches",
     "PackedTokens",
     "Pending",
     "Ragged",
     "RandomErasing",
     "Report",
     "Shares",
+    "SizeBuckets",
     "Stats",
     "StorageError",
     "TableOptions",
@@ -91,6 +93,7 @@ __all__ = [
     "boxes_to_source",
     "cu_seqlens",
     "decode_image",
+    "image_sizes",
     "merge",
     "pack",
     "pack_progress",

@@ -343,6 +343,22 @@ class Augment(_Calls):
 
     @overload
     @classmethod
+    def cover(cls, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    @classmethod
+    def cover(cls, /, *, height: int, width: int) -> Augment: ...
+
+    @classmethod
+    def cover(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+        """Resizes the image to the smallest size that covers (height, width) without changing its
+        aspect ratio, and crops the center. For :class:`SizeBuckets`, which replace the output size.
+        One side of the resized image equals that of the output, and the other side is rounded half
+        to even."""
+        return cls._make((("cover", (_size("Augment.cover", size, other, height, width),)),))  # type: ignore[no-any-return]
+
+    @overload
+    @classmethod
     def pass_through(cls, size: Size, other: int | None = None, /) -> Augment: ...
 
     @overload

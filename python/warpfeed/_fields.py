@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
 from ._error import ConfigError
-from ._options import Arguments, dtype_name, name_tuple, one_of
+from ._options import Arguments, dtype_name, name_tuple, normalization, one_of
 from ._types import Dtype
 
 __all__ = [
-    "Boxes", "DenseMap", "Geometry", "Image", "Keypoints", "Label", "Mask", "MultiHot", "NdArray", "PackedIds", "Ragged",
-    "Text", "TokenIds",
+    "Boxes", "DenseMap", "Geometry", "Image", "Keypoints", "Label", "Mask", "MultiHot", "NdArray", "PackedIds",
+    "Patches", "Ragged", "Text", "TokenIds",
 ]  # fmt: skip
 
 Pairs = Sequence[tuple[int, int]]
@@ -471,6 +471,95 @@ class PackedIds(Arguments):
     def _describe(self) -> dict[str, Any]:
         described = {"length": self.length, "most": min(self.most, self.length), "vocabulary": self.vocabulary}
         return {"packed": {**described, "dtype": dtype_name(self.dtype)}}
+
+
+_PATCHES = {
+    "qwen2_vl": {
+        "patch": 14, "merge": 2, "temporal": 2, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280,
+        "max_patches": None, "interpolation": "bicubic",
+    },
+    "naflex": {
+        "patch": 16, "merge": 1, "temporal": 1, "min_pixels": None, "max_pixels": None, "max_patches": 256,
+        "interpolation": "bilinear_exact",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Patches(Arguments):
+    """Images of their own sizes as packed patches, for vision transformers and vision-language
+    models with native resolution.
+
+    The image is resized to a multiple of the patch within a budget of pixels or patches, normalized
+    and divided into patches. The batch has the patches of all images one after the other, without
+    padding: ``<name>`` of shape (total, values of a patch). ``<name>.grid_thw``, i64 of shape
+    (images, 3), contains the number of patches of each image along time, height and width.
+    ``<name>.cu_seqlens``, i32 of shape (images + 1,), contains 0 and the end of each image.
+    ``<name>.count`` and ``<name>.images``, i64 of shape (N,), contain the number of patches and of
+    images of each sample.
+
+    Both layouts equal the image processors of ``transformers``, except that values may differ by
+    one level of 255, because of rounding in the resize. The augmentation does not change patches.
+
+    Args:
+        layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL: patches of shape (channel, time, row,
+            column), and the patches of a merged block follow each other. ``"naflex"``, for SigLIP 2:
+            patches of shape (row, column, channel) in row-major order.
+        of: name of the sample's field; by default, the first field that is named after an image
+            format.
+        patch: side of a patch in pixels: 14 for ``"qwen2_vl"``, 16 for ``"naflex"``.
+        merge: side of a block of patches that the model merges, in patches. Only for
+            ``"qwen2_vl"``, 2 by default.
+        temporal: how many times each frame is repeated in its patches. Only for ``"qwen2_vl"``, 2
+            by default.
+        min_pixels: minimum number of pixels of a resized image. Only for ``"qwen2_vl"``, 3,136 by
+            default.
+        max_pixels: maximum number of pixels of a resized image, which determines the memory of a
+            batch. Only for ``"qwen2_vl"``, 1,003,520 by default.
+        max_patches: maximum number of patches of an image, which determines the memory of a batch.
+            Only for ``"naflex"``, 256 by default.
+        interpolation: filter of the resize: ``"bicubic"`` for ``"qwen2_vl"``, ``"bilinear_exact"``
+            for ``"naflex"``.
+        dtype: ``"f32"``, ``"f16"``, ``"bf16"`` or ``"u8"``, which is not normalized.
+        normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
+        images: maximum number of images per sample. A dataset's ``__getitem__`` returns a list of
+            images in this field, which may have different sizes. If a list may be empty, the name of
+            the field must end like an image file, as in ``"photos.jpg"``. By default, each sample
+            has one image.
+    """
+
+    layout: str = "qwen2_vl"
+    of: str | None = None
+    patch: int | None = None
+    merge: int | None = None
+    temporal: int | None = None
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    max_patches: int | None = None
+    interpolation: str | None = None
+    dtype: Dtype = "f32"
+    normalize: Any = None
+    images: int | None = None
+
+    def __post_init__(self) -> None:
+        one_of("layout", self.layout, tuple(_PATCHES))
+        for name in ("patch", "merge", "temporal", "min_pixels", "max_pixels", "max_patches", "images"):
+            value = getattr(self, name)
+            if value is not None and operator.index(value) < 1:
+                raise ConfigError(f"Patches: {name}={value}: expected at least 1")
+
+    def _describe(self) -> dict[str, Any]:
+        defaults = _PATCHES[self.layout]
+        given = {name: getattr(self, name) for name in defaults}
+        options = {name: defaults[name] if value is None else value for name, value in given.items()}
+        mean_std = None if self.normalize is None else normalization(self.normalize)
+        normalize = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
+        return {
+            "patches": {
+                **options, "of": self.of, "layout": self.layout, "dtype": dtype_name(self.dtype),
+                "normalize": normalize, "images": self.images,
+            }
+        }  # fmt: skip
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:

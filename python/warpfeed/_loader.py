@@ -18,7 +18,7 @@ from . import _delivery, _options, _other_names, _ranks, _warpfeed
 from ._augment import Augment
 from ._batch import Batch, Collated, FieldBatch, properties_of
 from ._batch_transform import BatchTransform, Collate, Fields
-from ._buckets import Buckets
+from ._buckets import Buckets, SizeBuckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
 from ._fields import DenseMap, Image, PackedIds, Text, TokenIds, check_images, check_none_follows
@@ -80,7 +80,8 @@ class Loader(_other_names.EarlierNames):
             - An object with ``__len__`` and ``__getitem__`` that returns an image, ``(image,
               label)`` or a ``dict`` of fields. An image is ``bytes``, a path, an array or a tensor
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
-              their EXIF orientation. The field of an ``Image(frames=T)`` is a list of T images.
+              their EXIF orientation. The field of an ``Image(frames=T)`` is a list of T images,
+              and the field of a ``Patches(images=n)`` is a list of up to n images.
             - A mixture, ``[(data, share), ...]``, which draws samples from each dataset in
               proportion to its share, or a :class:`Mixture` with options.
         table: what each column of a table contains. Datasets without columns reject this option.
@@ -140,8 +141,9 @@ class Loader(_other_names.EarlierNames):
         weights: weight of each sample of the whole dataset. Samples are drawn with replacement; if
             ``subset`` is set, only from the subset. For large datasets, pass an array.
         balanced: draws samples so that all classes are equally frequent.
-        buckets: lengths of the samples, to group samples of similar lengths into batches. See
-            :class:`Buckets`.
+        buckets: lengths of the samples, to group samples of similar lengths into batches
+            (:class:`Buckets`), or sizes of the images, to group them by aspect ratio
+            (:class:`SizeBuckets`).
         repeat: number of passes over the samples in an epoch.
         epochs: number of epochs that will be used. Toward the end of each of these epochs except
             the last, the loader already prepares the first batches of the next epoch. More epochs
@@ -288,7 +290,7 @@ class Loader(_other_names.EarlierNames):
         subset: Iterable[int] | None = None,
         weights: Iterable[float] | None = None,
         balanced: bool = False,
-        buckets: Buckets | None = None,
+        buckets: Buckets | SizeBuckets | None = None,
         repeat: int | None = None,
         epochs: int | None = None,
         resume: Mapping[str, Any] | None = None,

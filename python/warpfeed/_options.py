@@ -261,7 +261,7 @@ def _list_sampler(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
     return indices
 
 
-def _normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Returns the means and the standard deviations of the channels, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
@@ -327,12 +327,12 @@ def state_text(state: Any, name: str = "resume") -> str:
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "buckets": lambda buckets: (buckets._lengths, buckets.bounds, buckets.budget),
+    "buckets": lambda buckets: buckets._options(),
     "classes": list,
     "classes_file": os.fspath,
     "dtype": dtype_name,
     "fields": _fields,
-    "normalize": _normalization,
+    "normalize": normalization,
     "sampler": _list_sampler,
     "resume": state_text,
     "soft_labels": _soft_labels,

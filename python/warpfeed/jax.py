@@ -44,9 +44,17 @@ def shard(batch: Any, sharding: Any) -> Any:
 
     Raises:
         ConfigError: if the devices cannot divide the batch evenly, or if the sharding assigns
-            samples of a different process to a device of this process.
+            samples of a different process to a device of this process, or if several processes
+            have a :class:`warpfeed.Patches` field.
     """
     jax = _jax()
+    packed = [name for name in batch if str(name).endswith(".cu_seqlens")] if isinstance(batch, dict) else []
+    if packed and jax.process_count() > 1:
+        field = packed[0].removesuffix(".cu_seqlens")
+        raise ConfigError(
+            f"the field {field!r} has a different number of patches in each process, so its batches are not parts of "
+            "one global array; remove the field from the batch"
+        )
     arrays = _map_arrays(batch, lambda array: _global(array, sharding, jax))
     return jax.block_until_ready(arrays)
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{BatchInfo, COUNT, Delivered, Dtype, ENDS, Field, Free, Full, Role, Span};
+use super::{BatchInfo, COUNT, CU_SEQLENS, Delivered, Dtype, ENDS, Field, Free, Full, Role, Span};
 use crate::error::Result;
 
 /// A batch in host memory. Dereferences to [`BatchInfo`], which provides the source indices, keys
@@ -150,11 +150,20 @@ impl HostBatch {
     ///
     /// The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end
     /// of each document. The padding of a row counts as a document. The results are suitable as the
-    /// arguments `cu_seqlens_q` and `max_seqlen_q` of `flash_attn_varlen_func`.
+    /// arguments `cu_seqlens_q` and `max_seqlen_q` of `flash_attn_varlen_func`. For a
+    /// [`Patches`](crate::field::Patches) field, the documents are the images, and there is no
+    /// padding.
     ///
     /// # Panics
     /// If the rows have more than 2^31 - 1 tokens in total.
     pub fn cu_seqlens(&self, name: &str) -> Option<(Vec<i32>, i32)> {
+        let spans = &self.full().schema().spans;
+        let named = |field: &str| field.strip_suffix(CU_SEQLENS) == Some(name);
+        if let Some(span) = spans.iter().position(|span| named(&span.field.name) && span.role.is_packed()) {
+            let lengths = self.view(span).elements::<i32>()?.to_vec();
+            let longest = lengths.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+            return Some((lengths, longest));
+        }
         let named = |field: &str| field.strip_suffix(ENDS) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         let ends = self.view(span).elements::<i32>()?;
@@ -181,7 +190,8 @@ impl HostBatch {
 
     fn view(&self, span: usize) -> TensorView<'_> {
         let field = &self.full().schema().spans[span].field;
-        TensorView { dtype: field.dtype, len: self.len(), sample_shape: &field.shape, bytes: self.full().bytes(span) }
+        let (len, sample_shape) = self.shape(span, &field.shape);
+        TensorView { dtype: field.dtype, len, sample_shape, bytes: self.full().bytes(span) }
     }
 }
 

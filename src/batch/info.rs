@@ -46,6 +46,9 @@ pub(crate) struct Header {
     /// order. `None` if the device does not decode the field for any sample. Set by the worker that
     /// finishes the batch.
     pub(crate) largest: Vec<Option<Largest>>,
+    /// Spans that have been packed, and the length of their first axis. Set by the worker that
+    /// finishes the batch.
+    pub(crate) packed: Vec<(usize, usize)>,
 }
 
 /// Metadata of one sample.
@@ -63,7 +66,7 @@ pub(crate) struct SampleInfo {
     pub(crate) replaced: Option<u64>,
     /// Number of images of the sample that were decoded despite damage.
     pub(crate) damaged: u32,
-    /// Number of damaged images that are frames of clips, which are never decoded again.
+    /// Number of damaged images that are frames of clips or patches, which are never decoded again.
     pub(crate) damaged_frames: u32,
     /// The sample's texts, as pairs of field name and text. Allocations are reused from batch to
     /// batch.
@@ -219,6 +222,14 @@ impl BatchInfo {
     /// case for labels if no sample of the batch has a label.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
+    }
+
+    /// Returns the shape in which host span `span` is delivered. `row` is the shape of one sample.
+    pub(crate) fn shape<'a>(&self, span: usize, row: &'a [usize]) -> (usize, &'a [usize]) {
+        match self.header.packed.iter().find(|(packed, _)| *packed == span) {
+            Some((_, len)) => (*len, &row[1..]),
+            None => (self.len(), row),
+        }
     }
 
     /// Returns `field`, the index of the label field, if the samples have labels.

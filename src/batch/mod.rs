@@ -8,7 +8,8 @@
 //! 4. `info`: [`BatchInfo`], the metadata of a batch.
 //! 5. `slot`: the life cycle of a batch buffer: free, being filled, full, and free again.
 //! 6. `host`: [`HostBatch`], a full slot that the consumer holds.
-//! 7. `mix`: MixUp and CutMix over a complete batch. `soft`: soft labels.
+//! 7. `mix`: MixUp and CutMix over a complete batch. `soft`: soft labels. `packing`: removes the
+//!    space between samples with variable numbers of rows.
 //! 8. `dlpack`: shares the memory of a batch with other frameworks, without copying it.
 //! 9. `feed`: the interface for receiving batches in order.
 //! 10. `records`: instructions for a device, in one record per sample.
@@ -23,6 +24,7 @@ mod info;
 #[allow(unsafe_code)]
 mod memory;
 mod mix;
+mod packing;
 #[doc(hidden)] // for tests and benchmarks, as in `cuda::internal`
 pub mod records;
 mod schema;
@@ -40,7 +42,7 @@ pub(crate) use info::{Header, Largest};
 pub(crate) use memory::SlotMemory;
 pub(crate) use mix::mix;
 pub(crate) use records::{DecodeOps, Encoded, SampleOps};
-pub(crate) use schema::{ALIGN, COUNT, ENDS, Role, SOFT_LABEL, Schema, Schemas, Span};
+pub(crate) use schema::{ALIGN, COUNT, CU_SEQLENS, ENDS, GRID_THW, IMAGES, Role, SOFT_LABEL, Schema, Schemas, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
 pub(crate) use slot::{Free, Full, Part, Row, Slots};
 pub(crate) use soft::soft_label;

@@ -160,6 +160,11 @@ pub(crate) const COUNT: &str = ".count";
 /// Suffix of the array that contains the ends of the documents in a row of packed tokens.
 pub(crate) const ENDS: &str = ".ends";
 
+/// Suffixes of the arrays that a field of patches has in addition to the patches.
+pub(crate) const GRID_THW: &str = ".grid_thw";
+pub(crate) const IMAGES: &str = ".images";
+pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
+
 /// The content of a span, which determines how the span is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -169,6 +174,12 @@ pub(crate) enum Role {
     Label,
     /// An image. It is `u8` (H, W, 3) until a device converts it to its final type.
     Image,
+    /// A field with a variable number of elements along its first axis. When the batch is finished,
+    /// the elements of all samples are moved together. Span `counts` contains the number of elements
+    /// of each sample, as i64.
+    Packed { counts: usize },
+    /// The cumulative numbers of patches of the images with the grids in span `grids`.
+    CuSeqlens { grids: usize },
     /// Soft labels.
     SoftLabels,
     /// One record per sample with the remaining effects and the mixing for the image in span `of`.
@@ -184,6 +195,11 @@ pub(crate) enum Role {
 }
 
 impl Role {
+    /// Returns whether the array is packed when the batch is finished.
+    pub(crate) fn is_packed(self) -> bool {
+        matches!(self, Role::Packed { .. } | Role::CuSeqlens { .. })
+    }
+
     /// Returns whether the consumer receives the array.
     pub(crate) fn is_delivered(self) -> bool {
         !matches!(self, Role::Records { .. } | Role::Decoding { .. } | Role::Encoded { .. })
@@ -272,13 +288,14 @@ impl Schema {
 }
 
 impl Schemas {
-    /// Creates the schemas of batches of `batch` samples. `forms` contains the arrays of each form,
-    /// and must not be empty.
+    /// Creates the schemas. `forms` contains the maximum number of samples in a batch of each form,
+    /// and its arrays. It must not be empty.
     ///
     /// # Errors
     /// If [`Schema::new`] fails, or if the forms differ in more than the lengths of axes.
-    pub(crate) fn new(batch: usize, forms: impl IntoIterator<Item = Vec<(Field, Role)>>) -> Result<Self> {
-        let schemas = forms.into_iter().map(|arrays| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
+    pub(crate) fn new(forms: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
+        let schemas =
+            forms.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
         let first = &schemas[0].spans;
         for Schema { spans, .. } in schemas.iter() {
             if spans.len() != first.len() {
@@ -334,17 +351,18 @@ impl Schemas {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }
 
-    /// Returns the number of samples in a full batch.
+    /// Returns the maximum number of samples in a batch of any form.
     pub(crate) fn batch(&self) -> usize {
-        self.form(0).batch
+        self.iter().map(|schema| schema.batch).max().unwrap_or(0)
     }
 
-    /// Returns the same schemas for batches of `batch` samples.
+    /// Returns the same schemas for batches of at most `batch` samples.
     ///
     /// # Errors
     /// See [`Schema::new`].
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
-        let arrays = |of: &Schema| Schema::new(batch, of.spans.iter().map(|span| (span.field.clone(), span.role)));
+        let arrays =
+            |of: &Schema| Schema::new(batch.min(of.batch), of.spans.iter().map(|span| (span.field.clone(), span.role)));
         self.iter().map(arrays).collect::<Result<_>>().map(Schemas)
     }
 }

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
-use super::{Schema, Schemas, SlotMemory};
+use super::{Schema, Schemas, SlotMemory, Span};
 
 /// Alignment of each image's entropy-coded data, in bytes.
 const ENCODED_ALIGN: usize = 16;
@@ -107,15 +107,9 @@ impl Free {
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Returns the number of samples in a full batch.
-    pub(crate) fn batch(&self) -> usize {
-        self.0.schemas.batch()
-    }
-
-    /// Returns the total size of a sample in all arrays of the first form, in bytes. Other forms
-    /// may have a different size.
-    pub(crate) fn sample_bytes(&self) -> usize {
-        self.0.schemas.form(0).sample_bytes()
+    /// Returns the schemas of the batches that the slot can contain.
+    pub(crate) fn schemas(&self) -> &Schemas {
+        &self.0.schemas
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
@@ -296,15 +290,21 @@ impl Full {
     }
 
     /// Returns the bytes of field `span` in all rows of the batch. For entropy-coded data, returns
-    /// only the bytes that were reserved.
+    /// only the bytes that were reserved, and for a packed field only the packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let taken = self.0.encoded.load(Ordering::Relaxed);
             // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
             return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..taken] };
         }
+        let Span { field, role, .. } = &self.schema().spans[span];
         // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
-        unsafe { &*self.0.bytes(span, 0..self.len()) }
+        let rows = unsafe { &*self.0.bytes(span, 0..self.len()) };
+        if !role.is_packed() {
+            return rows;
+        }
+        let (len, of_each) = self.info().shape(span, &field.shape);
+        &rows[..len * of_each.iter().product::<usize>() * field.dtype.bytes()]
     }
 
     /// Returns the address of the bytes of field `span`, for callers that may write to them.

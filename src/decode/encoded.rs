@@ -260,6 +260,18 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
+    /// Reads the whole image, and rejects any damage.
+    ///
+    /// # Errors
+    /// If the image cannot be decoded or is damaged anywhere.
+    pub(crate) fn refuse_damage(&mut self) -> Result<()> {
+        match self.check() {
+            Condition::Sound => Ok(()),
+            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: rejected, because strict is set"))),
+            Condition::Damaged(e) => Err(e),
+        }
+    }
+
     /// Returns the information from the header.
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {

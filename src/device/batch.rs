@@ -146,8 +146,8 @@ impl<G: Gpu> DeviceBatch<G> {
 
     /// Returns the array with index `array` in the spec.
     fn tensor(&self, array: usize) -> DeviceTensor<'_, G> {
-        let field = &self.spec().arrays[array].field;
-        let shape = std::iter::once(self.len()).chain(field.shape.iter().copied()).collect();
+        let (field, (len, row)) = (&self.spec().arrays[array].field, self.spec().shape(array, self));
+        let shape = std::iter::once(len).chain(row.iter().copied()).collect();
         let offset = self.0.slot().offset + self.form().layout.arrays[array];
         DeviceTensor { batch: self, offset, dtype: field.dtype, shape }
     }

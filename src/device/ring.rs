@@ -115,7 +115,7 @@ type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot
 
 /// Allocates the device memory and the slots. All slots are free.
 fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
-    let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs[0].batch);
+    let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
     let forms = specs.into_iter().map(|spec| Form { layout: spec.layout(), spec }).collect();

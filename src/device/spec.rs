@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::batch::{ALIGN, DecodeOps, Dtype, Field, Layout, Normalize, Role, Schema, Span};
+use crate::batch::{ALIGN, BatchInfo, DecodeOps, Dtype, Field, Layout, Normalize, Role, Schema, Span};
 use crate::error::{Error, Result};
 
 /// Maximum number of axes of an array, including the batch axis.
@@ -186,6 +186,15 @@ impl Spec {
         };
         let all = specs.iter().map(|spec| spec.memory(prefetch));
         all.reduce(largest).expect("batches have a form")
+    }
+
+    /// Returns the length of the first axis of array `array` in the batch `info`, and the other axes.
+    pub(crate) fn shape(&self, array: usize, info: &BatchInfo) -> (usize, &[usize]) {
+        let Array { field, origin, .. } = &self.arrays[array];
+        match *origin {
+            Origin::Copied { span } => info.shape(span, &field.shape),
+            _ => (info.len(), &field.shape[..]),
+        }
     }
 
     /// Returns the device memory that is needed to have `prefetch` batches ready ahead of the

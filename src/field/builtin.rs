@@ -3,8 +3,8 @@
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    Boxes, DenseMap, FieldKind, Geometry, Image, Keypoints, Label, Mask, MultiHot, NdArray, Packed, Ragged, Text,
-    Tokens,
+    Boxes, DenseMap, FieldKind, Geometry, Image, Keypoints, Label, Mask, MultiHot, NdArray, Packed, Patches, Ragged,
+    Text, Tokens,
 };
 
 /// Implements `Deserialize` for [`FieldKind`], with the listed field types. The serialized form is
@@ -32,7 +32,7 @@ macro_rules! kinds {
     };
 }
 
-kinds!(Boxes, Image, DenseMap, Mask, MultiHot, NdArray, Keypoints, Packed, Ragged, Text, Tokens);
+kinds!(Boxes, Image, DenseMap, Mask, MultiHot, NdArray, Keypoints, Packed, Patches, Ragged, Text, Tokens);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::corners::BoxReader;
 use super::pasted::{Objects, Pasted};
 use crate::batch::{Field, Row};
-use crate::decode::Size;
+use crate::decode::{Codecs, Size};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::source::{Numbers, Sample};
@@ -169,6 +169,10 @@ pub enum FieldWriter<'a> {
     /// a device, the device computes the soft labels. [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Class,
+    /// A worker calls [`FieldType::write`] of a [`Patches`](super::Patches), and the batch contains
+    /// the patches of all samples without padding. A field type that wraps `Patches` must return the
+    /// same arrays.
+    Patches,
 }
 
 /// Role of a field when objects of a different sample are pasted into the image.
@@ -202,7 +206,11 @@ pub struct Input<'a> {
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
     rng: Rng,
+    decoding: Decoding<'a>,
 }
+
+/// The loader's codecs, and whether images with damage are rejected.
+pub(crate) type Decoding<'a> = (&'a Codecs, bool);
 
 /// A sample that contributes its image to an output that combines several images.
 #[derive(Debug, Clone, Copy)]
@@ -225,8 +233,19 @@ impl Tile<'_> {
 
 impl<'a> Input<'a> {
     /// Creates the input for the field `name`. `rng` is the generator of the sample.
-    pub(crate) fn new(name: &'a str, sample: &'a Sample<'a>, (plan, others, pasted): Shown<'a>, rng: Rng) -> Self {
-        Input { name, sample, plan, others, pasted, rng }
+    pub(crate) fn new(
+        name: &'a str,
+        sample: &'a Sample<'a>,
+        (plan, others, pasted): Shown<'a>,
+        rng: Rng,
+        decoding: Decoding<'a>,
+    ) -> Self {
+        Input { name, sample, plan, others, pasted, rng, decoding }
+    }
+
+    /// Returns the loader's options for decoding images.
+    pub(super) fn decoding(&self) -> Decoding<'a> {
+        self.decoding
     }
 
     /// Returns the tiles of a [`mosaic`](Augment::mosaic), except the first one, which `sample` and
@@ -281,6 +300,13 @@ impl<'a> RowMut<'a> {
     pub fn bytes(&mut self, array: usize) -> &mut [u8] {
         assert!(array < self.arrays, "array {array}: the field has {} arrays", self.arrays);
         self.row.bytes(self.first + array)
+    }
+
+    /// Counts an image of the sample that was decoded despite damage.
+    pub(super) fn add_damaged(&mut self) {
+        let meta = self.row.meta();
+        // The field is not written again if a device cannot decode an image of the sample.
+        (meta.damaged, meta.damaged_frames) = (meta.damaged + 1, meta.damaged_frames + 1);
     }
 
     /// Sets the text of the sample in the field `name`.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::corners::BoxReader;
 use super::encoded;
-use super::field_type::Shown;
+use super::field_type::{Decoding, Shown};
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
 use super::split::{DecodeSpace, Split};
-use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, RowMut};
+use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
@@ -28,6 +28,8 @@ pub(crate) struct Fields {
     /// augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
+    /// Name of the first field of patches.
+    patches: Option<String>,
     /// Fields other than images and labels that [only copy bytes](FieldType::copies).
     pub(crate) copied: Vec<Member>,
     /// All other fields.
@@ -89,12 +91,12 @@ impl Member {
         &self,
         sample: &Sample<'_>,
         shown: Shown<'_>,
-        rng: Rng,
+        (rng, decoding): (Rng, Decoding<'_>),
         part: &mut Part,
         index: usize,
     ) -> Result<()> {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
-        self.kind.write(&Input::new(&self.name, sample, shown, rng), &mut row)
+        self.kind.write(&Input::new(&self.name, sample, shown, rng, decoding), &mut row)
     }
 
     /// Writes row `index` of a part with [`FieldType::write_stored`]. Returns whether the field
@@ -113,8 +115,8 @@ impl Member {
     }
 
     /// Returns the number of bytes that the field type allocates to write `sample`.
-    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng) -> u64 {
-        self.kind.memory(&Input::new(&self.name, sample, shown, rng))
+    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng, decoding: Decoding<'_>) -> u64 {
+        self.kind.memory(&Input::new(&self.name, sample, shown, rng, decoding))
     }
 }
 
@@ -141,6 +143,7 @@ impl Fields {
             shown: None,
             followed: None,
             label: None,
+            patches: None,
             copied: Vec::new(),
             computed: Vec::new(),
         };
@@ -152,17 +155,22 @@ impl Fields {
                 continue;
             }
             let (kind, role) = match kind.maker() {
+                FieldWriter::Patches => {
+                    made.patches.get_or_insert_with(|| name.clone());
+                    (kind.clone(), None)
+                }
                 FieldWriter::Class if made.label.replace(label).is_some() => {
                     return Err(Error::config(format!("field {name:?}: a loader can have only one label")));
                 }
-                FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Role::Label),
-                _ => (kind.clone(), Role::Plain),
+                FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
+                _ => (kind.clone(), Some(Role::Plain)),
             };
             let own = kind.arrays(name, size)?;
             let bytes = own.iter().map(Field::sample_bytes).sum();
             let to = if kind.copies() { &mut made.copied } else { &mut made.computed };
             to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
-            arrays.extend(own.into_iter().map(|field| (field, role)));
+            let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
+            arrays.extend(own.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
         if made.images.is_empty() {
             let shown = made.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
@@ -279,6 +287,15 @@ impl Fields {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but cannot follow pixels that Loader::transform moves: use Augment instead, \
                      or add .transform_moves_pixels(false) if the transform does not move pixels"
+                )));
+            }
+        }
+        if let Some(name) = &self.patches {
+            let step = if augment.mixes() { Some("mix") } else { augment.joins().next() };
+            if let Some(step) = step {
+                return Err(Error::config(format!(
+                    "field {name:?} has the patches of one image, which cannot be combined with other images: remove \
+                     Augment::{step} or the field"
                 )));
             }
         }
@@ -443,11 +460,12 @@ impl Fields {
         self.images.iter().filter(|image| !image.split.there).try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes the soft labels, which depend on the whole batch.
+    /// Writes the soft labels and the packed arrays, which depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);
         }
+        full.pack();
     }
 
     /// Computes the sizes with which the device launches its decoding kernels for this batch.

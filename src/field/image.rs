@@ -104,7 +104,7 @@ impl Image {
 
     /// Creates an image field from the values that [`FieldType::maker`], [`FieldType::augment`] and
     /// [`FieldType::frames`] return.
-    pub(super) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
+    pub(crate) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
         Image { of: of.map(str::to_owned), augment: augment.cloned(), frames }
     }
 
@@ -126,7 +126,7 @@ impl Image {
         sample: &Sample<'a>,
         codecs: &Codecs,
     ) -> Result<(&'a [u8], Option<Frames<'a>>)> {
-        let bytes = self.bytes(sample, codecs)?;
+        let bytes = Self::bytes(self.of.as_deref(), sample, codecs)?;
         let Some(expected) = self.frames else {
             if let Some(frames) = Frames::matches(bytes).then(|| Frames::read(bytes)) {
                 let frames = frames.map_err(|e| e.settled(&format!("field {name:?}")))?.len();
@@ -146,15 +146,16 @@ impl Image {
         }
     }
 
-    /// Returns the bytes of the sample's field that contains the image or the clip.
-    fn bytes<'a>(&self, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
-        let found = match &self.of {
+    /// Returns the bytes of the sample's field `of`, or of the first field that is named after an
+    /// image format.
+    pub(super) fn bytes<'a>(of: Option<&str>, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
+        let found = match of {
             Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
             None => codecs.image(sample).map(|(_, bytes)| bytes),
         };
         found.ok_or_else(|| {
             let names = sample.names();
-            Error::in_source(match &self.of {
+            Error::in_source(match of {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
                 None => match sample.lacks_image() {
                     Some(column) => format!("column {column:?} is null or empty, so the sample has no image"),

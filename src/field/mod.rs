@@ -17,11 +17,13 @@
 //!     without a loader.
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
 //! 12. `tokens`: [`Tokens`], windows of tokens. `packed`: [`Packed`], rows of packed documents.
-//! 13. `text`: [`Text`], one string per sample.
-//! 14. `split`: the steps of an image that run on a device. `fields`: all fields of a loader.
-//! 15. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
+//! 13. `patches`: [`Patches`], images of any size as packed patches. `patch_grid` determines their
+//!     sizes.
+//! 14. `text`: [`Text`], one string per sample.
+//! 15. `split`: the steps of an image that run on a device. `fields`: all fields of a loader.
+//! 16. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
 //!     deserializes built-in field types.
-//! 16. `encoded` reads numbers in any encoding. `json` parses lists of numbers, and `number`
+//! 17. `encoded` reads numbers in any encoding. `json` parses lists of numbers, and `number`
 //!     converts a number to the type of the batch.
 //!
 //! Masks, boxes and points are cropped, resized, flipped and padded together with the sample's
@@ -71,6 +73,8 @@ mod nd_array;
 mod number;
 mod packed;
 mod pasted;
+mod patch_grid;
+mod patches;
 mod ragged;
 mod sampler;
 mod segments;
@@ -97,6 +101,7 @@ pub use multi_hot::MultiHot;
 pub use nd_array::NdArray;
 pub use packed::Packed;
 pub(crate) use pasted::{NOTHING, Pasted};
+pub use patches::Patches;
 pub use ragged::Ragged;
 #[cfg(feature = "_device")]
 pub(crate) use split::DecodeSpace;

@@ -192,10 +192,15 @@ pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions
     if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
         return Ok(());
     }
-    let Some(option) = images.of_images() else { return Ok(()) };
+    let patches = fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Patches));
     let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
+    let augment = Some("augment").filter(|_| patches && shown.is_none() && images.is_augmented());
+    let Some(option) = images.of_images(patches).or(augment) else { return Ok(()) };
     Err(Error::config(match shown {
         Some((name, _)) => format!("{option} changes images, but field {name:?} contains the image as stored"),
+        None if patches => {
+            format!("{option} changes images, but the loader has only patches: use the options of field::Patches")
+        }
         None => format!("{option} changes images, but the loader has no image field: remove the option"),
     }))
 }

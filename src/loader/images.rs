@@ -16,18 +16,23 @@ impl ImageOptions {
     }
 
     /// Returns the name of the first option that was set and that affects only images, if there is
-    /// one.
-    pub(super) fn of_images(&self) -> Option<&'static str> {
+    /// one. If `patches` is set, options for decoding affect patches.
+    pub(super) fn of_images(&self, patches: bool) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),
             ("dtype", self.dtype.is_some()),
             ("channels", self.channels != 3),
             ("layout", self.layout != Layout::default()),
-            ("background", self.background.is_some()),
-            ("convert_to_u8", self.convert_to_u8),
+            ("background", self.background.is_some() && !patches),
+            ("convert_to_u8", self.convert_to_u8 && !patches),
             ("transform", !self.transforms.is_empty()),
         ];
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)
+    }
+
+    /// Returns whether the augmentation differs from the default.
+    pub(super) fn is_augmented(&self) -> bool {
+        self.augment != Self::default().augment
     }
 
     /// Returns the format of the images in a batch with layout `layout`.

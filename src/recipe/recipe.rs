@@ -12,7 +12,7 @@ use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::shot::Shot;
 use crate::batch::{Full, Header, Part, Role, Row};
-use crate::decode::{self, AnnotationFrame, Codecs, Condition, EncodedImage, Job, Pixels, Rect};
+use crate::decode::{self, AnnotationFrame, Codecs, EncodedImage, Job, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
@@ -26,6 +26,9 @@ pub(crate) struct Recipe {
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
+    /// If the batches are grouped by image size: the augmentation of each form, which replaces
+    /// `augment`.
+    pub(crate) sized: Vec<Augment>,
     /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
@@ -109,9 +112,15 @@ impl Recipe {
         &self.fields[header.form]
     }
 
-    /// Returns the augmentation of each image field.
+    /// Returns the augmentation of the images that have no augmentation of their own, in batches of
+    /// the form `form`.
+    pub(crate) fn augment_of(&self, form: usize) -> &Augment {
+        self.sized.get(form).unwrap_or(&self.augment)
+    }
+
+    /// Returns the augmentation of each image field, and the augmentation of each bucket.
     pub(crate) fn augments(&self) -> impl Iterator<Item = &Augment> {
-        self.any_fields().augments(&self.augment)
+        self.any_fields().augments(&self.augment).chain(&self.sized)
     }
 
     /// Returns the fields of the first form, for callers that do not depend on the size of images.
@@ -147,7 +156,8 @@ impl Recipe {
         self.augment.ever_most_images()
     }
 
-    /// Finds the image `name` of a sample in `epoch`, reads its header and creates its plan. If
+    /// Finds the image `name` of a sample in a batch of `epoch` that has the form `form`, reads its
+    /// header and creates its plan. If
     /// `tile` is set, the image is the tile with index `tile.1` in a combined image. `before`
     /// contains the sample's earlier images, of which the last one is the previous tile. `boxes` is
     /// a scratch buffer.
@@ -155,7 +165,7 @@ impl Recipe {
         &'a self,
         (image, name): (&Image, &str),
         sample: &Sample<'a>,
-        (epoch, entry): (u64, &Entry),
+        (form, epoch, entry): (usize, u64, &Entry),
         tile: Option<(&Join, usize)>,
         (before, boxes): (&[Shot<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<Shot<'a>> {
@@ -169,7 +179,7 @@ impl Recipe {
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own() {
                 Some(own) => (own, rng.named(name)),
-                None => (&self.augment, rng),
+                None => (self.augment_of(form), rng),
             };
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {
@@ -235,11 +245,7 @@ impl Recipe {
     /// # Errors
     /// If the image cannot be decoded or is damaged anywhere.
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
-        guarded(|| match encoded.check() {
-            Condition::Sound => Ok(()),
-            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: rejected, because strict is set"))),
-            Condition::Damaged(e) => Err(e),
-        })
+        guarded(|| encoded.refuse_damage())
     }
 
     /// Returns whether the decoder found damage in an image of sample `id`. If so, logs the sample.
@@ -353,7 +359,7 @@ impl Recipe {
         guarded(|| {
             // Fields are computed one after the other, so the result is the maximum over all
             // fields.
-            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry));
+            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.strict));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
@@ -368,8 +374,14 @@ impl Recipe {
         part: &mut Part,
         place: usize,
     ) -> Result<()> {
-        let rng = self.rng(&part.header().entries[place]);
-        guarded(|| field.write(sample, shown, rng, part, place))
+        let (entry, before) = (part.header().entries[place], part.meta(place).damaged);
+        let scope = (self.rng(&entry), (&self.codecs, self.strict));
+        guarded(|| field.write(sample, shown, scope, part, place))?;
+        if part.meta(place).damaged > before {
+            let found = || Error::decode(format!("an image of field {:?} is damaged", field.name));
+            self.damaged.note(entry.sample, || self.at_sample(entry.sample, sample.key(), found()));
+        }
+        Ok(())
     }
 
     /// Returns the random number generator of a sample.
@@ -418,6 +430,7 @@ impl Recipe {
 
     /// Finishes a batch again after the samples in the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
+        full.unpack();
         if self.stand_in {
             replace_failed_samples(full);
         }
@@ -425,6 +438,7 @@ impl Recipe {
             let fields = self.fields_of(full.header());
             places.iter().for_each(|&place| blank(fields, full, place));
         }
+        full.pack();
     }
 }
 

@@ -23,6 +23,9 @@ pub(super) enum Crop {
     Center,
     /// The whole image, resized to the size of the output. The aspect ratio may change.
     Stretch,
+    /// The center of the image, after it has been resized to the smallest size that covers the
+    /// output.
+    Cover,
     /// The whole image, which must already have the output's size.
     Exact,
     /// The whole image in the upper left corner, without resizing. If `shrink` is set, an image
@@ -102,6 +105,10 @@ impl Crop {
             Crop::Shorter(shorter) => {
                 let resized = geometry::shorter_to(size, *shorter);
                 Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
+            }
+            Crop::Cover => {
+                let resized = geometry::covering(size, output)?;
+                part_of(resized, geometry::center_box(resized, output)?)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
             Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through expects", output, "")),

@@ -34,8 +34,8 @@ impl Mix {
     }
 
     /// Pastes a rectangle of one image into another image. The fraction of the area that the
-    /// rectangle leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha` of
-    /// 1. See Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
+    /// rectangle leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha`
+    /// of 1. See Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
     /// Localizable Features" (2019).
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }

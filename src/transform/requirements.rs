@@ -70,7 +70,7 @@ impl Augment {
     }
 
     /// Returns the epochs in which a different augmentation begins.
-    pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = u64> {
         self.later.iter().map(|(first, _)| *first)
     }
 

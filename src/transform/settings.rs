@@ -72,6 +72,7 @@ impl Setting {
                 (Crop::Shortest { sides: sides.clone(), longest }, square(longest))
             }
             Setting::Resize { size } => (Crop::Stretch, size),
+            Setting::Cover { size } => (Crop::Cover, size),
             Setting::PassThrough { size } => (Crop::Exact, size),
             Setting::OwnSize { size } => (Crop::Own { shrink: false }, size),
             Setting::Letterbox { size } => (Crop::Letterbox, size),

@@ -53,6 +53,7 @@ pub(super) enum Setting {
     RandomResize { side: u32, low: u32, high: u32 },
     ShortestSize { sides: Vec<u32>, longest: u32 },
     Resize { size: Sides },
+    Cover { size: Sides },
     PassThrough { size: Sides },
     OwnSize { size: Sides },
     Letterbox { size: Sides },

@@ -23,6 +23,7 @@ mod masks;
 mod mosaics;
 mod numbers;
 mod pastes;
+mod patches;
 mod sizes;
 mod stored_values;
 mod texts;

@@ -11,7 +11,7 @@ use crate::counting::ALLOCATIONS;
 use crate::process::alone;
 use crate::support::no_hang;
 use warpfeed::decode::Codecs;
-use warpfeed::field::{Boxes, Keypoints, Mask, NdArray};
+use warpfeed::field::{Boxes, Keypoints, Mask, NdArray, Patches};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions, Value};
 use warpfeed::transform::{Interpolation, Mosaic};
@@ -65,6 +65,8 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
             let loader = loader.field("mask", Mask::new(Dtype::I64)).field("spots", Keypoints::new(2));
             epochs_without_allocations(loader, false);
         }
+        let patches = Patches::qwen2_vl().patch(8).max_pixels(4096);
+        epochs_without_allocations(image(source.clone()).field("patches", patches), false);
         let boxes = Boxes::new(16).column("class", Dtype::I32).masks().points(2);
         let mosaics = image(source).augment(Augment::letterbox(64, 48).mosaic(Mosaic::new())).drop_field("label");
         epochs_without_allocations(mosaics.field("boxes", boxes).field("mask", Mask::new(Dtype::I64)), false);

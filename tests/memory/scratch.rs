@@ -10,7 +10,7 @@ use crate::counting::{LIVE, PEAK};
 use crate::process::alone;
 use crate::support::{self, Content, Draw, Numbers, no_hang, reference};
 use warpfeed::decode::{Codec, Codecs, Condition, EncodedImage, Pixels, Rect, Size, check};
-use warpfeed::field::{Boxes, DenseMap, Image};
+use warpfeed::field::{Boxes, DenseMap, Image, Patches};
 use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
@@ -68,6 +68,27 @@ impl Codec for Huge {
         self.now.fetch_sub(1, SeqCst);
         Ok(())
     }
+}
+
+/// Images that become patches take memory from the same plan as other images.
+#[test]
+fn large_images_of_patches_fit_the_plan() {
+    let _alone = alone();
+    no_hang(|| {
+        let decoder = Huge::default();
+        let patches = Patches::naflex().of("jpg").max_patches(16);
+        let loader = Loader::source(memory((0..64).map(|_| vec![7; 16]))).codec(decoder.clone()).drop_field("image");
+        let loader = loader.field("p", patches).batch_size(16).workers(8).memory_limit(300 * MIB);
+        let (peak, plan) = peak(|| {
+            let mut batches = loader.host().unwrap();
+            assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
+            batches.memory_plan()
+        });
+        let (one, most) = (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.most.load(SeqCst));
+        let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
+        assert!(peak <= all && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
+        assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
+    });
 }
 
 /// Returns a loader with eight small samples per worker. `Huge` decodes each of them to a large

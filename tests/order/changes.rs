@@ -317,7 +317,7 @@ fn changes_that_cannot_work_are_refused() {
     assert_eq!(batches.checkpoint(), before);
     let batches = weighted(&OLD).subset(0..30).host().unwrap();
     refused(batches.set_weights(&[1.0; 30], 0), "30 weights, but the source has 60 samples; pass one for every");
-    refused(batches.set_weights(&[0.0; 60], 0), "all 30 are 0");
+    refused(batches.set_weights(&[0.0; 60], 0), "all 30 weights are 0");
     let tiled = weighted(&OLD).augment(Augment::train(16).mosaic(Mosaic::new())).drop_field("label").host().unwrap();
     refused(tiled.set_weights(&OLD, 0), "remove mosaic and copy_paste");
     let once = mixture(MixtureOptions::new().once([0])).host().unwrap();
@@ -371,7 +371,7 @@ fn invalid_options_of_a_mixture_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let new = MixtureOptions::new;
-    refused(mixture(new().once([2])), "once: source 2 of 2 sources");
+    refused(mixture(new().once([2])), "once: there is no source 2: the mixture has 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportions, but 2 sources");
     refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportions, but 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0, -1.0])), "proportion 1 is -1");

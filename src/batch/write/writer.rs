@@ -1,5 +1,7 @@
 //! Writes images into their rows of a batch.
 
+use std::sync::Arc;
+
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
 use super::cast::{Cast, Kind, Vector, element};
@@ -19,9 +21,9 @@ pub struct BatchWriter {
     pub(super) channels: usize,
     pub(super) cast: Cast,
     /// The normalized value of each pixel value, per channel.
-    pub(super) values: Box<[[f32; 256]; 3]>,
+    pub(super) values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
-    table: Box<[[u32; 256]; 3]>,
+    table: Arc<[[u32; 256]; 3]>,
     /// The vector path, if the CPU has one.
     pub(super) vector: Option<Vector>,
 }
@@ -48,7 +50,7 @@ impl BatchWriter {
             }
         };
         let (scale, bias) = normalize.scale_bias();
-        let (mut values, mut table) = (Box::new([[0.0; 256]; 3]), Box::new([[0; 256]; 3]));
+        let (mut values, mut table) = ([[0.0; 256]; 3], [[0; 256]; 3]);
         for c in 0..3 {
             for (pixel, value) in values[c].iter_mut().enumerate() {
                 *value = mul_add(scale[c], pixel as f32, bias[c]);
@@ -60,7 +62,7 @@ impl BatchWriter {
         }
         let (scale, bias) = if kind == Kind::U8 { ([1.0; 3], [0.0; 3]) } else { (scale, bias) };
         if kind == Kind::U8 {
-            *values = [std::array::from_fn(|pixel| pixel as f32); 3];
+            values = [std::array::from_fn(|pixel| pixel as f32); 3];
         }
         for c in 0..3 {
             table[c] = values[c].map(|value| kind.bits(value));
@@ -71,7 +73,13 @@ impl BatchWriter {
         let vector = neon::choose();
         #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
         let vector = None;
-        Ok(BatchWriter { size, channels: 3, cast: Cast { kind, layout, scale, bias }, values, table, vector })
+        let (cast, values, table) = (Cast { kind, layout, scale, bias }, Arc::new(values), Arc::new(table));
+        Ok(BatchWriter { size, channels: 3, cast, values, table, vector })
+    }
+
+    /// Returns the same writer for images of size `size`. Does not allocate.
+    pub(crate) fn with_size(&self, size: Size) -> Self {
+        BatchWriter { size, ..self.clone() }
     }
 
     /// Converts this writer into one for images with one channel, which is normalized like the

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schemas, Wait, ended};
+use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schema, Schemas, Wait, ended};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::Settings;
@@ -390,7 +390,8 @@ impl<B> Feed for Engine<B> {
 
 /// Returns the maximum number of parts in a batch.
 fn max_parts(slots: &[Free], settings: &Settings) -> usize {
-    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
+    let parts = |schema: &Schema| schema.batch.div_ceil(Settings::group(schema.batch, settings.workers));
+    slots.first().and_then(|slot| slot.schemas().iter().map(parts).max()).unwrap_or(1)
 }
 
 impl<B> Drop for Engine<B> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
-use crate::batch::{DecodeOps, Part, Row};
+use crate::batch::{DecodeOps, Header, Part, Row};
 use crate::decode::{Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
@@ -238,13 +238,13 @@ impl<'a> PartFiller<'a> {
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
         let share = self.run.scratch.share();
-        let epoch = self.part.header().epoch;
+        let &Header { epoch, form, .. } = self.part.header();
         let (fields, first) = (&self.recipe.any_fields().images, group.shots.len());
         for (index, field) in fields.iter().enumerate() {
             let join = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.join);
             let mut plan = |of: &Sample<'a>, tile: usize| {
                 let (tile, scratch) = (join.map(|join| (join, tile)), (&group.shots[first..], &mut *self.boxes));
-                let shot = self.recipe.plan(field.described(), of, (epoch, entry), tile, scratch)?;
+                let shot = self.recipe.plan(field.described(), of, (form, epoch, entry), tile, scratch)?;
                 group.shots.push(Shot { field: index, ..shot });
                 Ok(())
             };
@@ -276,7 +276,7 @@ impl<'a> PartFiller<'a> {
         let field_plan = match &self.recipe.any_fields().shown {
             Some(name) => {
                 let field = (&Image::new(), &**name);
-                Some(Box::new(self.recipe.plan(field, sample, (epoch, entry), None, (&[], self.boxes))?.plan))
+                Some(Box::new(self.recipe.plan(field, sample, (form, epoch, entry), None, (&[], self.boxes))?.plan))
             }
             None => None,
         };

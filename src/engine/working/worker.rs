@@ -11,7 +11,7 @@ use super::copier;
 use super::filler::{Leave, PartFiller};
 use super::meter::Meter;
 use super::task::{Redecode, Task};
-use crate::batch::{Full, Part};
+use crate::batch::{Full, Header, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::{Fetched, Waits, Watch};
 use crate::engine::settings::Share;
@@ -161,7 +161,8 @@ impl Worker {
     /// been written.
     fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &Redecode) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
-        let (entry, epoch, share) = (part.header().entries[row], part.header().epoch, run.scratch.share());
+        let &Header { epoch, form, .. } = part.header();
+        let (entry, share) = (part.header().entries[row], run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
         let sample = recipe.read(entry.sample, &mut encoded[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
@@ -174,7 +175,7 @@ impl Worker {
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in recipe.fields_of(part.header()).images.iter().filter(|field| field.image.clip().is_none()) {
-            let shot = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
+            let shot = recipe.plan(field.described(), &sample, (form, epoch, &entry), None, (&[], boxes));
             let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
             let mut encoded = opened.expect("the image was only just opened, so nothing has taken it yet");
             let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);

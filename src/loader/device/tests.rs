@@ -32,6 +32,7 @@ mod clips;
 mod failures;
 mod joins;
 mod memory;
+mod patches;
 mod ranks;
 mod repairs;
 mod sizes;
@@ -130,7 +131,8 @@ fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
     let Form { spec, layout } = shared.form(&slot.info);
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
-    let bytes = slot.info.len() * spec.arrays[images].field.sample_bytes();
+    let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
+    let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
     let at = slot.offset + layout.arrays[images];
     shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
 }

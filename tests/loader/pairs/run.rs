@@ -175,6 +175,11 @@ impl Run {
         self.of_epoch(epoch).filter(|batch| is_long(batch).len() == 2).count()
     }
 
+    /// Returns whether no batch has samples with both even and odd indices.
+    pub(super) fn has_one_parity_per_batch(&self, _: &Run) -> bool {
+        self.batches.iter().all(|batch| batch.valid_ids().map(|id| id % 2).collect::<BTreeSet<_>>().len() < 2)
+    }
+
     pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
         self.batches.iter().flat_map(|batch| &batch.arrays)
     }

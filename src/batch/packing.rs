@@ -1,0 +1,150 @@
+//! Packs the fields of a full batch that have a variable number of rows per sample.
+//!
+//! While a batch is filled, each sample has space for the maximum number of rows, so workers need
+//! not know the other samples. When the batch is finished, the rows are moved together in place.
+//! The cost is one copy of the rows of all samples but the first.
+
+use super::slot::Full;
+use super::{Role, Span};
+
+/// Number of axes of a grid: time, height and width.
+const AXES: usize = 3;
+
+impl Full {
+    /// Moves the rows of all samples together in the packed fields, and computes their cumulative
+    /// lengths.
+    pub(crate) fn pack(&mut self) {
+        let mut packed = std::mem::take(&mut self.header_mut().packed);
+        packed.clear();
+        for span in 0..self.schema().spans.len() {
+            match self.schema().spans[span].role {
+                Role::Packed { counts } => {
+                    self.clear_failed(counts);
+                    packed.push((span, self.move_rows(span, counts, true)));
+                }
+                Role::CuSeqlens { grids } => {
+                    let images = packed.iter().find(|(packed, _)| *packed == grids).map_or(0, |(_, images)| *images);
+                    self.write_ends(span, grids, images);
+                    packed.push((span, images + 1));
+                }
+                _ => {}
+            }
+        }
+        self.header_mut().packed = packed;
+    }
+
+    /// Moves the rows of each sample of the packed fields back to where they were before
+    /// [`pack`](Full::pack).
+    pub(crate) fn unpack(&mut self) {
+        let mut packed = std::mem::take(&mut self.header_mut().packed);
+        for (span, _) in packed.drain(..) {
+            if let Role::Packed { counts } = self.schema().spans[span].role {
+                self.move_rows(span, counts, false);
+            }
+        }
+        self.header_mut().packed = packed;
+    }
+
+    /// Moves the rows of each sample in `span` to the end of the rows of the previous sample, or
+    /// back if `together` is false. Span `counts` contains the number of rows of each sample.
+    /// Returns the number of rows of all samples.
+    fn move_rows(&mut self, span: usize, counts: usize, together: bool) -> usize {
+        let Span { field, sample_bytes, .. } = &self.schema().spans[span];
+        let (most, capacity) = (field.shape[0], *sample_bytes);
+        let row_bytes = capacity / most;
+        let rows = |full: &Full, sample: usize| {
+            let stored = full.bytes(counts).as_chunks().0[sample];
+            usize::try_from(i64::from_ne_bytes(stored)).unwrap_or(0).min(most)
+        };
+        let all: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
+        let mut moved = 0;
+        for number in 0..self.len() {
+            // Rows that move to the end of the array are moved last to first, so that no row is
+            // overwritten.
+            let sample = if together { number } else { self.len() - 1 - number };
+            let count = rows(self, sample);
+            let packed = if together { moved } else { all - moved - count } * row_bytes;
+            let (from, to) = if together { (sample * capacity, packed) } else { (packed, sample * capacity) };
+            if from != to {
+                self.bytes_mut(span).copy_within(from..from + count * row_bytes, to);
+            }
+            moved += count;
+        }
+        all
+    }
+
+    /// Writes the cumulative numbers of patches of `images` images, whose grids are in span `grids`,
+    /// to `span`.
+    fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
+        let (to, grids) = self.bytes_mut_beside(span, grids);
+        let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
+        let mut end = 0_i64;
+        let ends = grids.map(|grid| {
+            end += grid.iter().map(|axis| i64::from_ne_bytes(*axis)).product::<i64>();
+            i32::try_from(end).unwrap_or(i32::MAX)
+        });
+        let ends = std::iter::once(0).chain(ends);
+        to.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(to, end)| *to = end.to_ne_bytes());
+    }
+
+    /// Sets the counts of failed samples in span `counts` to 0, because their rows may not have been
+    /// written.
+    fn clear_failed(&mut self, counts: usize) {
+        for sample in 0..self.len() {
+            if self.meta(sample).fault.is_some() && self.meta(sample).replaced.is_none() {
+                self.bytes_mut(counts)[sample * 8..][..8].fill(0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Dtype, Field, Schema, Schemas, SlotMemory, Slots};
+    use crate::sampler::{Entry, Rng};
+
+    fn field(name: &str, dtype: Dtype, shape: &[usize]) -> Field {
+        Field { name: name.into(), dtype, shape: shape.into() }
+    }
+
+    /// Returns a full batch whose samples have `counts` rows of two bytes, and the bytes.
+    fn batch(counts: &[usize], most: usize) -> (Full, Vec<Vec<u8>>) {
+        let arrays = [
+            (field("rows", Dtype::U8, &[most, 2]), Role::Packed { counts: 1 }),
+            (field("rows.count", Dtype::I64, &[]), Role::Plain),
+        ];
+        let schemas = Schemas::one(Schema::new(counts.len(), arrays).unwrap());
+        let free = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
+        let entry = Entry { valid: true, ..Entry::default() };
+        let parts = free.begin(counts.len(), |header| {
+            header.entries.clear();
+            header.entries.extend(counts.iter().map(|_| entry));
+        });
+        let mut part = parts.into_iter().next().unwrap();
+        let mut rng = Rng::new(most as u64, 1, 1);
+        let mut rows = Vec::new();
+        for (sample, count) in counts.iter().enumerate() {
+            let all: Vec<u8> = (0..most * 2).map(|_| rng.next_u64() as u8).collect();
+            part.bytes(0, sample).copy_from_slice(&all);
+            part.bytes(1, sample).copy_from_slice(&(*count as i64).to_ne_bytes());
+            rows.push(all[..count * 2].to_vec());
+        }
+        (part.finish().unwrap(), rows)
+    }
+
+    #[test]
+    fn packed_rows_follow_each_other_and_return_to_their_samples() {
+        for counts in [&[3, 0, 5, 1][..], &[0, 0, 2], &[5], &[0], &[5, 5, 5], &[1, 4, 0, 0, 5, 2, 3]] {
+            let (mut full, rows) = batch(counts, 5);
+            for _ in 0..2 {
+                full.pack();
+                assert_eq!(full.bytes(0), rows.concat());
+                full.unpack();
+                for (sample, rows) in rows.iter().enumerate() {
+                    assert_eq!(&full.bytes_mut(0)[sample * 10..][..rows.len()], rows, "{counts:?} sample {sample}");
+                }
+            }
+        }
+    }
+}

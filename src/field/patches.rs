@@ -1,0 +1,507 @@
+//! [`Patches`]: images of any size, divided into the patches of a vision transformer.
+//!
+//! Each image is decoded, resized to a multiple of the patch within a budget, normalized one row of
+//! patches after the other, and copied patch by patch. The cost is one pass over the decoded image
+//! and one over the result. The sizes and the order of the values equal the image processors of
+//! Qwen2-VL and of SigLIP 2 (NaFlex) in `transformers`.
+
+use std::cell::RefCell;
+use std::sync::OnceLock;
+
+use super::encoded::MAX_REUSED_BYTES;
+use super::patch_grid::{MAX_ASPECT, Sizing};
+use super::{FieldType, FieldWriter, Image, Input, RowMut};
+use crate::batch::{BatchWriter, COUNT, CU_SEQLENS, Dtype, Field, GRID_THW, IMAGES, Layout, Normalize, Role};
+use crate::decode::{Codecs, EncodedImage, Pixels, Rect, Size};
+use crate::error::{Error, Result, resize};
+use crate::source::{Frames, Sample};
+use crate::transform::{Interpolation, Plan, Resizer};
+
+/// Mean and standard deviation of CLIP, which Qwen2-VL uses as well.
+const CLIP: Normalize =
+    Normalize { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
+
+/// Maximum number of images per sample.
+const MAX_IMAGES: usize = 1024;
+
+/// Images of their own sizes as packed patches, for vision transformers and vision-language models
+/// with native resolution.
+///
+/// The image is resized to a multiple of the patch within a budget of pixels or patches, normalized
+/// and divided into patches. The batch contains the patches of all images one after the other,
+/// without padding:
+/// - `<name>`, of shape (total, values of a patch): the patches.
+/// - `<name>.grid_thw`, i64 of shape (images, 3): the number of patches of each image along time,
+///   height and width. Time is always 1.
+/// - `<name>.cu_seqlens`, i32 of shape (images + 1): 0, followed by the end of each image.
+/// - `<name>.count`, i64 of shape (N): the number of patches of each sample.
+/// - `<name>.images`, i64 of shape (N): the number of images of each sample.
+///
+/// [`qwen2_vl`](Patches::qwen2_vl) and [`naflex`](Patches::naflex) set the sizes and the order of
+/// the values to equal the image processors of `transformers`. The values differ from these by at
+/// most one level of 255, because of rounding in the resize.
+///
+/// The workers decode and resize these images, and batches on a device receive the finished patches.
+/// The loader's [`max_pixels`](crate::Loader::max_pixels), [`background`](crate::Loader::background),
+/// [`convert_to_u8`](crate::Loader::convert_to_u8), [`codec`](crate::Loader::codec) and
+/// [`strict`](crate::Loader::strict) apply. The augmentation and its crops do not.
+///
+/// ```no_run
+/// use warpfeed::field::Patches;
+/// use warpfeed::{Dtype, Loader};
+///
+/// let patches = Patches::qwen2_vl().max_pixels(512 * 512).dtype(Dtype::Bf16);
+/// let mut batches = Loader::new("train.tar").drop_field("image").field("patches", patches).host()?;
+/// for batch in batches.epoch(0) {
+///     let batch = batch?;
+///     let patches = batch.field("patches").expect("added above"); // (total, 1176)
+///     let grids = batch.field("patches.grid_thw").expect("added with it"); // (N, 3)
+///     let (cu_seqlens, longest) = batch.cu_seqlens("patches").expect("added with it");
+/// }
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[derive(Debug, Clone, serde::Deserialize)]
+pub struct Patches {
+    of: Option<String>,
+    layout: PatchLayout,
+    patch: u32,
+    merge: u32,
+    temporal: u32,
+    min_pixels: Option<u64>,
+    max_pixels: Option<u64>,
+    max_patches: Option<u32>,
+    interpolation: Interpolation,
+    dtype: Dtype,
+    normalize: Option<Normalize>,
+    images: Option<usize>,
+    #[serde(skip)]
+    writer: OnceLock<BatchWriter>,
+}
+
+/// Order of the patches of an image, and of the values of a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PatchLayout {
+    /// The patches of a block that the model merges follow each other. A patch has the shape
+    /// (channel, time, row, column).
+    Qwen2Vl,
+    /// The patches are in row-major order. A patch has the shape (row, column, channel).
+    Naflex,
+}
+
+impl Patches {
+    /// Creates the patches of Qwen2-VL and Qwen2.5-VL: 14 by 14 pixels, merged 2 by 2, from images
+    /// of 3,136 to 1,003,520 pixels, resized with the bicubic filter and normalized like CLIP.
+    ///
+    /// The frame is repeated twice, because the model's patches span two frames. The values of a
+    /// patch are in the order (channel, frame, row, column), which makes 1,176 values. The four
+    /// patches of a merged block follow each other.
+    pub fn qwen2_vl() -> Self {
+        Patches {
+            of: None,
+            layout: PatchLayout::Qwen2Vl,
+            patch: 14,
+            merge: 2,
+            temporal: 2,
+            min_pixels: Some(56 * 56),
+            max_pixels: Some(28 * 28 * 1280),
+            max_patches: None,
+            interpolation: Interpolation::Bicubic,
+            dtype: Dtype::F32,
+            normalize: None,
+            images: None,
+            writer: OnceLock::new(),
+        }
+    }
+
+    /// Creates the patches of SigLIP 2 with native resolution (NaFlex): 16 by 16 pixels, at most
+    /// 256 patches per image, resized with the bilinear filter and normalized to -1 to 1.
+    ///
+    /// Patches are in row-major order. The values of a patch are in the order (row, column,
+    /// channel), which makes 768 values.
+    pub fn naflex() -> Self {
+        Patches {
+            layout: PatchLayout::Naflex,
+            patch: 16,
+            merge: 1,
+            temporal: 1,
+            min_pixels: None,
+            max_pixels: None,
+            max_patches: Some(256),
+            interpolation: Interpolation::BilinearExact,
+            ..Self::qwen2_vl()
+        }
+    }
+
+    /// Reads the sample's field `name`. By default, the first field that is named after an image
+    /// format is read.
+    #[must_use]
+    pub fn of(mut self, name: impl Into<String>) -> Self {
+        self.of = Some(name.into());
+        self
+    }
+
+    /// Sets the side of a patch in pixels.
+    #[must_use]
+    pub fn patch(mut self, side: u32) -> Self {
+        self.patch = side;
+        self
+    }
+
+    /// Sets the side of a block of patches that the model merges, in patches. Only for
+    /// [`qwen2_vl`](Patches::qwen2_vl).
+    #[must_use]
+    pub fn merge(mut self, side: u32) -> Self {
+        self.merge = side;
+        self
+    }
+
+    /// Sets how many times each frame is repeated in its patches. Only for
+    /// [`qwen2_vl`](Patches::qwen2_vl).
+    #[must_use]
+    pub fn temporal(mut self, frames: u32) -> Self {
+        self.temporal = frames;
+        self
+    }
+
+    /// Sets the minimum number of pixels of a resized image. Only for
+    /// [`qwen2_vl`](Patches::qwen2_vl).
+    #[must_use]
+    pub fn min_pixels(mut self, pixels: u64) -> Self {
+        self.min_pixels = Some(pixels);
+        self
+    }
+
+    /// Sets the maximum number of pixels of a resized image, which determines the memory of a
+    /// batch. Only for [`qwen2_vl`](Patches::qwen2_vl).
+    #[must_use]
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.max_pixels = Some(pixels);
+        self
+    }
+
+    /// Sets the maximum number of patches of an image, which determines the memory of a batch.
+    /// Only for [`naflex`](Patches::naflex).
+    #[must_use]
+    pub fn max_patches(mut self, patches: u32) -> Self {
+        self.max_patches = Some(patches);
+        self
+    }
+
+    /// Sets the filter of the resize.
+    #[must_use]
+    pub fn interpolation(mut self, filter: Interpolation) -> Self {
+        self.interpolation = filter;
+        self
+    }
+
+    /// Sets the element type: `F32`, `F16`, `Bf16` or `U8`. The default is `F32`. With `U8`, the
+    /// values are 0 to 255 and are not normalized.
+    #[must_use]
+    pub fn dtype(mut self, dtype: Dtype) -> Self {
+        (self.dtype, self.writer) = (dtype, OnceLock::new());
+        self
+    }
+
+    /// Sets the normalization. The default is the normalization of the model.
+    #[must_use]
+    pub fn normalize(mut self, normalize: Normalize) -> Self {
+        (self.normalize, self.writer) = (Some(normalize), OnceLock::new());
+        self
+    }
+
+    /// Makes each sample a list of at most `most` images ([`Frames`]), which may have different
+    /// sizes. A sample may have a single image or an empty list, too. By default, each sample has
+    /// exactly one image. The memory of a batch is proportional to `most`.
+    #[must_use]
+    pub fn images(mut self, most: usize) -> Self {
+        self.images = Some(most);
+        self
+    }
+
+    /// Returns the role of array `array` of the field, whose arrays begin with span `first`.
+    pub(super) fn role(array: usize, first: usize) -> Role {
+        match array {
+            0 => Role::Packed { counts: first + 1 },
+            2 => Role::Packed { counts: first + 3 },
+            4 => Role::CuSeqlens { grids: first + 2 },
+            _ => Role::Plain,
+        }
+    }
+
+    fn sizing(&self) -> Sizing {
+        match self.layout {
+            PatchLayout::Qwen2Vl => Sizing::Pixels {
+                factor: self.patch.saturating_mul(self.merge),
+                least: self.min_pixels.unwrap_or(1),
+                most: self.max_pixels.unwrap_or(1),
+            },
+            PatchLayout::Naflex => Sizing::Patches { patch: self.patch, most: self.max_patches.unwrap_or(0) },
+        }
+    }
+
+    /// Returns the maximum number of patches of an image.
+    fn most_patches(&self) -> u64 {
+        self.sizing().most_pixels() / (u64::from(self.patch) * u64::from(self.patch))
+    }
+
+    fn patch_values(&self) -> usize {
+        (self.patch * self.patch * self.temporal) as usize * 3
+    }
+
+    fn normalization(&self) -> Normalize {
+        self.normalize.unwrap_or(match self.layout {
+            PatchLayout::Qwen2Vl => CLIP,
+            PatchLayout::Naflex => Normalize { mean: [0.5; 3], std: [0.5; 3] },
+        })
+    }
+
+    /// Checks the options of the field `name`.
+    fn check(&self, name: &str) -> Result<()> {
+        let refuse = |cause: String| Err(Error::config(format!("field {name:?}: {cause}")));
+        let Patches { patch, merge, temporal, .. } = self;
+        for (option, value, most) in [("patch", *patch, 256), ("merge", *merge, 16), ("temporal", *temporal, 16)] {
+            if !(1..=most).contains(&value) {
+                return refuse(format!("{option}={value}: expected 1 to {most}"));
+            }
+        }
+        if let Some(images) = self.images.filter(|images| !(1..=MAX_IMAGES).contains(images)) {
+            return refuse(format!("images={images}: expected 1 to {MAX_IMAGES} images per sample"));
+        }
+        match self.layout {
+            PatchLayout::Qwen2Vl => {
+                if let Some(most) = self.max_patches {
+                    return refuse(format!("max_patches={most} is for naflex: use max_pixels with qwen2_vl"));
+                }
+                let (least, most) = (self.min_pixels.unwrap_or(1), self.max_pixels.unwrap_or(1));
+                let block = u64::from(patch * merge) * u64::from(patch * merge);
+                if least == 0 || least > most || most < block || most > 1 << 28 {
+                    return refuse(format!(
+                        "min_pixels={least}, max_pixels={most}: expected 1 <= min_pixels <= max_pixels, and max_pixels from \
+                         {block}, which is one merged block, to {}",
+                        1 << 28
+                    ));
+                }
+            }
+            PatchLayout::Naflex => {
+                let pixels = [("min_pixels", self.min_pixels), ("max_pixels", self.max_pixels)];
+                if let Some((option, Some(value))) = pixels.into_iter().find(|(_, value)| value.is_some()) {
+                    return refuse(format!("{option}={value} is for qwen2_vl: use max_patches with naflex"));
+                }
+                if *merge != 1 || *temporal != 1 {
+                    return refuse(format!("merge={merge}, temporal={temporal}: naflex supports only 1, use qwen2_vl"));
+                }
+                let most = self.max_patches.unwrap_or(0);
+                if !(1..=1 << 20).contains(&most) {
+                    return refuse(format!("max_patches={most}: expected 1 to {}", 1 << 20));
+                }
+            }
+        }
+        if self.dtype == Dtype::U8 && self.normalize.is_some() {
+            return refuse("normalize needs dtype f32, f16 or bf16; dtype is u8".to_owned());
+        }
+        let writer = self.normalization().check_scale().and_then(|()| self.make_writer());
+        writer.map(drop).map_err(|e| Error::config(format!("field {name:?}: {}", e.cause())))
+    }
+
+    /// Creates the writer of [`writer`](Patches::writer), for an image of any size.
+    fn make_writer(&self) -> Result<BatchWriter> {
+        let layout = match self.layout {
+            PatchLayout::Qwen2Vl => Layout::Nchw,
+            PatchLayout::Naflex => Layout::Nhwc,
+        };
+        BatchWriter::new(Size::new(1, 1), self.dtype, layout, self.normalization())
+    }
+
+    /// Returns the writer for one row of patches of an image that is `width` pixels wide.
+    fn writer(&self, width: u32) -> BatchWriter {
+        let writer = self.writer.get_or_init(|| self.make_writer().expect("checked when the loader was opened"));
+        writer.with_size(Size::new(width, self.patch))
+    }
+
+    /// Calls `take` with the bytes of each image of the sample.
+    fn each<'a>(
+        &self,
+        name: &str,
+        sample: &Sample<'a>,
+        codecs: &Codecs,
+        mut take: impl FnMut(usize, &'a [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = Image::bytes(self.of.as_deref(), sample, codecs)?;
+        if !Frames::matches(bytes) {
+            return take(0, bytes);
+        }
+        let frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
+        let found = frames.len();
+        match self.images {
+            None => Err(Error::in_source(format!(
+                "field {name:?} has {found} images, not one: use Patches::images({found})"
+            ))),
+            Some(most) if found > most => Err(Error::in_source(format!(
+                "field {name:?} has {found} images: Patches::images({most}) allows at most {most}"
+            ))),
+            Some(_) => frames.iter().enumerate().try_for_each(|(number, bytes)| {
+                take(number, bytes).map_err(|e| e.settled(&format!("image {number} of field {name:?}")))
+            }),
+        }
+    }
+
+    /// Decodes an image, and returns its size after the resize.
+    fn open<'a>(&self, codecs: &'a Codecs, bytes: &'a [u8]) -> Result<(EncodedImage<'a>, Size)> {
+        let image = codecs.open(bytes)?;
+        let size = image.size();
+        let resized = self.sizing().size(size).ok_or_else(|| {
+            let (Size { width, height }, most) = (size, MAX_ASPECT);
+            Error::decode(format!(
+                "the image has {width}x{height} pixels: the longer side may be at most {most} times the shorter"
+            ))
+        })?;
+        Ok((image, resized))
+    }
+
+    /// Writes the patches of `pixels`, an image of size `size` in RGB.
+    fn put(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, to: &mut [u8]) -> Result<()> {
+        let (patch, width, each) = (self.patch as usize, size.width as usize, self.dtype.bytes());
+        let (across, patch_bytes) = (width / patch, self.patch_values() * each);
+        let writer = self.writer(size.width);
+        resize(line, writer.sample_bytes(), 0);
+        let line = &mut line[..writer.sample_bytes()];
+        let (merge, temporal) = (self.merge as usize, self.temporal as usize);
+        for (row, pixels) in pixels.chunks_exact(width * patch * 3).enumerate() {
+            writer.write(pixels, line)?;
+            for column in 0..across {
+                // Blocks are in row-major order, and so are the patches within a block.
+                let block = (row / merge) * (across / merge) + column / merge;
+                let place = (block * merge + row % merge) * merge + column % merge;
+                let to = &mut to[place * patch_bytes..][..patch_bytes];
+                match self.layout {
+                    PatchLayout::Naflex => {
+                        let (run, stride) = (patch * 3 * each, width * 3 * each);
+                        for (to, from) in to.chunks_exact_mut(run).zip(line.chunks_exact(stride)) {
+                            to.copy_from_slice(&from[column * run..][..run]);
+                        }
+                    }
+                    PatchLayout::Qwen2Vl => {
+                        let (run, plane) = (patch * each, patch * patch * each);
+                        for (channel, to) in to.chunks_exact_mut(plane * temporal).enumerate() {
+                            let (first, rest) = to.split_at_mut(plane);
+                            let from = line[channel * width * plane / patch..].chunks_exact(width * each);
+                            for (to, from) in first.chunks_exact_mut(run).zip(from) {
+                                to.copy_from_slice(&from[column * run..][..run]);
+                            }
+                            rest.chunks_exact_mut(plane).for_each(|to| to.copy_from_slice(first));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Buffers that a worker reuses from image to image.
+#[derive(Default)]
+struct Buffers {
+    resizer: Resizer,
+    pixels: Pixels,
+    resized: Vec<u8>,
+    line: Vec<u8>,
+}
+
+impl Buffers {
+    /// Frees the buffers that are too large to keep.
+    fn trim(&mut self) {
+        if self.pixels.capacity() > MAX_REUSED_BYTES {
+            self.pixels.release();
+        }
+        for buffer in [&mut self.resized, &mut self.line] {
+            if buffer.capacity() > MAX_REUSED_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+impl FieldType for Patches {
+    fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
+        self.check(name)?;
+        let images = self.images.unwrap_or(1);
+        let patches = usize::try_from(self.most_patches()).unwrap_or(usize::MAX).saturating_mul(images);
+        let array = |end: &str, dtype, shape| Field { name: format!("{name}{end}"), dtype, shape };
+        Ok(vec![
+            array("", self.dtype, vec![patches, self.patch_values()]),
+            array(COUNT, Dtype::I64, vec![]),
+            array(GRID_THW, Dtype::I64, vec![images, 3]),
+            array(IMAGES, Dtype::I64, vec![]),
+            // One more element than images in the whole batch.
+            array(CU_SEQLENS, Dtype::I32, vec![images + 1]),
+        ])
+    }
+
+    fn reads(&self, _name: &str) -> Vec<String> {
+        self.of.iter().cloned().collect()
+    }
+
+    fn maker(&self) -> FieldWriter<'_> {
+        FieldWriter::Patches
+    }
+
+    fn memory(&self, input: &Input<'_>) -> u64 {
+        let (codecs, strict) = input.decoding();
+        let mut most = 0;
+        // Ignore errors, because `write` reports them.
+        let _ = self.each(input.name, input.sample, codecs, |_, bytes| {
+            let (image, resized) = self.open(codecs, bytes)?;
+            let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
+            let decoded = image.memory(Rect::full(image.size()));
+            let checked = if strict { image.check_memory() } else { 0 };
+            most = most.max(decoded.saturating_add(resized.area() * 3 + line).max(checked));
+            Ok(())
+        });
+        most
+    }
+
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
+        thread_local! {
+            static BUFFERS: RefCell<Buffers> = RefCell::default();
+        }
+        let (codecs, strict) = input.decoding();
+        let patch_bytes = self.patch_values() * self.dtype.bytes();
+        let (mut patches, mut images) = (0_usize, 0_usize);
+        BUFFERS.with_borrow_mut(|buffers| {
+            let written = self.each(input.name, input.sample, codecs, |number, bytes| {
+                let (mut image, resized) = self.open(codecs, bytes)?;
+                if strict {
+                    image.refuse_damage()?;
+                }
+                let size = image.size();
+                let Buffers { resizer, pixels, resized: rgb, line } = &mut *buffers;
+                image.decode(Rect::full(size), pixels)?;
+                if pixels.damage().is_some() {
+                    row.add_damaged();
+                }
+                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized));
+                let plan = Plan { interpolation: self.interpolation, ..plan };
+                resize(rgb, resized.area() as usize * 3, 0);
+                let rgb = &mut rgb[..resized.area() as usize * 3];
+                resizer.run(pixels, &plan, rgb)?;
+                let grid = [1, resized.height / self.patch, resized.width / self.patch].map(i64::from);
+                let count = (grid[1] * grid[2]) as usize;
+                let to = row.bytes(0).get_mut(patches * patch_bytes..(patches + count) * patch_bytes);
+                let to = to.ok_or_else(|| {
+                    Error::decode(format!("{count} patches of image {number} exceed the space of the batch"))
+                })?;
+                self.put(rgb, resized, line, to)?;
+                let grids = &mut row.bytes(2)[images * 24..][..24];
+                grids.as_chunks_mut::<8>().0.iter_mut().zip(grid).for_each(|(to, axis)| *to = axis.to_ne_bytes());
+                (patches, images) = (patches + count, images + 1);
+                Ok(())
+            });
+            buffers.trim();
+            written
+        })?;
+        row.bytes(1).copy_from_slice(&(patches as i64).to_ne_bytes());
+        row.bytes(3).copy_from_slice(&(images as i64).to_ne_bytes());
+        Ok(())
+    }
+}
