@@ -103,8 +103,9 @@ class LeRobot(Arguments):
 
     The fields of a sample have the names of the features: numbers and ``bool`` for
     :class:`NdArray`, images and videos for :class:`Image`, and strings for :class:`Text`. The
-    ``task`` field is the text of the frame's task, for :class:`Text`. Only AV1 videos are decoded.
-    Other videos are left out, and requesting such a feature raises an error.
+    ``task`` field is the text of the frame's task, for :class:`Text`. AV1 videos are decoded on the
+    host, and H.264, HEVC and VP9 videos need an NVIDIA GPU. Other videos are left out, and
+    requesting such a feature raises an error.
 
     With deltas, a feature of T frames has the shape (T, ...), and the ``<feature>_is_pad`` field,
     u8 of shape (T,), is 1 for frames outside the episode. Such frames repeat the first or the last

@@ -36,7 +36,8 @@ impl Loader {
     }
 
     /// Opens the loader on a device. The result does not deliver batches yet.
-    pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
+    pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
+        self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;
         let this = self.with_classes()?;
         let format = this.images.written(this.images.layout)?;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use warpfeed_video::{Codec, ErrorKind, Input, Track, record};
+use warpfeed_video::{ErrorKind, Input, Track, record};
 
 use super::episodes::{Episode, VideoPlace, video_places};
 use super::info::{Info, Version};
@@ -124,9 +124,7 @@ impl Video {
     fn read(&self, path: &Path) -> Result<VideoFile> {
         let file = self.root.storage.open(path)?;
         let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| of_video(e).at_path(path))?;
-        if track.config().codec != Codec::Av1 {
-            return Err(Error::in_source(record::unsupported(track.config().codec)).at_path(path));
-        }
+        warpfeed_video::check(track.config().codec).map_err(|e| Error::in_source(e.to_string()).at_path(path))?;
         let name = path.strip_prefix(&self.root.path).unwrap_or(path).display().to_string();
         Ok(VideoFile { file, track, name })
     }
