@@ -92,7 +92,7 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
 
 /// Returns the time in seconds to load `IMAGES` images into host memory, in batches of `batch`.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
-    // The generated annotations are in the coordinates of the upright image.
+    // The generated annotations are in the coordinates of the image after its EXIF rotation.
     let loader =
         Loader::new(path).batch_size(batch).shuffle(1).drop_field("label").annotations_follow(AnnotationFrame::Upright);
     let mut batches = with(loader).host().unwrap();

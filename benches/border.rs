@@ -6,12 +6,12 @@
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench border    # with your own images instead of generated ones
 //! ```
 //!
-//! "Ahead" is the loader with default options, which prepares the next epoch while the current one
-//! ends. "On request" is the same loader with `epochs(0)`. The two loaders are measured
-//! alternately. If the consumer does no work, the loader is the bottleneck. If the consumer's step
-//! takes 1.5 times as long as loading a batch, the consumer is the bottleneck. A wait is the time
-//! from requesting a batch until it is available. A device batch is available once the consumer's
-//! stream can use it.
+//! "Ahead" is the default loader, which starts on the next epoch before the current one is
+//! finished. "On request" is the same loader with `epochs(0)`. The two loaders are measured
+//! alternately, each with two consumers. The first does no work, so the loader is the bottleneck.
+//! The step of the second takes 1.5 times as long as loading a batch, so the consumer is the
+//! bottleneck. A wait is the time from requesting a batch until it is available. A device batch is
+//! available once the consumer's stream can use it.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     let begun = Instant::now();
     let first = loaders[1].1((samples, batch, 2), Duration::ZERO);
     let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
-    for (name, step) in [("no steps", Duration::ZERO), ("steps of 1.5 batches", each.mul_f64(1.5))] {
+    for (name, step) in [("no step", Duration::ZERO), ("step = 1.5x batch time", each.mul_f64(1.5))] {
         let mut all: [Waits; 2] = Default::default();
         for _ in 0..ROUNDS {
             for (sum, (_, run)) in all.iter_mut().zip(&mut loaders) {
@@ -85,8 +85,8 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
                 sum.inside.extend(inside);
             }
         }
-        // Epochs of one batch have no waits inside them. Compare with the waits of the first loader
-        // or, if it has no waits inside epochs either, with the time per batch.
+        // One-batch epochs have no waits inside them. For these, compare with the median of the
+        // first loader or, if that is missing too, with the time per batch.
         let inside = median(&all[0].inside);
         for (waits, (how, _)) in all.iter().zip(&loaders) {
             let border = median(&waits.border);

@@ -1,8 +1,8 @@
-//! Measures the throughput of decoding on the workers, on the device, and on both, alternately. Run
-//! with
+//! Measures decoding throughput on the workers, on the device, and on both, in alternating rounds.
+//! Run with
 //! `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--warmup N] [--rounds N] [--only Gpu]`.
 //!
-//! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops of 224x224 pixels are
+//! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops, 224x224 each, are
 //! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
 //! process; limit the cores with `taskset -c 0-3`. "GPU ms" is the device time for decoding and
 //! converting a batch, measured with events on an otherwise idle device. "at 20,000/s" is the share
@@ -93,7 +93,7 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
         .decode_on(on)
 }
 
-/// One round of a variant.
+/// Results of one round with one `DecodeOn` setting.
 struct Round {
     /// Images per second.
     images: f64,

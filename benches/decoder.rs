@@ -2,7 +2,7 @@
 //! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
 //! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The resulting batches are
-//! eval crops of 224x224 pixels, normalized f16 (N, C, H, W). If there is a CUDA driver, batches
+//! 224x224 eval crops, normalized f16 (N, C, H, W). If there is a CUDA driver, batches
 //! are delivered in device memory, and measured twice: decoded on the GPU, and decoded on the CPU.
 //! Otherwise, batches are delivered in host memory. The latencies and the first rate are measured
 //! with one request at a time, from the call until the batch is in memory. The latencies are the

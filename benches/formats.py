@@ -11,7 +11,7 @@ Each format's own library writes the dataset to a temporary folder. Arrays conta
 Reading alone: torch's `DataLoader` reads through the library with two worker processes, in shuffled
 order, without decoding. warpfeed reads on a single thread, as measured by `warpfeed doctor`.
 
-End to end: the library and warpfeed both shuffle, take random crops of 224x224 pixels, flip, and collate batches of 64.
+End to end: the library and warpfeed both shuffle, take random 224x224 crops, flip, and collate batches of 64.
 For the library, two worker processes decode with Pillow and augment with torchvision. warpfeed uses two worker threads.
 A Parquet page contains several images, so warpfeed shuffles Parquet rows in windows of 1,000, as `doctor` recommends.
 

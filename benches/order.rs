@@ -2,7 +2,7 @@
 //! cache.
 //!
 //! Run with `cargo bench --bench order`. The "cold" group creates a tar and an LMDB with 100,000
-//! samples of 3 KiB. Each run evicts both files from the page cache, and then reads the first
+//! 3 KiB samples. Each run evicts both files from the page cache, and then reads the first
 //! 10,000 samples of an epoch on one thread.
 #![allow(unsafe_code)]
 

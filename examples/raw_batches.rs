@@ -6,7 +6,7 @@
 //! cargo run --release --example raw_batches -- '{"data": "datasets/mini", "batch_size": 16, "shuffle": 42, "side": 64}'
 //! ```
 //!
-//! The option `recipe` names a set of loader options, which the comparing program must define as
+//! The `recipe` option names a set of loader options, which the comparing program must define as
 //! well.
 
 use std::io::Write;

@@ -16,7 +16,7 @@ use warpfeed::pack::{DatasetWriter, TarWriter, WriteOptions};
 use warpfeed::source::Sample;
 use warpfeed::{Checkpoint, Error, HostBatch, Loader, Result};
 
-/// A random crop of `length` samples of the field `wav`, as f32 from -1 to 1.
+/// A random crop of `length` samples of the `wav` field, as f32 from -1 to 1.
 #[derive(Debug)]
 struct Waveform {
     length: usize,
@@ -44,7 +44,7 @@ impl FieldType for Waveform {
     }
 }
 
-/// Returns the audio samples of a WAV file with one channel of 16 bits.
+/// Returns the audio samples of a WAV file with one 16-bit channel.
 fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     let mut rest = match wav.split_at_checked(12) {
         Some((head, rest)) if head.starts_with(b"RIFF") && head.ends_with(b"WAVE") => rest,

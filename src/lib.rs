@@ -84,7 +84,7 @@
 //! # Logging
 //!
 //! The library does not print anything. It logs through [`tracing`](https://docs.rs/tracing):
-//! epochs at level `debug`, changes of automatic settings at `info`, and skipped samples and long
+//! epochs at level `debug`, changes to automatic settings at `info`, and skipped samples and long
 //! waits at `warn`.
 //!
 //! # Modules
@@ -102,13 +102,14 @@
 //! | `annotations` | yes | [`source::Coco`], [`source::Yolo`] and [`source::Voc`]. |
 //! | `tables` | yes | [`source::Table`]: CSV, TSV and JSON lines. |
 //! | `formats` | yes | PNG, WebP, BMP, TIFF and GIF images. |
-//! | `pack` | yes | The module [`pack`], which writes datasets. |
+//! | `pack` | yes | The [`pack`] module, which writes datasets. |
 //! | `host` | yes | All default features except `cuda`. |
 //! | `arrays` | yes | [`source::Arrays`]: NumPy, safetensors and PyTorch; [`source::TfRecord`]. |
 //! | `chunks` | yes | MDS, LitData, `.beton` and RecordIO. |
 //! | `hdf5` | no | HDF5 files, in [`source::Arrays`]. |
 //! | `parquet` | no | `source::Parquet`. Zstandard is compiled from C. |
 //! | `video` | no | AV1 videos in MP4 files, for `source::LeRobot`. |
+//! | `nvdec` | no | H.264, HEVC and VP9 videos in MP4 files, decoded by an NVIDIA GPU. |
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the same names as the spans of a trace. |
 //!

@@ -32,7 +32,7 @@ use images::Image;
 use turbo::Turbo;
 
 const ROUNDS: usize = 5;
-/// Number of images per call of `decode_group`.
+/// Number of images per call to `decode_group`.
 const GROUP: usize = 16;
 
 fn main() {

@@ -16,10 +16,10 @@ PATHS = {
     "training": [*PIPELINE, "src/device", "python/src", "python/warpfeed"],
     "requests": ["jpeg/src", "src/batch", "src/decode", "src/device", "src/transform"],
 }
-OLDER = "**Older than the code**:"
+OLDER = "**Outdated**:"
 # The line that `caption` adds to a page for an older table. `check` ignores this line, because the
 # line depends on commits that may not exist yet when the page is committed.
-MARK = re.compile(rf"\n+- {re.escape(OLDER)}.*(?:\n  .*)*")
+MARK = re.compile(rf"\n+(?:- )?{re.escape(OLDER)}.*(?:\n  .*)*")
 
 
 # Lines that are only a comment in Rust, CUDA or Python.
@@ -122,7 +122,7 @@ class Group:
             f"Machine: {where}{load}.",
             f"Figures: medians of {rounds} alternating rounds{long}, lowest and highest in brackets." if rounds > 1 else "",
             about.get("note", ""),
-            f"{OLDER} measured before the last change of {', '.join(older)}." if older else "",
+            f"{OLDER} measured before the last change to {', '.join(older)}." if older else "",
             f"Measured {about['date']} at commit {about['commit']}: `{about['command']}`",
         ]
         wrap = textwrap.TextWrapper(

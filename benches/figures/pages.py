@@ -28,7 +28,7 @@ HOST = [
     ("**warpfeed**", "folder", "packed"),
     (TORCH, "torch", None),
     ("DALI, on the CPU", "dali", None),
-    ("FFCV, its own JPEGs of quality 90", None, "ffcv"),
+    ("FFCV, its own format, JPEG quality 90", None, "ffcv"),
 ]
 DEVICE = [
     ("**warpfeed**, decoded by the GPU", "folder/gpu", "packed/gpu"),
@@ -38,8 +38,8 @@ DEVICE = [
     (TORCH, "torch", None),
 ]
 LARGE = (
-    ". Large photographs are enlarged to 7 to 24 megapixels, at quality 90. The wait is the time that a consumer"
-    " without any work waits for the next batch"
+    ". The large photographs are enlarged to between 7 and 24 megapixels and saved at quality 90. The wait is how"
+    " long an otherwise idle consumer waits for the next batch"
 )
 DEVICE_MS = [
     ("GPU time to decode and convert a batch, ms", "folder/device-time", "packed/device-time"),
@@ -110,7 +110,7 @@ def requests():
     sizes = [n for n in (1, 8, 64, 256) if group.rounds(f"warpfeed/{n}/ms")]
     body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in REQUESTS]
     caption = group.caption(
-        "JPEGs in memory to center crops of 224 pixels, normalized `f16` NCHW on the device, on all cores"
+        "JPEGs in memory to 224-pixel center crops, normalized `f16` NCHW on the device, on all cores"
     )
     return table(["images in a request", *map(str, sizes)], body) + "\n\n" + caption
 
@@ -155,8 +155,8 @@ def summary():
     head += ["warpfeed, packed", "FFCV, its own format"]
     kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
     older = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
-    which = f"rows {', '.join(older)} were" if len(older) > 1 else f"row {''.join(older)} was"
-    mark = f"\n\n- {OLDER} {which} measured before the last change of the measured code." if older else ""
+    which = f"rows {', '.join(older[:-1])} and {older[-1]} were" if len(older) > 1 else f"row {''.join(older)} was"
+    mark = f"\n\n{OLDER} {which} measured before the last change to the measured code." if older else ""
     return table([head[i] for i in kept], [[row[i] for i in kept] for row in body]) + mark
 
 
@@ -192,9 +192,9 @@ def age(group):
     commit = group.about["commit"]
     paths = changed(group.name, commit)
     if paths is None:
-        return f"{group.name}: this clone does not contain {commit}, so the age of its table is unknown"
+        return f"{group.name}: commit {commit} is not in this clone, so its table may be outdated"
     if paths:
-        return f"{group.name}: measured before the last change of {', '.join(paths)}, so `render` marks its table"
+        return f"{group.name}: measured before the last change to {', '.join(paths)}, so `render` marks its table"
     return f"{group.name}: measured at {commit}, and the code that it measures has not changed since"
 
 

@@ -156,6 +156,6 @@ def class_folders(photographs, work, copies):
 
 
 def described(folder, copies):
-    """Describes the JPEGs below a folder: number, mean size and links."""
+    """Describes the JPEGs under a folder: number, mean size and links."""
     sizes = [p.stat().st_size for p in folder.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg")]
     return f"{len(sizes)} photographs (mean {sum(sizes) / len(sizes) / 1000:.0f} KB), {copies} links to each"

@@ -44,7 +44,7 @@ class Samples:
 
 
 def length(original):
-    """Replaces the image of a sample by its size in bytes, to measure reading alone."""
+    """Replaces the image of a sample with its size in bytes, to measure reading alone."""
     return len(original)
 
 

@@ -9,7 +9,7 @@ image is one of the 64 JPEGs of datasets/mini. Each measurement runs in a separa
 turns. Prints the median rate of each library, and the memory of its processes at the end (the proportional set size, in
 which memory that processes share counts once).
 
-order    samples of 8 bytes in batches of 1,024. Grain computes only the indices, because it can return them without
+order    8-byte samples in batches of 1,024. Grain computes only the indices, because it can return them without
          reading.
 images   JPEGs, a random-resized crop to 224 pixels and a flip, in batches of 64. All libraries except
          warpfeed use torchvision's decoder and transforms.
@@ -354,8 +354,8 @@ def main():
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--turns", type=int, default=3, help="number of measurements of each library")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5, help="time that is measured")
-    parser.add_argument("--warmup", type=float, default=2, help="time before, from the first batch on")
+    parser.add_argument("--seconds", type=float, default=5, help="seconds to measure")
+    parser.add_argument("--warmup", type=float, default=2, help="seconds of warm-up, from the first batch on")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--samples", type=int, default=100, help="images per dataset (for `order`, 100 times as many)")
     parser.add_argument("--processes", action="store_true", help=argparse.SUPPRESS)

@@ -5,10 +5,10 @@ warpfeed with the same dataset after `warpfeed pack --frames`.
     python -m warpfeed pack FOLDER/images FOLDER/packed --frames
     python robots.py measure FOLDER [--seconds 10]
 
-The data is similar to ALOHA: four cameras with 640x480 pixels. A sample of the recipe `windows` has eight
-frames of each camera, and a sample of the recipe `single` has one. Both loaders deliver shuffled
-f32 batches of whole frames with the actions. LeRobot is measured with each number of workers in `--workers` and each
-decoder in `--decoders`. The table states the best combination.
+The data is similar to ALOHA: four 640x480 cameras. A sample of the `windows` recipe has eight frames of each camera,
+and a sample of the `single` recipe has one. Both loaders deliver shuffled f32 batches of whole frames with the actions.
+LeRobot is measured with each number of workers in `--workers` and each decoder in `--decoders`. The table states the
+best combination.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy as np
 CAMERAS = [f"observation.images.{name}" for name in ("high", "low", "left", "right")]
 WIDTH, HEIGHT, FPS = 640, 480, 50
 DELTAS = [-i / FPS for i in range(7, -1, -1)]
-#: Samples in a batch, and frames of each camera in a sample, by the name of the recipe.
+#: For each recipe: samples per batch, and frames of each camera per sample.
 RECIPES = {"windows": (4, 8), "single": (16, 1)}
 
 

@@ -1,4 +1,4 @@
-//! Replaces the library's options in messages by command-line flags.
+//! Replaces the library's options in messages with command-line flags.
 //!
 //! The library's messages name options in Rust syntax, such as `batch_size(64)` and
 //! `.keep_bad(true)`. Users of the command line set flags instead.
@@ -43,7 +43,7 @@ const PHRASES: [(&str, &str); 9] = [
     ("call Lmdb::rgb or Lmdb::bgr", "write encoded images, as convert_imageset --encoded does"),
 ];
 
-/// Replaces options in `message` by flags.
+/// Replaces options in `message` with flags.
 pub(crate) fn in_flags(message: &str) -> String {
     respell(message, &PHRASES, |name, value| {
         let named = CALLS.iter().find(|(call, _)| *call == name).map(|(_, flag)| (*flag).to_owned());

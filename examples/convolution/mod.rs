@@ -182,7 +182,7 @@ impl Net {
     }
 }
 
-/// Replaces the scores in each column by probabilities.
+/// Replaces the scores in each column with probabilities.
 pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
     for mut column in scores.columns_mut() {
         let top = column.fold(f32::MIN, |a, &b| a.max(b));

@@ -1,4 +1,4 @@
-//! Implements the option `--check`. It compares the naive network with finite differences and, if
+//! Implements the `--check` option. It compares the naive network with finite differences and, if
 //! there is a GPU, each kernel and whole training steps with their naive counterparts.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Safe calls of the kernels in `examples/kernels/train.cu`.
+//! Safe calls to the kernels in `examples/kernels/train.cu`.
 //!
 //! **Invariants**
 //! 1. Each launch passes the arguments that the kernel declares, in its order.

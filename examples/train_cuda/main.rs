@@ -13,7 +13,7 @@
 //!
 //! 1. This file: the data, the loop, and the expected result.
 //! 2. `net`: layers, forward and backward.
-//! 3. `kernels`: safe calls of `examples/kernels/train.cu`.
+//! 3. `kernels`: safe calls to the kernels in `examples/kernels/train.cu`.
 //! 4. `naive` and `check`: the same network in plain loops, and the comparison with it.
 
 mod check;

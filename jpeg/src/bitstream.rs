@@ -5,7 +5,7 @@
 //! 1. one quantization table per component, as 64 `u16` in natural order;
 //! 2. the Huffman tables, each as 16 counts of codes by length and 256 symbols;
 //! 3. the segments, each as four `u32`: offset, number of bytes, first MCU, number of MCUs. If the
-//!    segment continues after the needed MCUs, the flag [`CUT`] is set in the fourth number;
+//!    segment continues after the needed MCUs, the [`CUT`] flag is set in the fourth number;
 //! 4. the data of the segments, without byte stuffing and markers.
 //!
 //! Numbers are little-endian, and offsets are relative to the first byte of the output.
@@ -23,7 +23,7 @@ use super::segments::{self, Refusal, Segment, Unstuff, uncached};
 use crate::pixels::Rect;
 
 /// Maximum number of components. Devices do not decode CMYK.
-const MAX_PARTS: usize = 3;
+const MAX_GRID_COMPONENTS: usize = 3;
 /// Maximum number of DC tables, and of AC tables, in a baseline JPEG.
 const MAX_TABLES: usize = 2;
 /// Size of a Huffman table in bytes: 16 counts and 256 symbols.
@@ -67,7 +67,7 @@ pub struct Grid {
     pub corner: (u32, u32),
     /// Steps that apply the EXIF orientation to the region, as [`Turn`] flags.
     pub turned: u32,
-    parts: ArrayVec<GridPart, MAX_PARTS>,
+    components: ArrayVec<GridComponent, MAX_GRID_COMPONENTS>,
 }
 
 /// Flags for the steps that apply the EXIF orientation to a stored image, in the order in which the
@@ -87,7 +87,7 @@ impl Turn {
 /// One component of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct GridPart {
+pub struct GridComponent {
     /// Number of blocks per MCU horizontally.
     pub h: u32,
     /// Number of blocks per MCU vertically.
@@ -112,8 +112,8 @@ pub struct GridPart {
 impl Grid {
     /// Returns the one or three components.
     #[inline]
-    pub fn parts(&self) -> &[GridPart] {
-        &self.parts
+    pub fn components(&self) -> &[GridComponent] {
+        &self.components
     }
 
     /// Returns the number of blocks in the needed MCUs.
@@ -132,7 +132,7 @@ pub struct Bitstream {
     stream: Vec<u8>,
     /// Number of valid bytes in `stream`.
     streamed: usize,
-    quant: ArrayVec<[u16; 64], MAX_PARTS>,
+    quant: ArrayVec<[u16; 64], MAX_GRID_COMPONENTS>,
     tables: ArrayVec<(Spec, bool), { 2 * MAX_TABLES }>,
 }
 
@@ -184,7 +184,7 @@ impl Bitstream {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
         let (frame, scan) = (&header.frame, &header.scan);
-        let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.parts().len());
+        let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.components().len());
         let color = match layout.color {
             Color::Gray => 0,
             Color::YCbCr => 1,
@@ -210,7 +210,7 @@ impl Bitstream {
             let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
             used.push((dc, ac));
         }
-        let most = layout.parts().iter().map(|part| u64::from(part.h * part.v)).max()?;
+        let most = layout.components().iter().map(|component| u64::from(component.h * component.v)).max()?;
         if u64::from(interval) * most * self.most_difference() > MAX_DC {
             return None;
         }
@@ -219,10 +219,10 @@ impl Bitstream {
         let data = &bytes[scan.data..];
         let limit = limit.min(MAX_BYTES);
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
-        let room = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
+        let free = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
         let lengths = header.lengths(bytes, layout.mcus.0 * layout.mcus.1);
-        self.collect(data, lengths, header.restart_interval > 0, room)?;
+        self.collect(data, lengths, header.restart_interval > 0, free)?;
         self.streamed = self.segments.last()?.bytes.end;
         if self.len() > limit {
             return None;
@@ -238,22 +238,22 @@ impl Bitstream {
             | flag(orientation.flipped, Turn::FLIPPED);
         // A device writes the upright pixels to the memory of the coefficients, which have two
         // bytes each, so the pixels must fit in that memory.
-        let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.parts.len();
+        let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments if the data has at most `room` bytes. Starts with a small
-    /// buffer, which grows as needed, because the segments may be only a small part of `data`.
-    /// Without restart markers, nearly all of `data` is needed, so the buffer is enlarged only
-    /// once.
-    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, room: usize) -> Option<()> {
-        let room = room.min(data.len());
+    /// Copies the data of the segments if the data has at most `max_bytes` bytes. Starts with a
+    /// small buffer, which grows as needed, because the segments may be only a small part of
+    /// `data`. Without restart markers, nearly all of `data` is needed, so the buffer is enlarged
+    /// only once.
+    fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, max_bytes: usize) -> Option<()> {
+        let max_bytes = max_bytes.min(data.len());
         loop {
             match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
-                Err(Refusal::NoRoom) if self.stream.len() < room => {
-                    let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { room };
-                    let bytes = grown.max(INITIAL_CAPACITY).min(room);
+                Err(Refusal::BufferFull) if self.stream.len() < max_bytes => {
+                    let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { max_bytes };
+                    let bytes = grown.max(INITIAL_CAPACITY).min(max_bytes);
                     // Free the old buffer and start over, because growing it would need both
                     // buffers at the same time.
                     self.stream = Vec::new();
@@ -265,20 +265,20 @@ impl Bitstream {
     }
 
     fn grid(&self, layout: &Layout, window: &Window, color: u32, used: &[(u32, u32)]) -> Grid {
-        let parts = layout.parts().iter().zip(used).map(|(part, &(dc, ac))| GridPart {
-            h: part.h,
-            v: part.v,
-            first: part.first,
-            across: part.across,
-            down: part.down,
-            upsampling: match part.upsampling {
+        let components = layout.components().iter().zip(used).map(|(component, &(dc, ac))| GridComponent {
+            h: component.h,
+            v: component.v,
+            first: component.first,
+            across: component.across,
+            down: component.down,
+            upsampling: match component.upsampling {
                 Upsampling::None => 0,
                 Upsampling::H2V1 => 1,
                 Upsampling::H1V2 => 2,
                 Upsampling::H2V2 => 3,
                 Upsampling::Replicate(..) => 4,
             },
-            size: (part.size.width, part.size.height),
+            size: (component.size.width, component.size.height),
             dc,
             ac,
         });
@@ -293,7 +293,7 @@ impl Bitstream {
             tables: self.tables.len() as u32,
             corner: (window.region.x, window.region.y),
             turned: 0,
-            parts: parts.collect(),
+            components: components.collect(),
         }
     }
 
@@ -394,9 +394,9 @@ mod tests {
         let jpeg = gray(1500, 0);
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();
-        let room = 100_000;
-        assert!(take(&mut stream, &jpeg, room).is_none());
-        assert!(stream.memory() <= room + 100, "{} bytes", stream.memory());
+        let limit = 100_000;
+        assert!(take(&mut stream, &jpeg, limit).is_none());
+        assert!(stream.memory() <= limit + 100, "{} bytes", stream.memory());
         assert!(take(&mut stream, &jpeg, usize::MAX).is_some());
         stream.keep(1 << 20);
         assert_eq!(stream.memory(), 0);

@@ -69,7 +69,7 @@ impl Plane {
     }
 }
 
-/// The DC table and the AC table of each component of a scan. A table is `None` if the scan does
+/// The DC table and the AC table of each component in a scan. A table is `None` if the scan does
 /// not need it.
 type Tables = [(Option<Lookup>, Option<Lookup>); 4];
 

@@ -156,7 +156,7 @@ impl Decoder {
         }
         let mut next = 0;
         loop {
-            while self.machine.has_room() {
+            while self.machine.has_free_lane() {
                 if self.start_lane() {
                     continue;
                 }

@@ -236,7 +236,7 @@ impl Header {
     /// Returns `false` if the file has no more scans.
     ///
     /// # Errors
-    /// Same as [`read`](Header::read). Also if the file ends before the next marker.
+    /// Fails like [`read`](Header::read), and if the file ends before the next marker.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
         self.advance(bytes, at)
     }

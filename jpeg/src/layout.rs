@@ -73,7 +73,7 @@ pub(crate) struct Layout {
     /// Size of the stored image.
     pub(crate) size: Size,
     pub(super) color: Color,
-    parts: [Component; MAX_COMPONENTS],
+    components: [Component; MAX_COMPONENTS],
     count: usize,
     /// Number of MCUs per row, and number of MCU rows.
     pub(super) mcus: (u32, u32),
@@ -112,8 +112,8 @@ impl Layout {
         let mut blocks = 0;
         let empty =
             Component { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
-        let mut parts = [empty; MAX_COMPONENTS];
-        for (part, c) in parts.iter_mut().zip(components) {
+        let mut laid_out = [empty; MAX_COMPONENTS];
+        for (component, c) in laid_out.iter_mut().zip(components) {
             let (h, v) = if gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
                 return Err(format!("a JPEG with sampling factors {h}x{v} next to {h_max}x{v_max}"));
@@ -127,17 +127,17 @@ impl Layout {
                 (2, 2) if size.width > 2 => Upsampling::H2V2,
                 _ => Upsampling::Replicate(across, down),
             };
-            *part = Component { h, v, first: blocks, across, down, size, upsampling };
+            *component = Component { h, v, first: blocks, across, down, size, upsampling };
             blocks += h * v;
         }
         let mcu = (8 * h_max, 8 * v_max);
         let mcus = (frame.size.width.div_ceil(mcu.0), frame.size.height.div_ceil(mcu.1));
-        Ok(Layout { size: frame.size, color, parts, count: components.len(), mcus, mcu, blocks })
+        Ok(Layout { size: frame.size, color, components: laid_out, count: components.len(), mcus, mcu, blocks })
     }
 
     /// Returns the one, three or four components.
-    pub(super) fn parts(&self) -> &[Component] {
-        &self.parts[..self.count]
+    pub(super) fn components(&self) -> &[Component] {
+        &self.components[..self.count]
     }
 }
 
@@ -167,20 +167,20 @@ impl Window {
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MAX_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
-        for (part, span) in layout.parts().iter().zip(&mut spans) {
+        for (component, span) in layout.components().iter().zip(&mut spans) {
             let margin = |looks: bool| u32::from(looks);
             let reach = |from: u32, count: u32, step: u32, margin: u32, end: u32| {
                 let (first, last) = (from / step, (from + count - 1) / step);
                 first.saturating_sub(margin) / 8..((last + margin).min(end - 1)) / 8 + 1
             };
-            let sideways = margin(part.upsampling.needs_horizontal_neighbors());
-            let upright = margin(part.upsampling.needs_vertical_neighbors());
-            span.columns = reach(region.x, region.width, part.across, sideways, part.size.width);
-            span.rows = reach(region.y, region.height, part.down, upright, part.size.height);
-            columns.start = columns.start.min(span.columns.start / part.h);
-            columns.end = columns.end.max((span.columns.end - 1) / part.h + 1);
-            rows.start = rows.start.min(span.rows.start / part.v);
-            rows.end = rows.end.max((span.rows.end - 1) / part.v + 1);
+            let sideways = margin(component.upsampling.needs_horizontal_neighbors());
+            let upright = margin(component.upsampling.needs_vertical_neighbors());
+            span.columns = reach(region.x, region.width, component.across, sideways, component.size.width);
+            span.rows = reach(region.y, region.height, component.down, upright, component.size.height);
+            columns.start = columns.start.min(span.columns.start / component.h);
+            columns.end = columns.end.max((span.columns.end - 1) / component.h + 1);
+            rows.start = rows.start.min(span.rows.start / component.v);
+            rows.end = rows.end.max((span.rows.end - 1) / component.v + 1);
         }
         Window { region, columns, rows, spans }
     }

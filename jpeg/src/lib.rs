@@ -97,12 +97,12 @@
 //! decoder decodes only the segments that overlap the crop.
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust,
-//! which all produce the same pixels. The environment variable `WARPFEED_JPEG` can be set to
+//! which all produce the same pixels. The `WARPFEED_JPEG` environment variable can be set to
 //! `scalar`, `avx2` or `avx512` to override this choice.
 //!
 //! # Why it does not decode at half size
 //!
-//! Decoding at half size helps if a crop of 224 pixels is resized from a region that is at least
+//! Decoding at half size helps if a 224-pixel crop is resized from a region that is at least
 //! twice as large in both directions. On ImageNet, this is the case for 3 in 100 crops, which
 //! contain 16 % of the decoded pixels. Decoding these crops at half size would skip three quarters
 //! of their samples, but none of their Huffman codes. This would save about one twentieth of the

@@ -68,14 +68,14 @@ impl Rows {
     /// Prepares to render the region of `window`.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
-        for (i, (stripe, part)) in self.stripes.iter_mut().zip(layout.parts()).enumerate() {
+        for (i, (stripe, component)) in self.stripes.iter_mut().zip(layout.components()).enumerate() {
             let span = window.span(i);
             stripe.left = 8 * span.columns.start;
-            stripe.rows = 2 * 8 * part.v;
+            stripe.rows = 2 * 8 * component.v;
             stripe.stride = MARGIN + 8 * span.columns.len() + PADDING;
             let samples = (stripe.rows as usize * stripe.stride).max(stripe.samples.len());
             resize(&mut stripe.samples, samples, 0);
-            let wide = window.region.width as usize + 2 * part.across as usize + 2 * PADDING;
+            let wide = window.region.width as usize + 2 * component.across as usize + 2 * PADDING;
             let wide = wide.max(stripe.wide.len());
             resize(&mut stripe.wide, wide, 0);
         }
@@ -86,29 +86,29 @@ impl Rows {
     pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
-        for (i, part) in layout.parts().iter().enumerate() {
+        for (i, component) in layout.components().iter().enumerate() {
             let span = window.span(i);
-            let rows = span.rows.start.max(row * part.v)..span.rows.end.min((row + 1) * part.v);
+            let rows = span.rows.start.max(row * component.v)..span.rows.end.min((row + 1) * component.v);
             for block_row in rows {
                 self.offsets.clear();
                 let coefficients = blocks.locate(i, block_row, span.columns.clone(), &mut self.offsets);
-                self.stripes[i].transform(idct, part, 8 * block_row, coefficients, &self.offsets, &quant[i]);
+                self.stripes[i].transform(idct, component, 8 * block_row, coefficients, &self.offsets, &quant[i]);
             }
         }
 
         let region = window.region;
-        let delayed = layout.parts().iter().any(|part| part.upsampling.needs_vertical_neighbors());
+        let delayed = layout.components().iter().any(|component| component.upsampling.needs_vertical_neighbors());
         let bottom = region.y + region.height;
         let end = if row + 1 >= window.rows.end { bottom } else { (row + 1) * layout.mcu.1 - u32::from(delayed) };
         let width = region.width as usize;
         while self.next < end.min(bottom) {
             let y = self.next;
-            for (stripe, part) in self.stripes.iter_mut().zip(layout.parts()) {
-                stripe.upsample(kernels, part, region.x, width, y);
+            for (stripe, component) in self.stripes.iter_mut().zip(layout.components()) {
+                stripe.upsample(kernels, component, region.x, width, y);
             }
             let line = &mut rgb[(y - region.y) as usize * width * 3..][..width * 3];
-            let [a, b, c, d] = std::array::from_fn(|i| match layout.parts().get(i) {
-                Some(part) => self.stripes[i].line(part, region.x, y),
+            let [a, b, c, d] = std::array::from_fn(|i| match layout.components().get(i) {
+                Some(component) => self.stripes[i].line(component, region.x, y),
                 None => &[],
             });
             match layout.color {
@@ -157,7 +157,7 @@ impl Stripe {
     fn transform(
         &mut self,
         idct: Transform,
-        part: &Component,
+        component: &Component,
         row: u32,
         coefficients: &[i16],
         offsets: &[u32],
@@ -166,9 +166,9 @@ impl Stripe {
         let start = (row % self.rows) as usize * self.stride;
         let rows = &mut self.samples[start..start + 8 * self.stride];
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
-        if part.upsampling.needs_horizontal_neighbors() {
+        if component.upsampling.needs_horizontal_neighbors() {
             // Repeat the samples at the edges, because the triangle filter needs neighbors there.
-            let end = MARGIN + part.size.width.saturating_sub(self.left) as usize;
+            let end = MARGIN + component.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];
                 if end < row.len() {
@@ -179,14 +179,14 @@ impl Stripe {
     }
 
     /// Upsamples row `y` of the image, unless the component has one sample per pixel.
-    fn upsample(&mut self, kernels: &Kernels, part: &Component, x: u32, width: usize, y: u32) {
-        let row = y / part.down;
-        let last = part.size.height - 1;
+    fn upsample(&mut self, kernels: &Kernels, component: &Component, x: u32, width: usize, y: u32) {
+        let row = y / component.down;
+        let last = component.size.height - 1;
         let far = if y.is_multiple_of(2) { row.saturating_sub(1) } else { (row + 1).min(last) };
-        let first = i64::from(x / part.across);
-        let n = (x as usize + width - 1) / part.across as usize + 1 - first as usize;
+        let first = i64::from(x / component.across);
+        let n = (x as usize + width - 1) / component.across as usize + 1 - first as usize;
         let mut wide = std::mem::take(&mut self.wide);
-        match part.upsampling {
+        match component.upsampling {
             Upsampling::None => {}
             Upsampling::H2V1 => (kernels.h2v1)(self.samples_from(row, first - 1), n, &mut wide),
             Upsampling::H1V2 => {
@@ -208,10 +208,10 @@ impl Stripe {
 
     /// Returns row `y` of the image, starting at column `x`. The caller must have
     /// [upsampled](Stripe::upsample) the row.
-    fn line(&self, part: &Component, x: u32, y: u32) -> &[u8] {
-        match part.upsampling {
+    fn line(&self, component: &Component, x: u32, y: u32) -> &[u8] {
+        match component.upsampling {
             Upsampling::None => self.samples_from(y, x.into()),
-            _ => &self.wide[(x % part.across) as usize..],
+            _ => &self.wide[(x % component.across) as usize..],
         }
     }
 }

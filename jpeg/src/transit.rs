@@ -111,7 +111,7 @@ pub(crate) enum Refusal {
 /// Returns the initial size of the stream buffer for segments with `needed` of the image's `all`
 /// MCUs. The image has `bytes` bytes of data. A region of a large image needs only a small part of
 /// the data, and allocating a buffer for all data would take more time and memory than decoding.
-fn first_room(bytes: usize, needed: u64, all: u64) -> usize {
+fn first_capacity(bytes: usize, needed: u64, all: u64) -> usize {
     const SMALL: usize = 1 << 20;
     let share = (bytes as u64).saturating_mul(needed.min(all)) / all * 5 / 4;
     bytes.min(SMALL.saturating_add(share as usize))
@@ -120,7 +120,7 @@ fn first_room(bytes: usize, needed: u64, all: u64) -> usize {
 /// Returns whether the scan contains all components in the order of the frame.
 fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
     let components = jpeg.header.scan.components();
-    components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.parts().len())
+    components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.components().len())
 }
 
 /// Returns the machine's pattern for the tables of an image.
@@ -133,8 +133,8 @@ fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
         tables.push((dc, ac));
     }
     let mut specs = ArrayVec::<_, 10>::new();
-    for (part, (dc, ac)) in layout.parts().iter().zip(&tables) {
-        for _ in 0..part.h * part.v {
+    for (component, (dc, ac)) in layout.components().iter().zip(&tables) {
+        for _ in 0..component.h * component.v {
             specs.try_push((dc, ac)).map_err(|_| Refusal::Never)?;
         }
     }
@@ -172,7 +172,7 @@ impl Transit {
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
         let band_rows = (target / row_blocks).clamp(1, window.rows.end);
         let pieces = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
-        let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::room(0);
+        let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::blocks_to_reserve(0);
 
         let pattern = pattern(machine, jpeg)?;
         let Some((slot, found)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
@@ -211,15 +211,15 @@ impl Transit {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (data, all) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
         let interval = if header.restart_interval == 0 { all } else { header.restart_interval };
-        let mut room = first_room(data.len(), self.segments.len() as u64 * u64::from(interval), all.into());
+        let mut capacity = first_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), all.into());
         loop {
-            let slot = machine.reserve(room, blocks)?;
+            let slot = machine.reserve(capacity, blocks)?;
             let (lengths, stream) = (header.lengths(bytes, all), machine.stream(&slot));
             match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
-                Err(segments::Refusal::NoRoom) if room < data.len() => machine.free(slot),
+                Err(segments::Refusal::BufferFull) if capacity < data.len() => machine.free(slot),
                 found => return Some((slot, found.is_ok())),
             }
-            room = room.saturating_mul(2).min(data.len());
+            capacity = capacity.saturating_mul(2).min(data.len());
         }
     }
 
@@ -266,7 +266,7 @@ impl Transit {
                     band.offsets[index] = ((block + ((mcu - first) * blocks) as usize) * 64) as u32;
                 }
             }
-            block += Machine::room(((end - first) * blocks) as usize);
+            block += Machine::blocks_to_reserve(((end - first) * blocks) as usize);
         }
         self.next_row = rows.end;
         band.rows = rows;
@@ -317,8 +317,8 @@ impl Transit {
         let mut dc = ticket.dc;
         let mut block = piece.block;
         for _ in 0..piece.count {
-            for (dc, part) in dc.iter_mut().zip(plan.layout.parts()) {
-                for _ in 0..part.h * part.v {
+            for (dc, component) in dc.iter_mut().zip(plan.layout.components()) {
+                for _ in 0..component.h * component.v {
                     let value = machine.dc(block);
                     *dc = dc.wrapping_add(i32::from(*value));
                     *value = *dc as i16;
@@ -374,19 +374,21 @@ impl Blocks for BandBlocks<'_> {
     const FROM_LANES: bool = true;
 
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
-        let part = self.plan.layout.parts()[index];
+        let component = self.plan.layout.components()[index];
         let window = &self.plan.window.columns;
-        let mcus = &self.band.offsets[(row / part.v - self.band.rows.start) as usize * window.len()..][..window.len()];
-        let inside = (part.first + row % part.v * part.h) * 64;
-        let first = columns.start / part.h;
-        if part.h == 1 {
+        let mcus =
+            &self.band.offsets[(row / component.v - self.band.rows.start) as usize * window.len()..][..window.len()];
+        let inside = (component.first + row % component.v * component.h) * 64;
+        let first = columns.start / component.h;
+        if component.h == 1 {
             let mcus = &mcus[(first - window.start) as usize..][..columns.len()];
             offsets.extend(mcus.iter().map(|&mcu| mcu + inside));
         } else {
-            for (&mcu, at) in mcus[(first - window.start) as usize..].iter().zip(first..(columns.end - 1) / part.h + 1)
+            for (&mcu, at) in
+                mcus[(first - window.start) as usize..].iter().zip(first..(columns.end - 1) / component.h + 1)
             {
-                let own = (at * part.h).max(columns.start)..((at + 1) * part.h).min(columns.end);
-                offsets.extend(own.map(|column| mcu + inside + (column - at * part.h) * 64));
+                let own = (at * component.h).max(columns.start)..((at + 1) * component.h).min(columns.end);
+                offsets.extend(own.map(|column| mcu + inside + (column - at * component.h) * 64));
             }
         }
         self.coefficients

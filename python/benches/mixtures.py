@@ -1,7 +1,7 @@
 """Compares mixtures of many datasets with Grain's `MapDataset.mix`: the time to compute the order,
 in samples per second, and the memory.
 
-Run `python/benches/mixtures.py --sets 35` with an interpreter that has the package `grain`. Without
+Run `python/benches/mixtures.py --sets 35` with an interpreter that has the `grain` package. Without
 the package, only the loader is measured. Each measurement runs in a separate process. Grain's order is
 read index by index, and the loader's order as the ids of batches. The loader's results therefore
 include the delivery of batches to Python. `cargo bench --bench order` measures the order alone.

@@ -1,5 +1,5 @@
 """Compares the images/s of a loop in Python with the images/s of `warpfeed bench`, which loops in
-Rust, and measures the cost of a call of `next`.
+Rust, and measures the cost of a call to `next`.
 
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
@@ -60,7 +60,7 @@ def python(args: argparse.Namespace, output: str) -> float:
 
 
 def cost_of_next(path: str, output: str) -> float:
-    """Returns how many microseconds a call of `next` takes if the batch is ready."""
+    """Returns how many microseconds a call to `next` takes if the batch is ready."""
     loader = warpfeed.Loader(
         path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabeled=True, **output_options(output)
     )

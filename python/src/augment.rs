@@ -8,7 +8,7 @@ use warpfeed::transform::Step;
 use crate::error::{Raised, in_call};
 use crate::value::from_value;
 
-/// Replays the calls that `warpfeed._augment` has recorded as pairs of a name and arguments.
+/// Replays the (name, arguments) calls that `warpfeed._augment` recorded.
 pub(crate) fn augment(recorded: &Bound<'_, PyAny>) -> PyResult<Augment> {
     let calls: Vec<(String, Bound<'_, PyTuple>)> = recorded.getattr("_calls")?.extract()?;
     let step = |(name, args): (String, Bound<'_, PyTuple>)| {

@@ -1,5 +1,5 @@
 //! Macros for enums with a variant for host batches and a variant for device batches, which
-//! requires the feature `cuda`.
+//! requires the `cuda` feature.
 
 /// Declares the enum `$name` with the variants `Host($of<HostBatch>)` and `Cuda($of<DeviceBatch>)`.
 macro_rules! either {

@@ -13,7 +13,7 @@ use crate::option_names::in_python;
 /// this package supports.
 const ENOENT: i32 = 2;
 
-/// Returns the class `warpfeed.WarpfeedError`.
+/// Returns the `warpfeed.WarpfeedError` class.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
@@ -102,7 +102,7 @@ pub(crate) fn in_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> P
     with_location(value.py(), &format!("{name}={}", short_repr(value)), error)
 }
 
-/// Prefixes `error` with a call of the method `name` of `class`, unless it is a `WarpfeedError`.
+/// Prefixes `error` with a call to the method `name` of `class`, unless it is a `WarpfeedError`.
 pub(crate) fn in_call(class: &str, name: &str, args: &Bound<'_, PyTuple>, error: PyErr) -> PyErr {
     let args_text: Vec<_> = args.iter().map(|arg| short_repr(&arg)).collect();
     with_location(args.py(), &format!("{class}.{name}({})", args_text.join(", ")), error)

@@ -1,4 +1,4 @@
-//! Runs the user's per-image function, the option `image_transform`.
+//! Runs the user's per-image function, the `image_transform` option.
 //!
 //! A worker thread writes the pixels to a memory file that it shares with a worker process. It then
 //! sends the process a request with the image size and two random words, and waits for the

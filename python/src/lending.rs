@@ -10,7 +10,7 @@ use crate::either::match_either;
 
 /// Tracks the batches that the user holds without a copy, each of which keeps a slot in use.
 pub(crate) struct Lending {
-    /// The option `copy`. With `None`, a batch is copied if the user already holds `max_lent`
+    /// The `copy` option. With `None`, a batch is copied if the user already holds `max_lent`
     /// batches.
     copy: Option<bool>,
     max_lent: usize,

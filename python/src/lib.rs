@@ -50,7 +50,7 @@ mod value;
 mod waiting;
 mod wake;
 
-/// The module `warpfeed._warpfeed`. It does not rely on the GIL: shared state is immutable, atomic
+/// The `warpfeed._warpfeed` module. It does not rely on the GIL: shared state is immutable, atomic
 /// or protected by a mutex, and only the thread that created a [`stats::Span`] may call it.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
@@ -73,7 +73,7 @@ mod _warpfeed {
     #[pymodule_export]
     use super::pack::{merge, pack, pack_progress, part_from_env};
     #[pymodule_export]
-    use super::program::{in_python, labels, rank_from_env, run_program, split, version};
+    use super::program::{image_sizes, in_python, labels, rank_from_env, run_program, split, version};
     #[pymodule_export]
     use super::source::{lerobot_episodes, lerobot_stats};
     #[pymodule_export]

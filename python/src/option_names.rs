@@ -1,7 +1,7 @@
 //! Translates the crate's messages from Rust to Python spelling.
 //!
 //! The crate's messages show options as Rust users write them: `unlabeled(true)`,
-//! `.soft_labels(classes, smoothing)`. A general rule turns every call of a setter into a keyword
+//! `.soft_labels(classes, smoothing)`. A general rule turns every call to a setter into a keyword
 //! argument, and the table [`NAMES`] contains everything else. The test
 //! `python/tests/test_message_spelling.py` reads every message in the crate's source, and fails if
 //! a translation still contains Rust spelling.
@@ -34,7 +34,7 @@ const OPTIONS: [&str; 17] = [
 
 /// Texts to replace, each with its replacement. A text comes before all shorter texts that it
 /// contains.
-const NAMES: [(&str, &str); 54] = [
+const NAMES: [(&str, &str); 55] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -68,6 +68,7 @@ const NAMES: [(&str, &str); 54] = [
     ("with LeRobotOptions::features", "with LeRobot(features=[...])"),
     ("last_batch(Pad)", "last_batch=\"pad\""),
     ("frames(true)", "frames=True"),
+    ("size_buckets", "SizeBuckets"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use warpfeed::decode::Size;
 use warpfeed::field::FieldKind;
 use warpfeed::source::{Options, Store};
 use warpfeed::trace::Schedule;
@@ -20,7 +21,7 @@ use crate::order::PythonOrder;
 use crate::source;
 use crate::value::{from_value, parse_value};
 
-/// The option `copy`, the index of the CUDA device, and the handle of a stream of this device.
+/// The `copy` option, the index of the CUDA device, and the handle of a stream of this device.
 /// Without an index, batches are in host memory.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
@@ -203,10 +204,19 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         }
         "subset" => loader.subset(numbers(value, u64::from_ne_bytes)?),
         "buckets" => {
-            let (lengths, bounds, budget): (Bound<'_, PyAny>, Vec<u32>, Option<u64>) = value.extract()?;
+            let (samples, buckets, budget): (Bound<'_, PyAny>, Bound<'_, PyAny>, Option<u64>) = value.extract()?;
             let loader = budget.map_or(loader.clone(), |budget| loader.budget(budget));
-            // `_buckets._Lengths` accepts only numbers that fit into 32 bits.
-            loader.buckets(numbers(&lengths, |bytes| u64::from_ne_bytes(bytes) as u32)?, bounds)
+            // `_buckets` accepts only numbers that fit into 32 bits.
+            let list = |list: &Bound<'_, PyAny>| numbers(list, |bytes| u64::from_ne_bytes(bytes) as u32);
+            match samples.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() {
+                Ok((heights, widths)) => {
+                    let images = list(&widths)?.into_iter().zip(list(&heights)?);
+                    let sizes = buckets.extract::<Vec<(u32, u32)>>()?.into_iter();
+                    let sizes = sizes.map(|(height, width)| Size::new(width, height));
+                    loader.size_buckets(images.map(|(width, height)| Size::new(width, height)), sizes)
+                }
+                Err(_) => loader.buckets(list(&samples)?, buckets.extract::<Vec<u32>>()?),
+            }
         }
         "weights" => loader.weights(numbers(value, f64::from_ne_bytes)?),
         "mixture_options" => loader.mixture_options(from_value(value)?),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use pyo3::prelude::*;
 use warpfeed::source::{Options, labels as labels_of};
-use warpfeed::{Rank, sampler};
+use warpfeed::{Loader, Rank, sampler};
 
 use crate::error::{Raised as _, config_error};
 use crate::log;
@@ -50,6 +50,16 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(us
     }
     let labels = run_on_thread(py, move |_| labels_of(&*source, &(0..source.len() as u64).collect::<Vec<_>>()))?;
     Ok((labels.len(), Some(labels)))
+}
+
+/// Returns the height and width of each image of a dataset, or 0 and 0 if its header cannot be
+/// read.
+#[pyfunction]
+pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> {
+    let py = data.py();
+    let source = source::of(data, &Options::new().stores(warpfeed_stores::all()))?;
+    let sizes = run_on_thread(py, move |_| Loader::source(source).image_sizes())?;
+    Ok(sizes.into_iter().map(|size| (size.height, size.width)).collect())
 }
 
 /// Randomly splits `samples` into parts with the given `shares`. With `labels`, each class is split

@@ -152,7 +152,7 @@ impl Tensor {
         self.axes.iter().map(|&axis| strides[axis]).collect()
     }
 
-    /// Makes the consumer's stream wait for the tensor. `requested` is the argument `stream` of
+    /// Makes the consumer's stream wait for the tensor. `requested` is the `stream` argument of
     /// `__dlpack__`.
     #[cfg(feature = "cuda")]
     fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {

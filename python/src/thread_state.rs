@@ -7,8 +7,8 @@
 //! **Invariants**
 //! 1. A thread has a `KeptThreadState` only if the interpreter had no state for the thread before.
 //!    Python's own threads release their states themselves.
-//! 2. Each `KeptThreadState` corresponds to one call of `PyGILState_Ensure`. It is thread-local, so
-//!    its `drop` runs once, on the same thread, and makes the matching call of
+//! 2. Each `KeptThreadState` corresponds to one call to `PyGILState_Ensure`. It is thread-local, so
+//!    its `drop` runs once, on the same thread, and makes the matching call to
 //!    `PyGILState_Release`.
 
 use std::cell::RefCell;

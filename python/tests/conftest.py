@@ -97,7 +97,7 @@ def mini() -> str:
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Returns the path of an LMDB: the folder `mini` after `python -m warpfeed pack`."""
+    """Returns the path of an LMDB: the `mini` folder after `python -m warpfeed pack`."""
     out = tmp_path_factory.mktemp("packed") / "mini.lmdb"
     subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(out)], check=True, capture_output=True)
     return str(out)

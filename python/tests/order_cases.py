@@ -217,7 +217,7 @@ class Plain(Case):
 
 
 class Mixed(Case):
-    """A mixture, with a schedule and calls of ``set_mixture``."""
+    """A mixture, with a schedule and calls to ``set_mixture``."""
 
     def __init__(self, number: int, files: Files) -> None:
         super().__init__(number, files)

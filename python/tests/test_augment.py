@@ -111,7 +111,7 @@ def delivered(mini: str, augment: Augment, **more: Any) -> Any:
 
 
 class Sized:
-    """Images of 48x40 pixels with one box each."""
+    """48x40 images with one box each."""
 
     def __init__(self, augment: Augment) -> None:
         self.boxed = "iou_crop" in repr(augment) or "copy_paste" in repr(augment)

@@ -96,7 +96,7 @@ def test_a_collate_that_is_not_callable_is_rejected(mini: str) -> None:
 
 
 class Annotated:
-    """Images of 40x20 pixels, each with as many boxes as its index."""
+    """40x20 images, each with as many boxes as its index."""
 
     def __len__(self) -> int:
         return 4

@@ -216,7 +216,7 @@ def test_pngsuite() -> None:
         expected = np.array(json.loads(values.read_text())).reshape(*size, 4)
         if found is not None:
             return same(found, expected[:, :, :3].astype(np.uint8))
-        # The JSON contains four channels of 16 bits; the image may have fewer.
+        # The JSON contains four 16-bit channels; the image may have fewer.
         channels = {0: [0], 2: [0, 1, 2], 4: [0, 3], 6: [0, 1, 2, 3]}[path.read_bytes()[25]]
         found = stored(path, size, len(channels))
         return same(found, expected[:, :, channels].astype(np.float32))

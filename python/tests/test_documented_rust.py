@@ -127,7 +127,7 @@ OPENED = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*\.host\(\)\?;", re.MULTILINE)
 
 
 def repeated(code: str) -> str:
-    """Replaces loops over epoch 0 by loops over many epochs."""
+    """Replaces loops over epoch 0 with loops over many epochs."""
     for found in reversed(list(re.finditer(r"for (\w+) in (\w+)\.epoch\(0\) \{", code))):
         end, depth = found.end(), 1
         while depth:

@@ -52,10 +52,11 @@ def test_a_figure_older_than_its_code_is_found(
 
 def test_a_missing_mark_does_not_fail_the_check(group: ModuleType) -> None:
     table = "| a |\n\n- Figures: medians.\n"
-    marked = f"{table}- {group.OLDER} measured before the last change of `jpeg/src`,\n  `src/decode`.\n- Measured\n"
+    marked = f"{table}- {group.OLDER} measured before the last change to `jpeg/src`,\n  `src/decode`.\n- Measured\n"
     assert group.MARK.sub("", marked) == group.MARK.sub("", f"{table}- Measured\n")
     assert group.MARK.sub("", marked.replace("medians", "means")) != group.MARK.sub("", f"{table}- Measured\n")
     assert group.MARK.sub("", f"| a |\n\n- {group.OLDER} row 1.\n<!-- /figures -->") == "| a |\n<!-- /figures -->"
+    assert group.MARK.sub("", f"| a |\n\n{group.OLDER} row 1.\n<!-- /figures -->") == "| a |\n<!-- /figures -->"
 
 
 @pytest.mark.parametrize("name", ["host", "device", "training", "requests"])

@@ -1,4 +1,4 @@
-"""``LeRobot`` delivers the values that the dataset class of the library ``lerobot`` returns, with
+"""``LeRobot`` delivers the values that the dataset class of the ``lerobot`` library returns, with
 several frames, padding, episodes and statistics. Wrong options raise errors that say what is
 wrong."""
 

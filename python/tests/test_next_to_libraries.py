@@ -1,6 +1,6 @@
 """A dataset written by a format's own library yields the same samples, labels and order as
-when that library reads it. This is checked for 200 shuffled batches, with one worker and with
-three, without the garbage collector."""
+when that library reads it. The tests compare 200 shuffled batches, with one and with three
+workers, and with Python's garbage collector disabled."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def torchvision(to: Path) -> Opened:
     need("torch")
     vision = need("torchvision")
     for number in range(COUNT):
-        # Classes and files are sorted by code points. These names also check this for numbers and
-        # capitals.
+        # Classes and files are sorted by code points. To test this order, the names include digits,
+        # capitals and a non-ASCII character.
         folder = to / ["a", "B", "c10", "c2", "é", "z z", "_"][label(number)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(encoded(number, "PNG"))
@@ -343,7 +343,7 @@ COVERED: list[str] = []
 @pytest.fixture(scope="module", autouse=True)
 def covered() -> Iterator[None]:
     yield
-    conftest.tell(f"next to their libraries: {', '.join(COVERED) or 'none is installed'}")
+    conftest.tell(f"formats compared with their own libraries: {', '.join(COVERED) or 'none is installed'}")
 
 
 @pytest.mark.parametrize("write", FORMATS, ids=lambda write: write.__name__)

@@ -20,7 +20,7 @@ COUNT = 11
 
 
 def png(index: int) -> bytes:
-    """Returns an image of 4x4 pixels, half of which are transparent."""
+    """Returns a 4x4 image, half of which are transparent."""
     pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 4), np.uint8)
     pixels[:2, :, 3], pixels[2:, :, 3] = 0, 255
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)

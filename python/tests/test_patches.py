@@ -1,4 +1,4 @@
-"""Promise: patches have the sizes and the order of values of the image processors of Qwen2-VL and
+"""Patches have the sizes and the order of values of the image processors of Qwen2-VL and
 SigLIP 2, packed without padding."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Everything that a program drops or leaves running ends within seconds, without messages from
-other processes. After a program has caught an error, it can continue."""
+"""Loaders and decoders that a program drops or leaves running shut down within seconds, and worker
+processes print nothing. After a program has caught an error, it can continue."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_dropped_batcher_ends_its_threads_and_decoder() -> None:
 
 
 class Server:
-    """An object that batches calls of its own method, which creates a reference cycle."""
+    """An object that batches calls to its own method, which creates a reference cycle."""
 
     def __init__(self) -> None:
         self.batcher = Decoder(max_batch=2, output="numpy").dynamic_batcher(self.run, max_delay_ms=0)
@@ -107,7 +107,8 @@ def test_closing_the_decoder_completes_waiting_requests() -> None:
 
 # ---- the end of the program
 
-#: Programs with a function that never returns, each with the name in the expected message.
+#: Programs in which a user function never returns: the definition, the call, and the name of the
+#: function in the warning.
 STUCK = {
     "source": ("class Data:\n    def __len__(self): return 99\n    def __getitem__(self, i): here.set(); time.sleep(600)",
                "loader = warpfeed.Loader(Data(), output='numpy'); next(iter(loader))", "Data.__getitem__"),
@@ -194,7 +195,7 @@ def test_sigterm_ends_worker_processes_without_tracebacks(tmp_path: Path) -> Non
     for _ in range(5):
         assert "batch" in running.stdout.readline()
     running.send_signal(signal.SIGTERM)
-    # Reading the pipe ends when the last worker process has ended.
+    # The pipe reaches its end only after every worker process has exited.
     _, err = running.communicate(timeout=60)
     assert running.returncode == -signal.SIGTERM and "Traceback" not in err, err
 

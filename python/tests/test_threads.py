@@ -711,7 +711,7 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
             break
         time.sleep(0.05)
     assert gone() is None
-    # The collector still works. Until the other thread's collection ends, calls of `gc.collect`
+    # The collector still works. Until the other thread's collection ends, calls to `gc.collect`
     # return without doing anything.
     cycle = Cycle(None)
     gone = weakref.ref(cycle)

@@ -20,7 +20,7 @@ from . import collate as collate
 from . import metrics as metrics
 from ._augment import Augment, ColorJitter, Mix, RandomErasing
 from ._batch import Batch, FieldBatch
-from ._buckets import Buckets
+from ._buckets import Buckets, SizeBuckets, image_sizes
 from ._decode_image import decode_image
 from ._decoder import Decoded, Decoder, Pending
 from ._dynamic_batcher import DynamicBatcher
@@ -77,6 +77,7 @@ __all__ = [
     "RandomErasing",
     "Report",
     "Shares",
+    "SizeBuckets",
     "Stats",
     "StorageError",
     "TableOptions",
@@ -92,6 +93,7 @@ __all__ = [
     "boxes_to_source",
     "cu_seqlens",
     "decode_image",
+    "image_sizes",
     "merge",
     "pack",
     "pack_progress",

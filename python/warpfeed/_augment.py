@@ -298,8 +298,8 @@ class Augment(_Calls):
 
     @classmethod
     def random_crop(cls, size: Size) -> Augment:
-        """Crops at a random position, like torchvision's ``RandomCrop(size)``. The methods
-        ``padding``, ``border`` and ``pad_if_needed`` correspond to the other arguments of
+        """Crops at a random position, like torchvision's ``RandomCrop(size)``. The
+        ``padding``, ``border`` and ``pad_if_needed`` methods correspond to the other arguments of
         ``RandomCrop``. ``size`` is a number for a square, or (height, width)."""
         return cls._cropped("random_crop", (), size)
 
@@ -340,6 +340,22 @@ class Augment(_Calls):
         square. For torchvision's ``Resize(side)``, which resizes the shorter side, use
         ``eval(side, side)`` or ``shortest_size([side], longest)``."""
         return cls._make((("resize", (_size("Augment.resize", size, other, height, width),)),))  # type: ignore[no-any-return]
+
+    @overload
+    @classmethod
+    def cover(cls, size: Size, other: int | None = None, /) -> Augment: ...
+
+    @overload
+    @classmethod
+    def cover(cls, /, *, height: int, width: int) -> Augment: ...
+
+    @classmethod
+    def cover(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
+        """Resizes the image to the smallest size that covers (height, width) without changing its
+        aspect ratio, and crops the center. For :class:`SizeBuckets`, which replace the output size.
+        One side of the resized image equals that of the output, and the other side is rounded half
+        to even."""
+        return cls._make((("cover", (_size("Augment.cover", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
     @classmethod

@@ -200,7 +200,7 @@ class Collated(FieldBatch):
     """The batch that ``collate`` receives: a dict of all fields, with the properties of the batch.
 
     Attributes:
-        field_types: field types by name, as passed to the loader's option ``fields``.
+        field_types: field types by name, as passed to the loader's ``fields`` option.
         image_axes: indices of the height axis and the width axis of the images.
     """
 

@@ -17,7 +17,7 @@ _PARAMETERS = ("epoch", "number", "seed")
 
 
 class BatchTransform:
-    """The chain of functions that the option ``batch_transform`` lists."""
+    """The chain of functions that the ``batch_transform`` option lists."""
 
     def __init__(self, functions: Any) -> None:
         if not callable(functions) and (isinstance(functions, (str, bytes)) or not isinstance(functions, Sequence)):
@@ -58,7 +58,7 @@ class BatchTransform:
 
 
 class Collate:
-    """The function of the option ``collate``, which builds the final form of a batch."""
+    """The function of the ``collate`` option, which builds the final form of a batch."""
 
     def __init__(self, f: Callable[[Any], Any]) -> None:
         self._f, self._name = f, f"collate ({name_of(f)})"

@@ -1,14 +1,15 @@
-"""Groups samples of similar lengths into batches."""
+"""Groups samples of similar lengths, or images of similar aspect ratios, into batches."""
 
 from __future__ import annotations
 
 import bisect
 from typing import Any, Iterable
 
+from . import _warpfeed
 from ._error import ConfigError
 from ._number_lists import Indices, integers
 
-__all__ = ["Buckets"]
+__all__ = ["Buckets", "SizeBuckets", "image_sizes"]
 
 
 class _Lengths(Indices):
@@ -68,6 +69,9 @@ class Buckets:
         #: Maximum of (number of samples in a batch) x (bound of their bucket).
         self.budget = None if budget is None else integers("budget", [budget], _Lengths)[0]
 
+    def _options(self) -> tuple[Any, ...]:
+        return self._lengths, self.bounds, self.budget
+
     def __len__(self) -> int:
         return len(self._lengths)
 
@@ -93,6 +97,100 @@ class Buckets:
         if not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"trim{names!r}: expected names of fields, such as 'tokens'")
         return _Trim(self, names)
+
+
+class _Sides(Indices):
+    """A list of heights or widths."""
+
+    _limits = (0, 1 << 32)
+    _expected = "a side from 0 to 2**32 - 1 pixels"
+    _mask_advice = "expected the height and the width of each image"
+
+
+def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
+    """Returns the heights and the widths in `sizes`, a list of pairs or an array of shape (N, 2)."""
+    import numpy as np
+
+    array = np.asarray(sizes if hasattr(sizes, "__array__") else list(sizes))
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        raise TypeError(
+            f"{name}: the shape is {tuple(array.shape)}, of {array.dtype}; expected a list of (height, width) in pixels"
+        )
+    sides = _Sides(name, array[:, 0]), _Sides(name, array[:, 1])
+    for of in sides:
+        for _ in of:
+            pass  # Iterating checks every element.
+    return sides
+
+
+class SizeBuckets:
+    """The sizes of all images, for the option ``buckets``, which groups images by aspect ratio. The
+    batches of each group have an image size of their own. Training diffusion models and
+    vision-language models uses such buckets to keep nearly all of each image.
+
+    ::
+
+        sizes = [(1024, 1024), (832, 1216), (1216, 832)]
+        buckets = warpfeed.SizeBuckets(warpfeed.image_sizes("photographs"), sizes, budget=32 << 20)
+        loader = warpfeed.Loader(
+            "photographs", batch_size=32, shuffle=True, seed=1, augment=warpfeed.Augment.cover(1024), buckets=buckets,
+        )
+        for images, labels in loader:
+            ...  # (32, 3, 1024, 1024), (32, 3, 832, 1216) or (32, 3, 1216, 832), or fewer images
+
+    An image belongs to the bucket with the closest aspect ratio. If several buckets have this
+    aspect ratio, the image belongs to the largest of them that has at most as many pixels as the
+    image, or to the smallest if all have more. Every batch contains images of one bucket. The last
+    batch of each bucket may be smaller, and ``drop_last`` drops it. With ``shuffle``, each epoch
+    shuffles the samples within each bucket, and then all batches. ``views`` and ``Image`` fields
+    with an ``augment`` of their own keep their size.
+
+    Args:
+        images: (height, width) of the image of each sample of the whole dataset, even with a
+            ``subset``. :func:`image_sizes` returns them. For large datasets, pass an array of shape
+            (N, 2).
+        sizes: output (height, width) of each bucket. It replaces the output size of the loader's
+            ``augment``.
+        budget: maximum number of pixels in a global batch, so that batches of large images contain
+            fewer images. ``batch_size`` is the maximum number of images.
+
+    Raises:
+        ConfigError: if a number is out of range.
+        TypeError: if a value is not a pair of integers.
+    """
+
+    def __init__(self, images: Any, sizes: Any, budget: int | None = None) -> None:
+        self._images = _sides("images", images)
+        heights, widths = (side.to_list() for side in _sides("sizes", sizes))
+        #: Output (height, width) of each bucket.
+        self.sizes: list[tuple[int, int]] = list(zip(heights, widths, strict=True))
+        #: Maximum number of pixels in a global batch.
+        self.budget = None if budget is None else integers("budget", [budget], _Lengths)[0]
+
+    def _options(self) -> tuple[Any, ...]:
+        return self._images, self.sizes, self.budget
+
+    def __len__(self) -> int:
+        return len(self._images[0])
+
+    def __repr__(self) -> str:
+        budget = "" if self.budget is None else f", budget={self.budget}"
+        return f"SizeBuckets(<{len(self)} images>, {self.sizes}{budget})"
+
+
+def image_sizes(data: Any) -> list[tuple[int, int]]:
+    """Reads the header of each image of a dataset, on all cores, and returns the (height, width) of
+    each image after its EXIF orientation has been applied. An image whose header cannot be read has
+    the size (0, 0); a loader reports the error when it loads the sample.
+
+    Args:
+        data: path, URL, list of shards or Python dataset, as for :class:`Loader`.
+
+    Raises:
+        WarpfeedError: if the dataset cannot be opened, or if a sample cannot be read.
+    """
+    sizes: list[tuple[int, int]] = _warpfeed.image_sizes(data)
+    return sizes
 
 
 class _Trim:

@@ -20,7 +20,7 @@ __all__ = ["close_at_exit"]
 
 _log = logging.getLogger("warpfeed")
 
-#: Maximum number of seconds that the process waits at its exit for all threads together.
+#: Maximum total time in seconds to wait for threads at exit.
 _GRACE = 5.0
 
 

@@ -1,4 +1,4 @@
-"""Implements the options ``output``, ``device``, ``layout`` and ``copy``, which determine the form
+"""Implements the ``output``, ``device``, ``layout`` and ``copy`` options, which determine the form
 in which batches are delivered."""
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Delivery:
         return int(torch.cuda.current_stream(self.device).cuda_stream)
 
     def native(self) -> tuple[bool | None, int | None, int]:
-        """Returns the argument ``delivery`` of the native loader and decoder."""
+        """Returns the ``delivery`` argument of the native loader and decoder."""
         return None if self._copy is None else bool(self._copy), self.device, self.stream()
 
     def field(self, batch: _warpfeed.Batch, name: str, is_image: bool) -> Any:
-        """Returns the field `name` of `batch` as an array. The option ``copy`` determines whether
+        """Returns the field `name` of `batch` as an array. The ``copy`` option determines whether
         the array is a copy or shares the memory of the batch."""
         channels_last = is_image and self._layout == "channels_last"
         if self._output == "torch":
@@ -113,7 +113,7 @@ class Delivery:
 
 
 def _ordinal(device: Device | None) -> int | None:
-    """Returns the index of the CUDA device that the option ``device`` selects, or None for host
+    """Returns the index of the CUDA device that the ``device`` option selects, or None for host
     memory."""
     if device is None:
         return None

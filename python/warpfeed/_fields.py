@@ -65,7 +65,7 @@ class Image(Arguments):
     loader, such as ``dtype`` and ``normalize``, apply to the field.
 
     All images of a sample get the same crop and flip. To load several views of one image, use the
-    option ``views`` of the loader.
+    ``views`` option of the loader.
 
     Args:
         of: name of the sample's field; by default, the first field that is named after an image
@@ -180,7 +180,7 @@ class Mask(Arguments):
     """An integer for each pixel of the image, such as a class index, as an array of shape (N, H,
     W). Masks are resized with nearest-neighbor interpolation.
 
-    The batch field ``mask`` is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
+    The ``mask`` batch field is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
     grayscale, or palette indices), ``mask.npy`` (booleans or integers), ``mask.tif``,
     ``mask.tiff``, ``mask.gif``, ``mask.bmp`` (palette indices) or ``mask.webp`` (lossless).
 
@@ -306,7 +306,7 @@ class Keypoints(Arguments):
 class Boxes(Arguments):
     """The boxes of a sample, with their classes, masks and keypoints.
 
-    The field ``boxes`` becomes these arrays, with ``most`` boxes per sample:
+    The ``boxes`` field becomes these arrays, with ``most`` boxes per sample:
 
     =================  ==================  ================  =======================================
     array              shape               dtype             padding
@@ -567,7 +567,7 @@ def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
     """Raises an error if a field must be transformed with the image. ``image_transform`` may move
     pixels without moving the field.
 
-    `moves` is the option ``image_transform_moves_pixels``.
+    `moves` is the ``image_transform_moves_pixels`` option.
     """
     for name, kind in fields.items():
         if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):

@@ -23,7 +23,7 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
             or a torch tensor of shape (N, M, 4) for a batch, or (M, 4) for one sample.
         matrix: the batch field of type :class:`Geometry`, of shape (N, 2, 3), or (2, 3) for one
             sample.
-        size: the batch field ``<name>.size``, of shape (N, 2), or (2,) for one sample. If given,
+        size: the ``<name>.size`` batch field, of shape (N, 2), or (2,) for one sample. If given,
             boxes are clipped to their source images. Otherwise a box may extend beyond its source
             image.
 

@@ -57,7 +57,7 @@ class Albumentations:
 
 
 class ImageTransform:
-    """The function of the option ``image_transform``, and the worker processes that call it."""
+    """The function of the ``image_transform`` option, and the worker processes that call it."""
 
     def __init__(self, f: Callable[..., Any], processes: int | None, num_workers: int | None = None) -> None:
         if type(f).__module__.partition(".")[0] == "albumentations":

@@ -18,7 +18,7 @@ from . import _delivery, _options, _other_names, _ranks, _warpfeed
 from ._augment import Augment
 from ._batch import Batch, Collated, FieldBatch, properties_of
 from ._batch_transform import BatchTransform, Collate, Fields
-from ._buckets import Buckets
+from ._buckets import Buckets, SizeBuckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
 from ._fields import DenseMap, Image, PackedIds, Text, TokenIds, check_images, check_none_follows
@@ -44,7 +44,7 @@ _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 1000
 _brief.maxdict = 100
 
-#: A function of the option ``batch_transform``.
+#: A function of the ``batch_transform`` option.
 Transform = Callable[..., Any]
 
 
@@ -88,7 +88,7 @@ class Loader(_other_names.EarlierNames):
         masks: folder that contains the masks for a folder of images, relative to the parent of the
             image folder: for ``"CamVid/train"``, ``masks="trainannot"`` is ``CamVid/trainannot``.
             The mask of ``a/1.jpg`` is ``a/1.png`` in this folder, or the same path with ``.npy``,
-            ``.tif``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the field ``mask``, for
+            ``.tif``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask`` field, for
             :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name of the
             image, as in ``"masks/*_mask"``.
         classes: class names. The label of a class is the position of its name in this list,
@@ -141,8 +141,9 @@ class Loader(_other_names.EarlierNames):
         weights: weight of each sample of the whole dataset. Samples are drawn with replacement; if
             ``subset`` is set, only from the subset. For large datasets, pass an array.
         balanced: draws samples so that all classes are equally frequent.
-        buckets: lengths of the samples, to group samples of similar lengths into batches. See
-            :class:`Buckets`.
+        buckets: lengths of the samples, to group samples of similar lengths into batches
+            (:class:`Buckets`), or sizes of the images, to group them by aspect ratio
+            (:class:`SizeBuckets`).
         repeat: number of passes over the samples in an epoch.
         epochs: number of epochs that will be used. Toward the end of each of these epochs except
             the last, the loader already prepares the first batches of the next epoch. More epochs
@@ -190,7 +191,7 @@ class Loader(_other_names.EarlierNames):
     Args: Fields
         fields: additional fields by name: ``{"emb": NdArray("f32", [768]), "boxes": Boxes(100)}``.
         drop_field: fields to leave out: ``"label"`` or ``["image", "label"]``.
-        soft_labels: ``(classes, smoothing)`` adds the field ``soft_label``, f32 of shape (N,
+        soft_labels: ``(classes, smoothing)`` adds the ``soft_label`` field, f32 of shape (N,
             classes), and makes the batch a dict. ``classes`` is the number of classes. If the
             dataset has class names, as a folder of class folders does, you can pass only the
             smoothing, such as ``0.1``. Mixing (:class:`Mix`) requires this option.
@@ -289,7 +290,7 @@ class Loader(_other_names.EarlierNames):
         subset: Iterable[int] | None = None,
         weights: Iterable[float] | None = None,
         balanced: bool = False,
-        buckets: Buckets | None = None,
+        buckets: Buckets | SizeBuckets | None = None,
         repeat: int | None = None,
         epochs: int | None = None,
         resume: Mapping[str, Any] | None = None,

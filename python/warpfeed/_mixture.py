@@ -18,7 +18,7 @@ _Point = int | tuple[int, int] | None
 
 @dataclass(frozen=True)
 class Shares(Arguments):
-    """A planned change of the shares of a :class:`Mixture`.
+    """A planned change to the shares of a :class:`Mixture`.
 
     ``Shares([0.5, 0.5], epoch=5)`` sets the shares at the start of epoch 5.
     ``Shares([0.5, 0.5], epoch=(5, 10))`` changes the shares gradually, from the start of epoch 5 to
@@ -79,7 +79,7 @@ class Mixture(Arguments):
 
     Args:
         parts: a list of datasets and shares.
-        schedule: planned changes of the shares, in the order in which they occur.
+        schedule: planned changes to the shares, in the order in which they occur.
         round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. The shares of each round
             are exact. Shares change between rounds, and are rounded to multiples of one draw per round.
         once: positions of the datasets whose samples are drawn once in the run. By default, each dataset is repeated.

@@ -327,7 +327,7 @@ def state_text(state: Any, name: str = "resume") -> str:
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "buckets": lambda buckets: (buckets._lengths, buckets.bounds, buckets.budget),
+    "buckets": lambda buckets: buckets._options(),
     "classes": list,
     "classes_file": os.fspath,
     "dtype": dtype_name,

@@ -110,7 +110,7 @@ def local_world_size(world_size: int) -> int | None:
 
 
 def options(rank: int | None, world_size: int | None, distributed: bool | None) -> dict[str, Any]:
-    """Returns the options ``rank`` and ``local_world_size`` for the extension module, from the
+    """Returns the ``rank`` and ``local_world_size`` options for the extension module, from the
     arguments or the environment."""
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or pass distributed=True")

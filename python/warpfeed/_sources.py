@@ -102,13 +102,14 @@ class LeRobot(Arguments):
         })
 
     The fields of a sample have the names of the features: numbers and ``bool`` for
-    :class:`NdArray`, images and videos for :class:`Image`, and strings for :class:`Text`. The field
-    ``task`` is the text of the frame's task, for :class:`Text`. Only AV1 videos are decoded. Other
-    videos are left out, and requesting such a feature raises an error.
+    :class:`NdArray`, images and videos for :class:`Image`, and strings for :class:`Text`. The
+    ``task`` field is the text of the frame's task, for :class:`Text`. AV1 videos are decoded on the
+    host, and H.264, HEVC and VP9 videos need an NVIDIA GPU. Other videos are left out, and
+    requesting such a feature raises an error.
 
-    With deltas, a feature of T frames has the shape (T, ...), and the field ``<feature>_is_pad``,
+    With deltas, a feature of T frames has the shape (T, ...), and the ``<feature>_is_pad`` field,
     u8 of shape (T,), is 1 for frames outside the episode. Such frames repeat the first or the last
-    frame of the episode, as in the library ``lerobot``.
+    frame of the episode, as in the ``lerobot`` library.
 
     Args:
         path: folder or URL of the dataset.
@@ -118,7 +119,7 @@ class LeRobot(Arguments):
         features: names of the features that samples contain; all by default. A sample
             has at most 16 fields. A loader reads only the fields that it needs.
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
-            the frame of the sample, as in the library ``lerobot``.
+            the frame of the sample, as in the ``lerobot`` library.
         delta_indices: like ``delta_timestamps``, but in frames.
         tolerance_s: maximum difference between a time and a multiple of the duration of a frame,
             in seconds. The same tolerance applies to each difference between consecutive timestamps
@@ -166,7 +167,7 @@ class LeRobot(Arguments):
         """Lists the selected episodes, in the order of their samples. Reads the task of every
         frame.
 
-        Use the sample indices for the arguments ``subset``, ``weights`` and ``sampler`` of
+        Use the sample indices for the ``subset``, ``weights`` and ``sampler`` arguments of
         :class:`Loader`::
 
             data = warpfeed.LeRobot("arm")
@@ -217,7 +218,7 @@ class Tokens(Arguments):
     """Fixed-length windows of token files, for language models. A token file is a ``.bin`` of
     little-endian integers, with or without llm.c's header, or a one-dimensional ``.npy``.
 
-    ``Loader(Tokens("corpus", 1025, stride=1024))`` delivers only the field ``tokens``, i64 of shape
+    ``Loader(Tokens("corpus", 1025, stride=1024))`` delivers only the ``tokens`` field, i64 of shape
     (N, 1025). The inputs of a model are ``tokens[:, :-1]``, and its targets are ``tokens[:, 1:]``.
     :class:`TokenIds` has options for this field. A window never crosses the end of a file. Tokens
     after the last complete window of a file are not part of any sample.
@@ -247,7 +248,7 @@ class PackedTokens(Arguments):
     """Rows of whole documents from token files, for training language models with little padding.
     The files have the same formats as for :class:`Tokens`.
 
-    ``Loader(PackedTokens("corpus", 4096, end=50256))`` delivers the field ``tokens``, i64 of shape
+    ``Loader(PackedTokens("corpus", 4096, end=50256))`` delivers the ``tokens`` field, i64 of shape
     (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns the lengths of the
     documents for FlashAttention.
 
@@ -325,7 +326,7 @@ class Zip(Arguments):
     Args:
         parts: paths, Python datasets, or objects such as :class:`Coco`. All have the same number of samples.
         names: for each dataset, a prefix for the names of its fields, or ``""`` for no prefix. With
-            ``names=["", "depth"]``, the field ``png`` of the second dataset becomes ``depth.png``.
+            ``names=["", "depth"]``, the ``png`` field of the second dataset becomes ``depth.png``.
         check_keys: makes a sample fail if its keys in the datasets differ. Pass False if the keys
             do not correspond, for example because a dataset of arrays uses row numbers.
     """
@@ -371,7 +372,7 @@ class TableOptions(Arguments):
     ``Loader("train.csv", table=...)``.
 
     By default, the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img``
-    contains image paths, and the column ``label``, ``class``, ``cls`` or ``category`` contains
+    contains image paths, and the ``label``, ``class``, ``cls`` or ``category`` column contains
     labels. Every other column becomes a field.
 
     Args:
@@ -383,7 +384,7 @@ class TableOptions(Arguments):
             ordinary field.
         columns: names of the columns that become fields; by default all remaining columns.
         files: names of columns that contain paths of other files, such as masks. The bytes of a
-            file become the field ``<column>.<extension>``.
+            file become the ``<column>.<extension>`` field.
         gather: joins numeric columns into a vector: ``{"attributes": ["age", "weight"]}``.
         delimiter: the character between cells, such as ``";"``.
         headerless: pass True if the file has no header. The columns are then named ``0``, ``1``,

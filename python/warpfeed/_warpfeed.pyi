@@ -18,6 +18,7 @@ __all__ = [
     "pack",
     "pack_progress",
     "part_from_env",
+    "image_sizes",
     "labels",
     "lerobot_episodes",
     "lerobot_stats",
@@ -35,7 +36,7 @@ __all__ = [
     "wait_for_calls",
 ]
 
-# The option `copy`, the index of the CUDA device, and the handle of a stream on this device.
+# The `copy` option, the index of the CUDA device, and the handle of a stream on this device.
 _Delivery: TypeAlias = tuple[bool | None, int | None, int]
 
 @final
@@ -179,6 +180,7 @@ def run_program(args: list[str]) -> int: ...
 def decode_image(data: Any) -> tuple[int, int, bytearray]: ...
 def lerobot_episodes(description: dict[str, Any]) -> list[tuple[int, int, int, list[str]]]: ...
 def lerobot_stats(description: dict[str, Any]) -> str: ...
+def image_sizes(data: Any) -> list[tuple[int, int]]: ...
 def labels(data: Any, with_labels: bool) -> tuple[int, list[int] | None]: ...
 def pack(
     data: Any, target: str, options: dict[str, Any], progress: Callable[[int, int], Any] | None = None

@@ -33,7 +33,7 @@ def detection_targets(
     - if the loader has the corresponding columns, ``masks`` of shape (n, H, W), ``keypoints`` of
       shape (n, K, 3), ``iscrowd``, i64 of shape (n,), ``area`` of shape (n,), and ``image_id``.
 
-    If the loader has the column ``crowd``, boxes that COCO marks as crowds are left out, as in
+    If the loader has the ``crowd`` column, boxes that COCO marks as crowds are left out, as in
     torchvision's reference training. Without this column, crowds are treated as ordinary boxes.
 
     Args:

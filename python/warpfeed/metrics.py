@@ -139,7 +139,7 @@ def prometheus_text(**loaders: Any) -> str:
 
 
 class Collector:
-    """A collector for the package ``prometheus_client``, which ``warpfeed[prometheus]`` installs.
+    """A collector for the ``prometheus_client`` package, which ``warpfeed[prometheus]`` installs.
 
     ``prometheus_client.REGISTRY.register(Collector(train=loader))`` adds the metrics to the endpoint
     of ``prometheus_client.start_http_server``. The collector does not keep loaders alive. When the
@@ -182,7 +182,7 @@ def observe(meter: Any, /, **loaders: Any) -> None:
 
     Args:
         meter: an ``opentelemetry.metrics.Meter``.
-        **loaders: loaders and decoders by the value of the attribute ``loader``: ``train=loader``.
+        **loaders: loaders and decoders by the value of the ``loader`` attribute: ``train=loader``.
 
     Raises:
         ConfigError: if there is no loader.

@@ -421,8 +421,8 @@ pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn reserved(room: std::result::Result<(), TryReserveError>) -> Result<()> {
-    room.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
+pub(crate) fn reserved(result: std::result::Result<(), TryReserveError>) -> Result<()> {
+    result.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
 }
 
 /// Like [`Vec::push`], but returns an error if memory runs out.

@@ -61,7 +61,7 @@ pub const TIFF: Format = Format {
 };
 
 /// A video frame, with the packets that its decoder needs. Sources create such frames from videos;
-/// no files have this format. Decoding requires the Cargo feature `video`.
+/// no files have this format. Decoding requires the `video` Cargo feature.
 pub const VIDEO: Format =
     Format { name: "video", field: "wfvideo", extensions: &[], matches: |b| b.starts_with(b"WFvideo\x01") };
 

@@ -78,7 +78,7 @@ pub use options::TableOptions;
 pub use options::{DataFormat, Dataset, Options};
 pub use stats::{NetworkStats, StageStats};
 
-/// Internal interface for the crates `warpfeed` and `warpfeed-stores`. It may change in any
+/// Internal interface for the `warpfeed` and `warpfeed-stores` crates. It may change in any
 /// release.
 #[doc(hidden)]
 pub mod internal {

@@ -126,7 +126,7 @@ pub(crate) trait Feed: Send {
 
     /// Returns when the feed began to delay the consumer. The consumer requested a batch at
     /// `requested`, and has just received it.
-    fn held_up_since(&self, requested: Instant) -> Instant {
+    fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }
 }

@@ -19,7 +19,7 @@ use crate::error::Result;
 /// they occupy all slots, the workers have no slot to fill.
 ///
 /// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only when all
-/// work that was submitted to any device before the next call of `next()` has completed. Therefore,
+/// work that was submitted to any device before the next call to `next()` has completed. Therefore,
 /// you can upload a batch asynchronously on any stream, with cudarc's safe calls or with candle,
 /// and drop the batch immediately.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
@@ -150,7 +150,7 @@ impl HostBatch {
     ///
     /// The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end
     /// of each document. The padding of a row counts as a document. The results are suitable as the
-    /// arguments `cu_seqlens_q` and `max_seqlen_q` of `flash_attn_varlen_func`. For a
+    /// `cu_seqlens_q` and `max_seqlen_q` arguments of `flash_attn_varlen_func`. For a
     /// [`Patches`](crate::field::Patches) field, the documents are the images, and there is no
     /// padding.
     ///
@@ -319,7 +319,7 @@ impl<'a> TensorView<'a> {
     }
 
     /// Returns the field as an array of shape [`shape`](TensorView::shape) if its elements are of
-    /// type `T`. Requires the feature `ndarray`.
+    /// type `T`. Requires the `ndarray` feature.
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
         let elements = self.elements()?;

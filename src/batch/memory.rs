@@ -3,7 +3,7 @@
 //! **Invariants**
 //! 1. `base..base + len` is one live, initialized allocation, aligned to
 //!    [`ALIGN`](super::schema::ALIGN) and owned by `owner` until the `SlotMemory` is dropped.
-//! 2. A `SlotMemory` exposes only its address. The module `slot` decides who may access which byte
+//! 2. A `SlotMemory` exposes only its address. The `slot` module decides who may access which byte
 //!    when.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -288,13 +288,14 @@ impl Schema {
 }
 
 impl Schemas {
-    /// Creates the schemas of batches of `batch` samples. `forms` contains the arrays of each form,
-    /// and must not be empty.
+    /// Creates the schemas. `forms` contains the maximum number of samples in a batch of each form,
+    /// and its arrays. It must not be empty.
     ///
     /// # Errors
     /// If [`Schema::new`] fails, or if the forms differ in more than the lengths of axes.
-    pub(crate) fn new(batch: usize, forms: impl IntoIterator<Item = Vec<(Field, Role)>>) -> Result<Self> {
-        let schemas = forms.into_iter().map(|arrays| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
+    pub(crate) fn new(forms: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
+        let schemas =
+            forms.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
         let first = &schemas[0].spans;
         for Schema { spans, .. } in schemas.iter() {
             if spans.len() != first.len() {
@@ -350,17 +351,18 @@ impl Schemas {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }
 
-    /// Returns the number of samples in a full batch.
+    /// Returns the maximum number of samples in a batch of any form.
     pub(crate) fn batch(&self) -> usize {
-        self.form(0).batch
+        self.iter().map(|schema| schema.batch).max().unwrap_or(0)
     }
 
-    /// Returns the same schemas for batches of `batch` samples.
+    /// Returns the same schemas for batches of at most `batch` samples.
     ///
     /// # Errors
     /// See [`Schema::new`].
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
-        let arrays = |of: &Schema| Schema::new(batch, of.spans.iter().map(|span| (span.field.clone(), span.role)));
+        let arrays =
+            |of: &Schema| Schema::new(batch.min(of.batch), of.spans.iter().map(|span| (span.field.clone(), span.role)));
         self.iter().map(arrays).collect::<Result<_>>().map(Schemas)
     }
 }

@@ -107,15 +107,9 @@ impl Free {
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Returns the number of samples in a full batch.
-    pub(crate) fn batch(&self) -> usize {
-        self.0.schemas.batch()
-    }
-
-    /// Returns the total size of a sample in all arrays of the first form, in bytes. Other forms
-    /// may have a different size.
-    pub(crate) fn sample_bytes(&self) -> usize {
-        self.0.schemas.form(0).sample_bytes()
+    /// Returns the schemas of the batches that the slot can contain.
+    pub(crate) fn schemas(&self) -> &Schemas {
+        &self.0.schemas
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
@@ -193,8 +187,8 @@ impl Part {
             let next = |taken: usize| taken.checked_add(count).filter(|&end| end <= most);
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
         };
-        let room = schema.spans[span].sample_bytes * schema.batch;
-        let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), room)?;
+        let capacity = schema.spans[span].sample_bytes * schema.batch;
+        let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), capacity)?;
         // If there is no space for the coefficients, the bytes stay reserved, but are not used in
         // this batch.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
@@ -206,10 +200,10 @@ impl Part {
     }
 
     /// Returns the number of bytes for entropy-coded data that have not been reserved yet.
-    pub(crate) fn encoded_room(&self) -> usize {
+    pub(crate) fn free_encoded_bytes(&self) -> usize {
         let Some(span) = self.schema().encoded() else { return 0 };
-        let room = self.schema().spans[span].sample_bytes * self.schema().batch;
-        room.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
+        let capacity = self.schema().spans[span].sample_bytes * self.schema().batch;
+        capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
     /// Finishes the part. Returns the full slot if this was its last unfinished part.

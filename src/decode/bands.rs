@@ -1,6 +1,6 @@
 //! Decodes one large image on several threads.
 //!
-//! A batch waits for its slowest image, and a photograph of 24 megapixels takes as long as a
+//! A batch waits for its slowest image, and a 24-megapixel photograph takes as long as a
 //! hundred typical photographs. The image is divided into bands, which idle threads of the pool
 //! decode. If no thread is idle, the calling thread decodes all bands.
 

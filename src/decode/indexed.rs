@@ -148,7 +148,7 @@ fn is_lossy(bytes: &[u8]) -> bool {
         match &head[..4] {
             b"VP8L" => return false,
             b"VP8 " => return true,
-            // The first chunk of the frame follows a frame header of 16 bytes.
+            // The first chunk of the frame follows a 16-byte frame header.
             b"ANMF" => offset += 8 + 16,
             _ => {
                 let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;

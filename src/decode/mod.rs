@@ -26,7 +26,7 @@
 //! | WebP | lossy, lossless, with alpha; the first frame of an animation | |
 //! | BMP | palettes, run-length encoding; 16, 24 and 32 bits; any bit masks | embedded JPEG or PNG, CMYK |
 //! | TIFF, BigTIFF | one page: gray, RGB and palettes of 1 to 8 bits; gray, RGB and CMYK of 8 or 16 bits; floats; strips or tiles; interleaved or planar; uncompressed, LZW, deflate, PackBits, JPEG | several pages, 12 bits, signed values, CIELab, YCbCr without JPEG compression, CCITT, Zstandard and other compression methods |
-//! | a frame of a video | AV1 with 8, 10 or 12 bits, 4:2:0, 4:2:2, 4:4:4 or gray; with the Cargo feature `video` | other codecs |
+//! | a frame of a video | AV1 with 8, 10 or 12 bits, 4:2:0, 4:2:2, 4:4:4 or gray, with the `video` Cargo feature; H.264, HEVC and VP9 in 4:2:0 on an NVIDIA GPU, with the `nvdec` Cargo feature | other codecs |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |
 //!
 //! Gray is repeated in three channels. The alpha channel is dropped, or blended with a background
@@ -75,7 +75,7 @@
 //!
 //! # The JPEG decoder
 //!
-//! JPEGs are decoded by the crate [`warpfeed_jpeg`], which can be used without `warpfeed`. The
+//! JPEGs are decoded by the [`warpfeed_jpeg`] crate, which can be used without `warpfeed`. The
 //! documentation of that crate explains why the decoder is fast, and why it does not decode images
 //! at half their size: shrinking large images once, with `warpfeed pack --max-side`, saves more
 //! time. `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.

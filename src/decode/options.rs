@@ -13,10 +13,12 @@ pub(super) struct Options {
     pub(super) background: Option<[u8; 3]>,
     /// Whether channels with more than 8 bits are converted to 8 bits.
     pub(super) convert_to_u8: bool,
+    /// Index of the GPU that decodes frames of videos.
+    pub(super) gpu: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_pixels: MAX_PIXELS, background: None, convert_to_u8: false }
+        Options { max_pixels: MAX_PIXELS, background: None, convert_to_u8: false, gpu: 0 }
     }
 }

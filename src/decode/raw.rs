@@ -5,7 +5,7 @@
 //! - An `.npy` file
 //!   ([NumPy's format 1.0 to 3.0](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html))
 //!   with the shape (height, width, 3) and the type `|u1`. `numpy.save` writes such files, and
-//!   `warpfeed pack --raw` writes them to the field `rgb.npy`. In Python, read this field with
+//!   `warpfeed pack --raw` writes them to the `rgb.npy` field. In Python, read this field with
 //!   `numpy.load(io.BytesIO(value))`.
 //! - Pixels without a header, if all images have the same size. See [`RawRgb`].
 //!
@@ -45,7 +45,9 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     };
     let (width, height) = size.ok_or_else(|| {
         let shown = npy.shown();
-        Error::decode(format!("npy of {shown}: expected the type '|u1', C order, and the shape (height, width, 3)"))
+        Error::decode(format!(
+            "unsupported npy header {shown}: expected dtype '|u1' in C order with shape (height, width, 3)"
+        ))
     })?;
     let size = Size::new(width, height);
     check_length("npy", npy.data, size, npy.start).map(|()| size)
@@ -104,8 +106,8 @@ impl Codec for Npy {
     }
 }
 
-/// A codec for pixels without a header. All images have the same size. The codec matches all bytes,
-/// so a loader to which it was [added](crate::Loader::codec) uses it for every image.
+/// A codec for pixels without a header. All images have the same size. The codec accepts any bytes,
+/// so a loader [with this codec](crate::Loader::codec) uses it for every image.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,

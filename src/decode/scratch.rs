@@ -6,7 +6,7 @@ use super::jpegs;
 #[cfg(feature = "video")]
 use super::video;
 
-/// Frees memory of the codecs of the calling thread, so that at most `limit` bytes remain
+/// Frees memory of the calling thread's codecs, so that at most `limit` bytes remain
 /// allocated.
 pub(crate) fn keep(limit: usize) {
     let kept = jpegs::keep(limit);
@@ -18,7 +18,7 @@ pub(crate) fn keep(limit: usize) {
     let _ = kept;
 }
 
-/// Frees all memory of the codecs of the calling thread.
+/// Frees all memory of the calling thread's codecs.
 pub(crate) fn release() {
     jpegs::release();
     #[cfg(feature = "formats")]

@@ -3,17 +3,19 @@
 //! Each thread has one decoder. If a frame is in the same group of pictures as the previously
 //! decoded frame and follows it, only the packets after the previous frame are decoded. Therefore,
 //! decoding the frames of a clip in order takes as long as decoding the video in order.
+//!
+//! All threads share the few decoders of a GPU. A thread holds one of them while it decodes a group of
+//! images.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use warpfeed_jpeg::Orientation;
 use warpfeed_sources::format::{self, Format};
-use warpfeed_video::ErrorKind as VideoErrorKind;
-use warpfeed_video::av1::FrameDecoder;
 use warpfeed_video::record::Record;
 use warpfeed_video::rgb::{self, to_rgb};
+use warpfeed_video::{Codec as VideoCodec, ErrorKind as VideoErrorKind, FrameDecoder};
 
-use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Size};
+use crate::decode::{Codec, EncodedImage, Job, Options, Pixels, Rect, Size};
 use crate::error::{Error, ErrorKind, Result, reserve};
 
 /// The codec for frames of videos. The documentation of [`decode`](crate::decode) lists the
@@ -25,6 +27,7 @@ pub(super) struct VideoFrames(pub(super) Options);
 struct State {
     decoder: FrameDecoder,
     max_pixels: u32,
+    gpu: usize,
     /// Estimated memory of the decoder.
     bytes: u64,
     terms: rgb::Scratch,
@@ -34,6 +37,30 @@ struct State {
 
 thread_local! {
     static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
+    /// Whether the thread decodes a group.
+    static IN_GROUP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Gives the decoder of the GPU to other threads when it is dropped, except inside a group.
+struct Turn {
+    was_in_group: bool,
+}
+
+impl Turn {
+    fn begin(is_group: bool) -> Self {
+        let was_in_group = IN_GROUP.get();
+        IN_GROUP.set(was_in_group || is_group);
+        Turn { was_in_group }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IN_GROUP.set(self.was_in_group);
+        if !self.was_in_group {
+            STATE.with_borrow_mut(|state| state.iter_mut().for_each(|state| state.decoder.rest()));
+        }
+    }
 }
 
 fn of_video(e: warpfeed_video::Error) -> Error {
@@ -56,24 +83,28 @@ impl Codec for VideoFrames {
 
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let Size { width, height } = image.size();
-        FrameDecoder::memory(width, height).saturating_add(region.size().area().saturating_mul(6))
+        let codec = Record::parse(image.bytes()).map_or(VideoCodec::Av1, |record| record.codec);
+        FrameDecoder::memory(codec, width, height).saturating_add(region.size().area().saturating_mul(6))
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let record = Record::parse(image.bytes()).map_err(of_video)?;
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
+        let gpu = self.0.gpu;
+        let _turn = Turn::begin(false);
         STATE.with_borrow_mut(|state| {
-            if state.as_ref().is_none_or(|state| state.max_pixels != max_pixels) {
+            if state.as_ref().is_none_or(|state| (state.max_pixels, state.gpu) != (max_pixels, gpu)) {
                 *state = None;
             }
             let State { decoder, bytes, terms, stored, .. } = state.get_or_insert_with(|| State {
-                decoder: FrameDecoder::new(max_pixels),
+                decoder: FrameDecoder::new(max_pixels, gpu),
                 max_pixels,
+                gpu,
                 bytes: 0,
                 terms: rgb::Scratch::default(),
                 stored: Vec::new(),
             });
-            *bytes = (*bytes).max(FrameDecoder::memory(record.width, record.height));
+            *bytes = (*bytes).max(FrameDecoder::memory(record.codec, record.width, record.height));
             let orientation = Orientation::new(record.orientation);
             let area = orientation.region(region, Size::new(record.width, record.height));
             let Rect { x, y, width, height } = area;
@@ -93,6 +124,11 @@ impl Codec for VideoFrames {
             out.place(region.x, region.y);
             Ok(())
         })
+    }
+
+    fn decode_group(&self, jobs: &mut [Job<'_>]) {
+        let _turn = Turn::begin(true);
+        jobs.iter_mut().for_each(Job::run);
     }
 
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
@@ -121,7 +157,7 @@ pub(super) fn release() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::{Job, decode_group, standard};
+    use crate::decode::{decode_group, standard};
 
     /// Returns the records of the frames of a video with a key frame every second frame.
     fn records() -> Vec<Vec<u8>> {

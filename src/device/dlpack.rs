@@ -25,7 +25,7 @@ impl<G: Gpu> DeviceBatch<G> {
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();
-        let (data, device) = (tensor.device_ptr() as *mut c_void, G::PLACE(tensor.device()));
+        let (data, device) = (tensor.device_ptr() as *mut c_void, G::DLPACK_DEVICE(tensor.device()));
         // SAFETY: the batch keeps the memory alive, and because of `export`, the ring reuses it
         // only after all work that was submitted to the device before the drop.
         Some(unsafe { DlpackTensor::new(data, device, tensor.dtype(), tensor.shape(), self.clone()) })

@@ -19,14 +19,14 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     type Faults: Send;
     /// A guard that makes device calls cheaper on the thread that created it. It does not delay the
     /// exit of the process.
-    type Stay;
+    type CallGuard;
 
     /// Returns the DLPack device for the index of a device.
-    const PLACE: fn(usize) -> DlDevice;
+    const DLPACK_DEVICE: fn(usize) -> DlDevice;
     /// Returns the index of the device.
     fn ordinal(&self) -> usize;
 
-    fn stay(&self) -> Result<Self::Stay>;
+    fn call_guard(&self) -> Result<Self::CallGuard>;
     /// Allocates one block of device memory. Dropping the block frees the memory once all work that
     /// was submitted before the drop is done.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;

@@ -6,7 +6,7 @@
 //!
 //! 1. `spec`: the arrays of a device batch, and the layout of device memory, which is computed in
 //!    advance.
-//! 2. `gpu`: the trait `Gpu`, through which the ring and its batches use a device.
+//! 2. `gpu`: the `Gpu` trait, through which the ring and its batches use a device.
 //! 3. `ring`: the thread that uploads batches ahead of the consumer, and the events that order the
 //!    work.
 //! 4. `handoff`: holds back the slots of page-locked host batches while a device may still be
@@ -16,7 +16,7 @@
 //!    separate memory.
 //! 7. `nvidia`: implements `Gpu` with the CUDA driver.
 //!
-//! The ring and its batches depend only on the trait `Gpu`. Tests run them on a simulated device
+//! The ring and its batches depend only on the `Gpu` trait. Tests run them on a simulated device
 //! (`tests::sim`) with one thread per stream and random delays.
 
 // If no vendor's feature is enabled, only tests use the ring.
@@ -29,7 +29,7 @@ mod gpu;
 mod handoff;
 mod locked;
 #[cfg(feature = "cuda")]
-#[doc(hidden)] // public as the module `cuda`
+#[doc(hidden)] // public as the `cuda` module
 pub mod nvidia;
 mod ring;
 mod spec;
@@ -59,4 +59,4 @@ pub(crate) use locked::page_locked;
 #[cfg(test)]
 pub(crate) use ring::Form;
 pub(crate) use ring::{CAPTURE, FullSlot, Gauge, Held, HostFeed, Repair, Ring};
-pub(crate) use spec::{Shares, Spec, Target};
+pub(crate) use spec::{SoftLabels, Spec, Target};

@@ -38,7 +38,7 @@
 //!    thread and the batches, and the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
 //!    and does not make it wait. The slot of a batch that is dropped during the capture stays in
-//!    `deferred` until the next call of `next`. In a ring that orders batches when they are taken,
+//!    `deferred` until the next call to `next`. In a ring that orders batches when they are taken,
 //!    the slot stays in `deferred` until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
@@ -115,7 +115,7 @@ type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot
 
 /// Allocates the device memory and the slots. All slots are free.
 fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
-    let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs[0].batch);
+    let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
     let forms = specs.into_iter().map(|spec| Form { layout: spec.layout(), spec }).collect();

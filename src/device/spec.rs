@@ -77,7 +77,7 @@ pub(crate) enum Origin {
     },
     /// The array contains soft labels with `classes` columns, computed from the array `labels` and
     /// mixed according to the array `records`.
-    Shares { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
+    SoftLabels { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
 /// The format of images on the device.
@@ -93,22 +93,22 @@ pub(crate) struct Target {
 
 /// The soft labels that the device computes.
 #[derive(Debug, Clone)]
-pub(crate) struct Shares {
+pub(crate) struct SoftLabels {
     /// The field, which is f32 and has one element per class.
     pub(crate) field: Field,
     pub(crate) smoothing: f32,
 }
 
 impl Spec {
-    /// Creates the spec for batches with schema `schema`. If `shares` is set, the device computes
-    /// soft labels.
-    pub(crate) fn new(schema: &Schema, target: Target, shares: Option<Shares>) -> Self {
+    /// Creates the spec for batches with schema `schema`. If `soft_labels` is set, the device
+    /// computes soft labels.
+    pub(crate) fn new(schema: &Schema, target: Target, soft_labels: Option<SoftLabels>) -> Self {
         // Records come last, after all delivered arrays.
         let spans = || schema.spans.iter().enumerate();
         let is_records = |role: Role| matches!(role, Role::Records { .. });
         let delivered: Vec<_> = spans().filter(|(_, span)| span.role.is_delivered()).collect();
         let records: Vec<_> = spans().filter(|(_, span)| is_records(span.role)).collect();
-        let shared = shares.as_ref().and(schema.find(Role::Label)).is_some();
+        let shared = soft_labels.as_ref().and(schema.find(Role::Label)).is_some();
         let first = delivered.len() + usize::from(shared);
         let records_of = |image: usize| {
             let of = |role: Role| role == Role::Records { of: image };
@@ -123,9 +123,9 @@ impl Spec {
             });
         }
         let labels = arrays.iter().position(|array| array.role == Role::Label);
-        if let (Some(Shares { field, smoothing }), Some(labels)) = (shares, labels) {
+        if let (Some(SoftLabels { field, smoothing }), Some(labels)) = (soft_labels, labels) {
             let (classes, records) = (field.shape.iter().product(), (!records.is_empty()).then_some(first));
-            let origin = Origin::Shares { labels, classes, smoothing, records };
+            let origin = Origin::SoftLabels { labels, classes, smoothing, records };
             arrays.push(Array { field, role: Role::SoftLabels, origin });
         }
         for (span, host) in records {
@@ -240,7 +240,7 @@ impl Spec {
                     computed.push(step(At::Staging(staging_bytes), records, frames));
                     staging_bytes += (self.batch * frames * height * width * 3).next_multiple_of(ALIGN);
                 }
-                Origin::Shares { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records, 1)),
+                Origin::SoftLabels { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records, 1)),
             }
         }
         let images = copied.len();
@@ -460,8 +460,8 @@ mod tests {
         let record = (field("", Dtype::U8, &[64]), Role::Records { of: 0 });
         let arrays = [image, label].into_iter().chain(records.then_some(record));
         let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
-        let shares = Shares { field: field("soft_label", Dtype::F32, &[100]), smoothing: 0.1 };
-        Spec::new(&Schema::new(10, arrays).unwrap(), target, records.then_some(shares))
+        let soft_labels = SoftLabels { field: field("soft_label", Dtype::F32, &[100]), smoothing: 0.1 };
+        Spec::new(&Schema::new(10, arrays).unwrap(), target, records.then_some(soft_labels))
     }
 
     #[test]

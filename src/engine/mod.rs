@@ -27,6 +27,6 @@ pub use state::{Checkpoint, LoaderHandle, OnError, SampleError};
 pub(crate) use state::{MAX_READERS, Run, some_batches};
 pub(crate) use working::BatchSampler;
 #[cfg(test)]
-pub(crate) use working::{Leave, fill_slot};
+pub(crate) use working::{DeviceImages, fill_slot};
 #[cfg(all(test, feature = "_device"))]
-pub(crate) use working::{left_to_device, memory_after_fill, redecode_memory};
+pub(crate) use working::{images_left_to_device, memory_after_fill, redecode_memory};

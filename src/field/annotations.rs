@@ -30,7 +30,7 @@ use crate::source::Sample;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Annotations {
-    /// Whether the sample has a field `boxes`, even if it is empty.
+    /// Whether the sample has a `boxes` field, even if it is empty.
     pub has_boxes: bool,
     /// Left, upper, right and lower edge of each box in pixels, clipped to the image.
     pub boxes: Vec<[f32; 4]>,
@@ -50,7 +50,7 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Reads the annotations of a sample. `image` is the field `oriented` of the image's
+    /// Reads the annotations of a sample. `image` is the `oriented` field of the image's
     /// [`Info`](crate::decode::Info). If the image has no EXIF orientation, its
     /// [`Size`](crate::decode::Size) is enough. Draws all masks of the boxes to check that the
     /// masks are valid.

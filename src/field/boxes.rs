@@ -19,9 +19,9 @@ use crate::transform::Plan;
 /// The boxes of a sample, with their classes, masks and keypoints. Boxes are cropped, resized and
 /// flipped together with the image.
 ///
-/// The batch field `boxes` reads the sample's field `boxes`, an f32 array of shape (n, 4) in any
+/// The `boxes` batch field reads the sample's `boxes` field, an f32 array of shape (n, 4) in any
 /// [encoding](super). By default, a box is (x1, y1, x2, y2) in pixels of the source image. If the
-/// sample has a field `boxes.units.txt` that contains `relative`, the numbers are fractions of the
+/// sample has a `boxes.units.txt` field that contains `relative`, the numbers are fractions of the
 /// image's width and height instead. In the batch, each sample has `most` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
@@ -51,7 +51,7 @@ use crate::transform::Plan;
 ///
 /// If an image has an EXIF orientation, the loader rotates the image accordingly. The result is
 /// called the upright image. The boxes, masks and points may have been annotated on the stored
-/// image or on the upright image. The field `boxes.image_size.txt` declares the size of the
+/// image or on the upright image. The `boxes.image_size.txt` field declares the size of the
 /// annotated image, as the text `width height`. The loader compares this size with the sizes of the
 /// stored and the upright image. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc)
 /// provide this field.
@@ -156,7 +156,7 @@ impl Boxes {
         self
     }
 
-    /// Adds the array `<field>.<name>` with one number of type `dtype` per box. The column `class`
+    /// Adds the array `<field>.<name>` with one number of type `dtype` per box. The `class` column
     /// must have an integer type, and is renumbered by [`Loader::classes`](crate::Loader::classes).
     #[must_use]
     pub fn column(mut self, name: impl Into<String>, dtype: Dtype) -> Self {

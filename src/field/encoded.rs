@@ -230,7 +230,7 @@ impl Encoded<'_> {
             if npy.big_endian {
                 word.reverse();
             }
-            put(Number::of_bytes(npy.kind, word), dtype, to).map_err(|cause| self.element_error(index, cause))?;
+            put(Number::from_bytes(npy.kind, word), dtype, to).map_err(|cause| self.element_error(index, cause))?;
         }
         Ok(shape.clone())
     }

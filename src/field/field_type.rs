@@ -99,7 +99,7 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns whether [`write`](FieldType::write) does little more than copy bytes. If it does,
-    /// the time of the method is part of the stage `write` in [`Stats`](crate::Stats). Otherwise,
+    /// the time of the method is part of the `write` stage in [`Stats`](crate::Stats). Otherwise,
     /// the field has its own stage in [`Stats::fields`](crate::Stats::fields). The default is
     /// false.
     fn copies(&self) -> bool {

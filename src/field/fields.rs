@@ -42,7 +42,7 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     if view.mixes() || augment.mixes() {
         return Err(Error::config(format!("field {name:?} is a view, and views cannot be mixed: remove Augment::mix")));
     }
-    if view.sees_boxes() {
+    if view.needs_boxes() {
         return Err(Error::config(format!(
             "field {name:?} is a view, and boxes cannot follow a view: remove Augment::iou_crop"
         )));
@@ -187,7 +187,7 @@ impl Fields {
         arrays.extend(made.label.and_then(|label| label.soft_array()));
         made.check_names(&arrays)?;
         // A device computes the soft labels, so the batch has no array for them.
-        if split.there {
+        if split.on_device {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
         Ok((made, arrays))
@@ -315,7 +315,7 @@ impl Fields {
                  .field(\"image\", Image::new())"
             )));
         }
-        if augment.sees_boxes() && self.with_boxes().next().is_none() {
+        if augment.needs_boxes() && self.with_boxes().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
@@ -457,7 +457,10 @@ impl Fields {
     /// Mixes the images of a full batch if the host has to mix them.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing else { return Ok(()) };
-        self.images.iter().filter(|image| !image.split.there).try_for_each(|image| image.mix(&mixing, full, scratch))
+        self.images
+            .iter()
+            .filter(|image| !image.split.on_device)
+            .try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
     /// Writes the soft labels and the packed arrays, which depend on the whole batch.

@@ -46,7 +46,7 @@ impl Geometry {
     /// ```
     /// use warpfeed::field::Geometry;
     ///
-    /// // An image of 100 by 80 pixels is mirrored and centered in an output of 64 by 64 pixels.
+    /// // A 100x80 image is mirrored and centered in a 64x64 output.
     /// let matrix = [-0.64, 0.0, 64.0, 0.0, 0.64, 6.4];
     /// let [left, top, right, bottom] = Geometry::box_to_image(&matrix, [0.0, 6.4, 32.0, 57.6]);
     /// assert!((left - 50.0).abs() < 1e-4 && top.abs() < 1e-4);

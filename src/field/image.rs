@@ -25,7 +25,7 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 /// use warpfeed::Loader;
 /// use warpfeed::field::Image;
 ///
-/// // Samples with the fields `left.jpg` and `right.jpg`.
+/// // Samples with the `left.jpg` and `right.jpg` fields.
 /// let batches = Loader::new("stereo.tar")
 ///     .field("image", Image::of("left.jpg"))
 ///     .field("right", Image::of("right.jpg"))
@@ -104,7 +104,7 @@ impl Image {
 
     /// Creates an image field from the values that [`FieldType::maker`], [`FieldType::augment`] and
     /// [`FieldType::frames`] return.
-    pub(super) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
+    pub(crate) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
         Image { of: of.map(str::to_owned), augment: augment.cloned(), frames }
     }
 
@@ -255,7 +255,7 @@ impl ImageField {
     /// then, the row contains the image as `u8` HWC. The row is large enough, because no dtype is
     /// smaller.
     fn is_converted_later(&self, row: &Row<'_>) -> bool {
-        !self.split.there && row.header().mixing.is_some()
+        !self.split.on_device && row.header().mixing.is_some()
     }
 
     /// Crops and resizes decoded pixels, and runs the effects on pixels and the custom transforms.
@@ -303,7 +303,7 @@ impl ImageField {
     ) -> Result<()> {
         let (image, spare) = image.split_at_mut(self.rgb_bytes());
         let mut finished = ImageMut::new(self.unwritten(image, row), plan.output.width, plan.output.height);
-        if !self.is_retouched_there(plan) {
+        if !self.device_retouches(plan) {
             plan.retouch(&mut finished);
         }
         if !transforms.is_empty() {
@@ -341,7 +341,7 @@ impl ImageField {
     }
 
     /// Returns whether the device runs the effects on pixels of `plan`.
-    fn is_retouched_there(&self, plan: &Plan) -> bool {
+    fn device_retouches(&self, plan: &Plan) -> bool {
         self.split.retouch && plan.drawn.is_for_devices()
     }
 
@@ -351,21 +351,28 @@ impl ImageField {
     }
 
     /// Returns whether a device may decode the image.
-    pub(crate) fn may_be_left(&self) -> bool {
+    pub(crate) fn may_decode_on_device(&self) -> bool {
         self.decoding.is_some()
     }
 
     /// Returns whether the device supports `plan`.
-    pub(crate) fn is_decoded_there(&self, plan: &Plan) -> bool {
-        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.is_retouched_there(plan));
-        is_supported && self.may_be_left()
+    pub(crate) fn device_supports(&self, plan: &Plan) -> bool {
+        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.device_retouches(plan));
+        is_supported && self.may_decode_on_device()
     }
 
     /// Stores an encoded image in the batch, so that the device decodes it. `grid` describes the
     /// image, and `stream` contains its entropy-coded data. Returns `false` and stores nothing if
-    /// there is no space left for the data. The device must [support](ImageField::is_decoded_there)
+    /// there is no space left for the data. The device must [support](ImageField::device_supports)
     /// `plan`.
-    pub(crate) fn leave(&self, grid: &Grid, stream: &Bitstream, plan: &Plan, part: &mut Part, index: usize) -> bool {
+    pub(crate) fn store_encoded(
+        &self,
+        grid: &Grid,
+        stream: &Bitstream,
+        plan: &Plan,
+        part: &mut Part,
+        index: usize,
+    ) -> bool {
         let Some(decoding) = self.decoding else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
@@ -379,14 +386,14 @@ impl ImageField {
     /// If the device decodes the image in row `index`, returns the index of the row that the
     /// image's record contains.
     #[cfg(feature = "_device")]
-    pub(crate) fn left_at(&self, full: &mut Full, index: usize) -> Option<usize> {
+    pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), index));
         ops.decodes().then(|| ops.place())
     }
 
     /// Writes the image in row `index` from pixels that the host has decoded, and clears the record
     /// for decoding, so that the device does not decode the image.
-    pub(crate) fn take_back(
+    pub(crate) fn write_redecoded(
         &self,
         pixels: &Pixels,
         plan: &Plan,
@@ -404,7 +411,7 @@ impl ImageField {
     /// Writes the record of the operations on the image, if there is one.
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
-            let ops = SampleOps::new(&plan.drawn, self.is_retouched_there(plan));
+            let ops = SampleOps::new(&plan.drawn, self.device_retouches(plan));
             let frame = row.frame();
             ops.write(record(&mut row.bytes(records)[frame * SampleOps::BYTES..]));
         }

@@ -10,7 +10,7 @@ use crate::transform::Mixing;
 /// The class of each sample, as an i64 array of shape (N).
 ///
 /// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
-/// folder, or its field `cls`. With [`Loader::soft_labels`](crate::Loader::soft_labels), the class
+/// folder, or its `cls` field. With [`Loader::soft_labels`](crate::Loader::soft_labels), the class
 /// is delivered as a soft label as well, in an array of shape (N, classes). If the augmentation
 /// mixes images, it mixes the soft labels in the same way, and leaves the integer labels unchanged.
 /// For batches on a device, the labels are copied to the device, and the device computes the soft

@@ -21,7 +21,7 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 /// A mask: one integer for each pixel of the sample's image, such as the pixel's class. The mask is
 /// cropped, resized and flipped together with the image. The array has the shape (N, H, W).
 ///
-/// The batch field `mask` reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
+/// The `mask` batch field reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
 /// `mask.tiff`, `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or
 /// have a palette, and may be interlaced. An `.npy` contains booleans or integers of shape (height,
 /// width). A TIFF must be gray or have an 8-bit palette. If a PNG, TIFF, GIF or BMP has a palette,

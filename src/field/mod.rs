@@ -29,7 +29,7 @@
 //! Masks, boxes and points are cropped, resized, flipped and padded together with the sample's
 //! image. The results equal torchvision's v2 transforms with `tv_tensors`.
 //!
-//! The suffix of the name of a sample's field determines its encoding, as in WebDataset:
+//! The suffix of a field's name in the sample determines its encoding, as in WebDataset:
 //!
 //! | name | bytes |
 //! |---|---|

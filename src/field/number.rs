@@ -15,7 +15,7 @@ pub(super) enum Number<'a> {
 impl Number<'_> {
     /// Creates a number from the little-endian bytes of an array element. `kind` is NumPy's
     /// character code of the element type.
-    pub(super) fn of_bytes(kind: u8, word: &[u8]) -> Self {
+    pub(super) fn from_bytes(kind: u8, word: &[u8]) -> Self {
         let mut wide = [0; 8];
         wide[..word.len()].copy_from_slice(word);
         let bits = u64::from_le_bytes(wide);
@@ -126,7 +126,7 @@ fn to_f64(number: Number<'_>) -> Result<f64, String> {
     }
 }
 
-/// Parses `true` as 1 and `false` as 0, in the spellings of common programs.
+/// Parses the common spellings of `true` as 1 and of `false` as 0.
 fn parse_bool(text: &str) -> Option<i128> {
     match text {
         "true" | "True" | "TRUE" => Some(1),

@@ -16,8 +16,8 @@ use crate::transform::{Pasting, Plan};
 pub trait Objects: Debug {
     /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
     /// field, and `plan` is the plan of the image of `sample`. `chosen` contains the random number
-    /// generator of the sample into which the objects are pasted, and the width of the margin in
-    /// pixels.
+    /// generator of the sample into which the objects are pasted, and the number of pixels by which
+    /// to widen the pasted area.
     fn paste(
         &self,
         name: &str,
@@ -34,8 +34,8 @@ pub trait Objects: Debug {
 pub struct Pasted {
     /// Indices of the boxes of the selected objects, in ascending order.
     chosen: Vec<usize>,
-    /// For each pixel of the output before geometric operations, 1 if an object is pasted there,
-    /// and 0 otherwise.
+    /// For each pixel of the resized image, before geometric operations such as rotation: 1 if an
+    /// object is pasted there, and 0 otherwise.
     covered: Vec<u8>,
     /// The image from which the objects are copied.
     image: Vec<u8>,
@@ -68,8 +68,8 @@ impl Pasted {
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// Selects objects among those with the boxes `boxes`, and returns the indices of their boxes.
-    /// `rng` is the generator of the sample into which the objects are pasted.
+    /// Randomly selects some of the box indices in `boxes`, and returns the selection. `rng` is the
+    /// generator of the sample into which the objects are pasted.
     pub(super) fn choose(&mut self, boxes: impl ExactSizeIterator<Item = usize> + Clone, rng: &Rng) -> &[usize] {
         Pasting::choose(boxes.len(), rng, &mut self.chosen);
         self.chosen.iter_mut().for_each(|index| *index = boxes.clone().nth(*index).expect("less than the length"));
@@ -81,12 +81,12 @@ impl Pasted {
         self.chosen.len()
     }
 
-    /// Returns the index of the box of the selected object at `position`.
+    /// Returns the box index of the selected object at `position`.
     pub(super) fn object(&self, position: usize) -> usize {
         self.chosen[position]
     }
 
-    /// Returns whether the object with the box `index` is selected.
+    /// Returns whether the object with box index `index` is selected.
     pub(super) fn contains(&self, index: usize) -> bool {
         self.chosen.binary_search(&index).is_ok()
     }

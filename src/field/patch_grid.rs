@@ -6,7 +6,7 @@
 
 use crate::decode::Size;
 
-/// Maximum ratio of the sides of an image for Qwen2-VL.
+/// Maximum aspect ratio of an image for Qwen2-VL.
 pub(super) const MAX_ASPECT: u32 = 200;
 
 /// The rule that determines the size of a resized image.

@@ -287,7 +287,7 @@ macro_rules! seeds {
 }
 seeds! { List deserialize_seq Segmentation deserialize_any Numbers deserialize_seq Counts deserialize_any }
 
-/// Visitor for the list of the segmentations of a sample.
+/// Visitor for a sample's list of segmentations.
 struct List<'a>(&'a mut Segments);
 
 impl<'de> Visitor<'de> for List<'_> {

@@ -7,7 +7,7 @@ use crate::transform::Augment;
 pub(crate) struct Split {
     /// Whether batches are copied to a device, which then normalizes, casts, transposes and mixes
     /// the images.
-    pub(crate) there: bool,
+    pub(crate) on_device: bool,
     /// Space in a batch for images that the device decodes and resizes, or `None` if the device
     /// does not decode images.
     pub(crate) decode: Option<DecodeSpace>,
@@ -23,12 +23,12 @@ impl Split {
     /// Returns the split in which all steps run on the host. If images are mixed, they are
     /// converted only when the batch is full. Until then, records store their effects on values.
     pub(crate) fn host(augment: &Augment) -> Self {
-        Split { there: false, decode: None, retouch: false, records: augment.mixes() && augment.changes_values() }
+        Split { on_device: false, decode: None, retouch: false, records: augment.mixes() && augment.changes_values() }
     }
 
     /// Returns whether the device runs the effects on values.
     pub(crate) fn values(&self) -> bool {
-        self.there && self.records
+        self.on_device && self.records
     }
 }
 

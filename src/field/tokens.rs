@@ -182,7 +182,7 @@ impl Tokens {
         // window would count as one document.
         if let Some(end) = self.end.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
             let bits = 8 * N;
-            return Err(field.error(format_args!("has tokens of {bits} bits, which cannot hold the end token {end}")));
+            return Err(field.error(format_args!("has {bits}-bit tokens, which cannot hold the end token {end}")));
         }
         let to = row.bytes(0);
         match self.dtype {

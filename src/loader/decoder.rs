@@ -146,7 +146,7 @@ impl DecoderBuilder {
     }
 }
 
-/// Setters of the options.
+/// Option setters.
 impl DecoderBuilder {
     /// Sets the maximum number of images in a request; 32 by default.
     pub fn batch_size(mut self, images: usize) -> Self {
@@ -168,7 +168,7 @@ impl DecoderBuilder {
         self
     }
 
-    /// Adds the field `geometry` to the batches. It contains the transform from each source image
+    /// Adds the `geometry` field to the batches. It contains the transform from each source image
     /// to its output image, so that predictions can be mapped back; see [`Geometry`]. For a bad
     /// image, all values are 0.
     ///

@@ -6,7 +6,7 @@ use super::Loader;
 use super::images::ImageOptions;
 use super::open::begin_trace;
 use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots};
-use crate::device::{DeviceBatch, Gpu, Held, Ring, Shares, Spec, Target};
+use crate::device::{DeviceBatch, Gpu, Held, Ring, SoftLabels, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
 use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
@@ -36,7 +36,8 @@ impl Loader {
     }
 
     /// Opens the loader on a device. The result does not deliver batches yet.
-    pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
+    pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
+        self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;
         let this = self.with_classes()?;
         let format = this.images.written(this.images.layout)?;
@@ -44,8 +45,8 @@ impl Loader {
         BatchWriter::new(this.images.augment.output_size(), dtype, layout, normalize)?;
         let split = this.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
-        let shares = this.shares(&kinds);
-        let spec = |schema: &Schema| Spec::new(schema, target, shares.clone());
+        let soft_labels = this.soft_labels(&kinds);
+        let spec = |schema: &Schema| Spec::new(schema, target, soft_labels.clone());
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
@@ -56,7 +57,7 @@ impl Loader {
         specs.iter().try_for_each(Spec::check)?;
         // Only the number of host slots adapts automatically. Host slots suffice to even out
         // variations in speed, and device memory should be left to the model.
-        let (prefetch, timeout) = (parts.shared.run.settings.prefetch.least, parts.timeout);
+        let (prefetch, timeout) = (parts.shared.run.settings.prefetch.min, parts.timeout);
         let memory = parts.shared.memory;
         let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
         parts.shared.memory = MemoryPlan {
@@ -100,7 +101,7 @@ impl Loader {
                 "workers decode the images that are changed by {names}, because only the host supports {names}"
             );
         }
-        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.resizes_there());
+        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
         if !own && !resizes && wanted {
             tracing::warn!(
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
@@ -118,7 +119,7 @@ impl Loader {
         let times =
             if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
-            there: true,
+            on_device: true,
             decode: decode
                 .then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
             retouch,
@@ -128,11 +129,11 @@ impl Loader {
 
     /// Returns the parameters for computing soft labels on the device, or `None` if the loader has
     /// no soft labels.
-    fn shares(&self, kinds: &[(String, FieldKind)]) -> Option<Shares> {
+    fn soft_labels(&self, kinds: &[(String, FieldKind)]) -> Option<SoftLabels> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);
         let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
-        shares.map(|((_, smoothing), (field, _))| Shares { field, smoothing })
+        shares.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
     }
 }
 

@@ -7,6 +7,7 @@ use super::Loader;
 use super::class_list::Listed;
 use super::images::ImageOptions;
 use super::input::Input;
+use super::sampling::Buckets;
 use super::share::{RankOrigin, Share};
 use crate::engine::OnError;
 use crate::field::FieldKind;
@@ -85,7 +86,11 @@ impl Display for Loader {
         calls.add("mixture_options", &sampling.mixture, &None);
         calls.put_some("subset", sampling.subset.as_deref());
         calls.put_some("weights", sampling.weights.as_deref());
-        calls.put_some("buckets", sampling.buckets.as_ref().map(|buckets| &buckets.lengths[..]));
+        match &sampling.buckets {
+            Some(Buckets::Lengths { lengths, .. }) => calls.put_some("buckets", Some(&lengths[..])),
+            Some(Buckets::Sizes { images, .. }) => calls.put_some("size_buckets", Some(&images[..])),
+            None => {}
+        }
         calls.add("budget", &sampling.budget, &None);
         let Loader { classes, without, soft_labels, indexed, masks, on_error, .. } = self;
         let flags = [

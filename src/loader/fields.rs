@@ -29,7 +29,7 @@ impl Loader {
         self
     }
 
-    /// Replaces the field `image` with several views of each image, in the fields `views.0`,
+    /// Replaces the `image` field with several views of each image, in the fields `views.0`,
     /// `views.1`, and so on. Each view has its own augmentation and size, and its random numbers
     /// are a function of (seed, epoch, sample, view). [`augment`](Loader::augment) has no effect on
     /// views.
@@ -110,7 +110,7 @@ impl Loader {
         self
     }
 
-    /// Returns whether to omit the field `image` if the dataset has no images. This is true if
+    /// Returns whether to omit the `image` field if the dataset has no images. This is true if
     /// other fields were added and `image` was not requested explicitly.
     pub(super) fn spare_image(&self) -> bool {
         let requested = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();

@@ -1,6 +1,6 @@
 //! Plans the memory of a loader within a limit or the available memory, and allocates slots.
 //!
-//! This module reads the cgroup files itself, because the crate `sysinfo` (0.40.1) counts the page
+//! This module reads the cgroup files itself, because the `sysinfo` crate (0.40.1) counts the page
 //! cache as used memory. The page cache contains the dataset.
 
 use std::fs;
@@ -47,15 +47,15 @@ impl MemoryBound {
                 host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
             MemoryBound::Available(left) => {
-                let most = if pinned { LOCKED_BYTES } else { PAGEABLE_BYTES };
+                let default_limit = if pinned { LOCKED_BYTES } else { PAGEABLE_BYTES };
                 // Device memory does not matter here, because the number of batches on the device
                 // is fixed.
-                let usual = automatic_prefetch(most, host).at_least(AHEAD);
+                let usual = automatic_prefetch(default_limit, host).at_least(AHEAD);
                 let fitting = automatic_prefetch(left, |prefetch| {
                     let bytes = host(prefetch).saturating_add(scratch.needed());
                     if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
                 });
-                Bounds { least: usual.least.min(fitting.least), most: usual.most.min(fitting.most) }
+                Bounds { min: usual.min.min(fitting.min), max: usual.max.min(fitting.max) }
             }
         }
     }
@@ -75,7 +75,7 @@ impl MemoryBound {
     /// Returns the scratch plan, reduced to the memory that remains after the slots.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
-        let Some(need) = self.need(demand, schemas, prefetch.most).filter(|need| *need <= self.bytes()) else {
+        let Some(need) = self.need(demand, schemas, prefetch.max).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
@@ -88,7 +88,7 @@ impl MemoryBound {
     /// or `None` on overflow.
     fn need(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
-        let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.least));
+        let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
         let fixed = demand.scratch.needed();
         // Without a limit, the driver checks device memory.
         let all = host.checked_add(device)?.checked_add(fixed)?;
@@ -99,7 +99,7 @@ impl MemoryBound {
     /// the limit, and option values that would fit.
     fn refusal(self, demand: &Demand<'_>) -> Error {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
-        let (ahead, batch, slots) = (prefetch.most, schemas.batch(), Settings::slots_for(prefetch.most));
+        let (ahead, batch, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
         let all = slots.checked_mul(schemas.bytes());
         // Print exact numbers of bytes if the rounded numbers would be equal.
         let exact =
@@ -113,7 +113,7 @@ impl MemoryBound {
         let verb = if ahead == 1 { "needs" } else { "need" };
         let sum = all.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
         let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schemas.bytes()));
-        let device = device_bytes(schemas, prefetch.least);
+        let device = device_bytes(schemas, prefetch.min);
         if device > 0 {
             text += &format!(", and {} on the device", size(device));
         }
@@ -190,8 +190,8 @@ const LOCKED_BYTES: usize = 1 << 28;
 /// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
 /// Both bounds are at least 1.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
-    let most = (1..=MAX_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
-    Bounds { least: most.min(AHEAD), most }
+    let max = (1..=MAX_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
+    Bounds { min: max.min(AHEAD), max }
 }
 
 /// Allocates the memory of `slots` slots. If `pinned` is true, tries to lock the pages, and logs a
@@ -293,10 +293,10 @@ mod tests {
         let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
         for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
-            for room in [MemoryBound::Available(left), MemoryBound::Limit(left)] {
-                let prefetch = room.automatic_prefetch(false, &schemas, &scratch, device_bytes);
+            for bound in [MemoryBound::Available(left), MemoryBound::Limit(left)] {
+                let prefetch = bound.automatic_prefetch(false, &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
-                assert_eq!(room.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");
+                assert_eq!(bound.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");
             }
         }
     }

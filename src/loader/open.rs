@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::fields::check_images;
 use super::images::ImageOptions;
 use super::memory::{Demand, MemoryBound, host_memory};
+use super::sampling::{Buckets, Sampling};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::engine::{
@@ -20,7 +21,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
 use crate::field::{FieldKind, Fields, Pasted, Split, Written};
-use crate::recipe::{Damaged, Recipe, image_room};
+use crate::recipe::{Damaged, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
@@ -126,9 +127,10 @@ impl Checked {
         let rank = loader.rank_origin.rank(*local_world_size)?;
         let global_batch = loader.batch.of_all(rank.world_size)?;
         augment.check()?;
-        if split.there && format.channels == 1 {
+        if split.on_device && format.channels == 1 {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
+        check_sizes(&loader.sampling, augment, &kinds)?;
         let forms = OutputSizes::of(
             [augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())),
         );
@@ -142,10 +144,22 @@ impl Checked {
     fn make(&mut self) -> Result<()> {
         let ImageOptions { augment, transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
         let label = self.loader.label();
-        let of = |epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
-        let made = self.forms.epochs().map(of).collect::<Result<Vec<_>>>()?;
+        let of = |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
+        let sized = self.sized();
+        let made = if sized.is_empty() {
+            self.forms.epochs().map(|epoch| of(augment, epoch)).collect::<Result<Vec<_>>>()?
+        } else {
+            sized.iter().map(|augment| of(augment, 0)).collect::<Result<_>>()?
+        };
         (self.fields, self.arrays) = made.into_iter().unzip();
         self.fields[0].check(augment, *moves_pixels && !transforms.is_empty())
+    }
+
+    /// Returns the augmentation of each size bucket, if there are any.
+    fn sized(&self) -> Vec<Augment> {
+        let Loader { sampling, images: ImageOptions { augment, .. }, .. } = &self.loader;
+        let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
+        sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect()
     }
 
     /// Opens the source, and creates the sampler.
@@ -189,7 +203,10 @@ impl Checked {
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
         let schedule = schedule.with_changes(changes).with_budget(budget);
         some_batches(&schedule)?;
-        let schemas = Schemas::new(schedule.rows() as usize, std::mem::take(&mut self.arrays))?;
+        let arrays = std::mem::take(&mut self.arrays);
+        let is_sized = schedule.size_of(0, 0).is_some();
+        let rows = |form| if is_sized { schedule.rows_of_size(form) } else { schedule.rows() };
+        let schemas = Schemas::new((0..).map(|form| rows(form) as usize).zip(arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
     }
 }
@@ -224,19 +241,21 @@ impl Opened {
         // Each worker needs memory for one output image, for its effects and for pasted objects. If
         // workers mix images, it also needs a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
-        let mixing = if images.augment.mixes() && !split.there { image * format.dtype.bytes() } else { 0 };
-        let effects = fields[0].augments(&images.augment).map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let mixing = if images.augment.mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
+        let sized = self.checked.sized();
+        let augments = fields[0].augments(&images.augment).chain(&sized);
+        let effects = augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
         let pasted = images.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
         let transforms = images.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
-        let rooms = image_room(fields, !images.transforms.is_empty());
-        let scratch = ScratchPlan::ample(self.workers, self.cores, rooms + effects + mixing + pasted)
+        let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
+        let scratch = ScratchPlan::ample(self.workers, self.cores, image_buffer + effects + mixing + pasted)
             .with_transforms(transforms)
             .with_source(bound.for_source(self.reads.ahead_bytes()));
         // A decoder has no readers, because the images of requests are already in memory.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
-            0 => bound.automatic_prefetch(split.there || images.pinned, schemas, &scratch, device_bytes),
+            0 => bound.automatic_prefetch(split.on_device || images.pinned, schemas, &scratch, device_bytes),
             n => Bounds::exactly(n),
         };
         let scratch = bound.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;
@@ -246,6 +265,7 @@ impl Opened {
     /// Creates the parts of an engine, without allocating slots or starting threads.
     fn parts(self, granted: Granted) -> Result<Parts> {
         let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
+        let sized = checked.sized();
         let Checked { loader, split, fields, forms, .. } = checked;
         let Granted { prefetch, scratch } = granted;
         let options = loader.to_string();
@@ -259,6 +279,7 @@ impl Opened {
             reads,
             codecs: loader.images.codecs(),
             augment: loader.images.augment,
+            sized,
             order,
             transforms: loader.images.transforms,
             moves_pixels: loader.images.transform_moves_pixels,
@@ -270,13 +291,13 @@ impl Opened {
             sample_bytes: loader.images.max_sample_bytes,
             strict: loader.images.strict,
             damaged: Damaged::default(),
-            blank: is_decoder,
-            stand_in: !is_decoder && matches!(loader.on_error, OnError::Skip { .. }),
+            blanks_failed: is_decoder,
+            replaces_failed: !is_decoder && matches!(loader.on_error, OnError::Skip { .. }),
         };
         let mut settings = Settings::new(cores, workers, prefetch);
         settings.options = options;
         // The workers of a decoder keep their priority, because callers wait for the responses.
-        let settings = if split.there && !is_decoder { settings.for_device() } else { settings };
+        let settings = if split.on_device && !is_decoder { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
@@ -284,12 +305,32 @@ impl Opened {
         if let (Some(changed), Some(changes)) = (changed, schedule.changes()) {
             changes.set(changed);
         }
-        let memory = MemoryPlan::of(Settings::slots_for(prefetch.most), schemas.bytes(), &scratch);
+        let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         // All requests belong to one epoch.
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
         Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
+}
+
+/// Checks that the augmentations support [size buckets](Loader::size_buckets), if there are any.
+fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKind)]) -> Result<()> {
+    let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
+    if sizes.is_empty() {
+        return Ok(());
+    }
+    if augment.joins().next().is_some() {
+        return Err(Error::config(
+            "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
+        ));
+    }
+    let mut all = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment()).chain([augment]);
+    if all.any(|augment| augment.changes().next().is_some()) {
+        return Err(Error::config(
+            "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
+        ));
+    }
+    sizes.iter().try_for_each(|size| augment.clone().output(size.width, size.height).check())
 }
 
 /// Returns whether workers can copy the samples of `source` from memory to a batch with `fields`.
@@ -334,7 +375,7 @@ mod tests {
 
     use super::*;
     use crate::batch::{Dtype, Free, Keeper, Layout, Schema, SlotMemory};
-    use crate::engine::{Leave, fill_slot};
+    use crate::engine::{DeviceImages, fill_slot};
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
     use crate::transform::{Mix, Mixing};
@@ -358,7 +399,7 @@ mod tests {
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
         let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cut: None });
-        let full = fill_slot(&parts.shared, slot, 4, mixing, Leave::Nothing).0;
+        let full = fill_slot(&parts.shared, slot, 4, mixing, DeviceImages::None).0;
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }
 

@@ -73,7 +73,7 @@ pub struct Loader {
     pub(super) resume: Option<Checkpoint>,
     pub(super) images: ImageOptions,
     pub(super) fields: Vec<(String, FieldKind)>,
-    /// Augmentation of each view that replaces the field `image`.
+    /// Augmentation of each view that replaces the `image` field.
     pub(super) views: Vec<Augment>,
     /// Default fields that were removed.
     pub(super) without: Vec<String>,
@@ -134,8 +134,9 @@ impl Loader {
         self
     }
 
-    /// Sets several object stores, each with its scheme, like [`store`](Loader::store). The crate
-    /// `warpfeed-stores` provides stores for `s3://`, `gs://`, `az://`, `https://` and `hf://`:
+    /// Sets several object stores, each with its scheme, like [`store`](Loader::store). The
+    /// `warpfeed-stores` crate provides stores for `s3://`, `gs://`, `az://`, `https://` and
+    /// `hf://`:
     ///
     /// ```ignore
     /// let loader = Loader::new("s3://bucket/train").stores(warpfeed_stores::all());

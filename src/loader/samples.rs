@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+
 use super::Loader;
 use super::input::Input;
 use super::sampling::Buckets;
+use crate::decode::Size;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::field::{FieldKind, FieldWriter, Image};
 use crate::sampler::{self, MixtureOptions, Sampler};
 #[cfg(doc)]
 use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
-#[cfg(doc)]
-use crate::source;
-use crate::source::{Dataset, Labels, Source};
+use crate::source::{self, Dataset, Labels, Source};
 
 /// Setters for the selection of samples and their order.
 impl Loader {
@@ -312,8 +314,86 @@ impl Loader {
     /// or if the bounds do not increase.
     pub fn buckets(mut self, lengths: impl IntoIterator<Item = u32>, bounds: impl IntoIterator<Item = u32>) -> Self {
         let (lengths, bounds) = (lengths.into_iter().collect(), bounds.into_iter().collect());
-        self.sampling.buckets = Some(Buckets { lengths, bounds });
+        self.sampling.buckets = Some(Buckets::Lengths { lengths, bounds });
         self
+    }
+
+    /// Groups images by aspect ratio, and gives the batches of each group an image size of their
+    /// own. Training diffusion models and vision-language models uses such buckets to keep nearly
+    /// all of each image.
+    ///
+    /// ```no_run
+    /// use warpfeed::decode::Size;
+    /// use warpfeed::{Augment, Loader};
+    ///
+    /// let sizes = [(1024, 1024), (1216, 832), (832, 1216)].map(|(width, height)| Size::new(width, height));
+    /// let loader = Loader::new("photographs").shuffle(1).batch_size(32).augment(Augment::cover(1024, 1024));
+    /// let images = loader.image_sizes()?;
+    /// for batch in loader.size_buckets(images, sizes).budget(32 << 20).host()?.epoch(0) {
+    ///     let batch = batch?;
+    ///     println!("{:?}", batch.images().map(|images| images.shape())); // [32, 1024, 1024, 3], or fewer images
+    /// }
+    /// # Ok::<(), warpfeed::Error>(())
+    /// ```
+    ///
+    /// `images` contains the size of the image of each sample of the source, even with a
+    /// [`subset`](Loader::subset). [`image_sizes`](Loader::image_sizes) returns them. `sizes`
+    /// contains the output size of each bucket; it replaces the output size of the
+    /// [augmentation](Loader::augment). An image belongs to the bucket with the closest aspect
+    /// ratio. If several buckets have this aspect ratio, the image belongs to the largest of them
+    /// that has at most as many pixels as the image, or to the smallest if all have more.
+    ///
+    /// The later of two calls of this method and [`buckets`](Loader::buckets) wins.
+    ///
+    /// Every batch contains images of one bucket. The [budget](Loader::budget) limits the pixels of
+    /// a global batch, so that batches of large images contain fewer images. The last batch of each
+    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If such a
+    /// batch has fewer samples than there are ranks, each rank without a sample gets one that is
+    /// marked as not valid, in the size of that batch. [Views](Loader::views) and other images with
+    /// an augmentation of their own keep their size.
+    ///
+    /// Opening fails if the number of images differs from the number of samples, if there are no
+    /// sizes or over 256, or with [`LastBatch::Pad`](crate::LastBatch::Pad),
+    /// [`Augment::from_epoch`](crate::Augment::from_epoch), [`Augment::mosaic`](crate::Augment::mosaic)
+    /// or [`Augment::copy_paste`](crate::Augment::copy_paste).
+    pub fn size_buckets(
+        mut self,
+        images: impl IntoIterator<Item = Size>,
+        sizes: impl IntoIterator<Item = Size>,
+    ) -> Self {
+        let (images, sizes) = (images.into_iter().collect(), sizes.into_iter().collect());
+        self.sampling.buckets = Some(Buckets::Sizes { images, sizes });
+        self
+    }
+
+    /// Reads the header of each image of the dataset, on all cores, and returns the sizes of the
+    /// upright images. An image whose header cannot be read has the size 0x0; the loader reports
+    /// the error when it loads the sample.
+    ///
+    /// # Errors
+    /// If the dataset cannot be opened, or if a sample cannot be read.
+    pub fn image_sizes(&self) -> Result<Vec<Size>> {
+        let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
+        let (codecs, times, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);
+        let mut images = kinds.iter().filter(|(_, FieldKind(kind))| kind.augment().is_none());
+        let image = images.find_map(|(name, FieldKind(kind))| match kind.maker() {
+            FieldWriter::Image(of) => Some((name, Image::described(of, None, kind.frames()))),
+            _ => None,
+        });
+        let (name, image) = image.ok_or_else(|| Error::config("image_sizes: the loader has no image field"))?;
+        let size = |buffers: &mut Vec<Vec<u8>>, id: usize| -> Result<Size> {
+            let mut buffers = buffers.iter_mut();
+            let sample = source::retried(
+                times,
+                id as u64,
+                || true,
+                || source.read(id, buffers.next().expect("one per attempt")),
+            );
+            let sample = sample.map_err(|e| source::sample_error(&*source, id, "", e))?;
+            let encoded = image.encoded(name, &sample, &codecs).and_then(|(bytes, _)| codecs.open(bytes));
+            Ok(encoded.map_or(Size::new(0, 0), |image| image.size()))
+        };
+        (0..source.len()).into_par_iter().map_init(|| vec![Vec::new(); times + 1], size).collect()
     }
 
     /// Sets the maximum total length of the samples in a batch, so that all batches take about the

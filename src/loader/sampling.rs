@@ -1,10 +1,12 @@
 //! The options that select samples and their order, and the order that results from them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::input::Proportions;
+use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{
     Bucketed, Changeable, Changes, Changing, Clock, LastBatch, Mixture, MixtureOptions, Repeat, Sampler, Sequential,
@@ -33,11 +35,78 @@ pub(super) struct Sampling {
 /// order, and one if the order has a budget, which determines the batches.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
 
-/// The length of each sample, and the lengths at which the buckets end.
+/// How samples are grouped into buckets.
 #[derive(Clone)]
-pub(super) struct Buckets {
-    pub(super) lengths: Arc<[u32]>,
-    pub(super) bounds: Arc<[u32]>,
+pub(super) enum Buckets {
+    /// The length of each sample, and the lengths at which the buckets end.
+    Lengths { lengths: Arc<[u32]>, bounds: Arc<[u32]> },
+    /// The size of each sample's image, and the output size of each bucket.
+    Sizes { images: Arc<[Size]>, sizes: Arc<[Size]> },
+}
+
+impl Buckets {
+    /// Returns the number of samples.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Buckets::Lengths { lengths, .. } => lengths.len(),
+            Buckets::Sizes { images, .. } => images.len(),
+        }
+    }
+
+    /// Returns the names of the options that set the buckets and, if `has_budget` is set, their
+    /// budget.
+    fn name(&self, has_budget: bool) -> &'static str {
+        match (self, has_budget) {
+            (Buckets::Lengths { .. }, false) => "buckets",
+            (Buckets::Lengths { .. }, true) => "buckets with a budget",
+            (Buckets::Sizes { .. }, false) => "size_buckets",
+            (Buckets::Sizes { .. }, true) => "size_buckets with a budget",
+        }
+    }
+
+    /// Returns the output size of each bucket, if the buckets have sizes.
+    pub(super) fn sizes(&self) -> &[Size] {
+        match self {
+            Buckets::Lengths { .. } => &[],
+            Buckets::Sizes { sizes, .. } => sizes,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let Buckets::Sizes { sizes, .. } = self else { return Ok(()) };
+        if sizes.is_empty() || sizes.len() > MAX_SIZES {
+            return Err(Error::config(format!("size_buckets: {} sizes: expected 1 to {MAX_SIZES}", sizes.len())));
+        }
+        let repeated = sizes.iter().enumerate().find(|(index, size)| sizes[..*index].contains(size));
+        if let Some((_, size)) = repeated {
+            return Err(Error::config(format!(
+                "size_buckets: {}x{} is listed twice: remove one of the two",
+                size.width, size.height
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Maximum number of image sizes. A device loads kernels for each of them.
+const MAX_SIZES: usize = 256;
+
+/// Returns the index of the size that fits `image` best. This is a size with the closest aspect
+/// ratio, measured by the logarithm. Of several such sizes, it is the largest one that has at most
+/// as many pixels as the image or, if all have more, the smallest one. An empty image counts as a
+/// square.
+fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
+    let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
+    let (own, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
+    // Rounding must not decide between two sizes with the same aspect ratio.
+    let distance = |size: &Size| (ratio(size) - own).abs();
+    let least = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
+    let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= least + 1e-9);
+    let best = close.min_by_key(|(_, size)| match size.area() <= area {
+        true => (false, u64::MAX - size.area()),
+        false => (true, size.area()),
+    });
+    best.map_or(0, |(index, _)| index as u16)
 }
 
 impl Sampling {
@@ -93,7 +162,7 @@ impl Sampling {
         }
         if let Some(buckets) = &self.buckets {
             let (order, buckets) = self.bucketed(buckets, seed, (batch, last))?;
-            return Ok((order, None, self.budget.map(|_| buckets)));
+            return Ok((order, None, buckets.budget().map(|_| buckets)));
         }
         let order = self.order_of(0..samples, seed, &labels)?;
         Ok(match self.repeat {
@@ -105,7 +174,7 @@ impl Sampling {
     /// Checks that the options do not contradict each other, and that they fit a source with
     /// `samples` samples.
     fn check(&self, samples: u64, mixed: bool) -> Result<()> {
-        let buckets = if self.budget.is_some() { "buckets with a budget" } else { "buckets" };
+        let buckets = self.buckets.as_ref().map_or("buckets", |buckets| buckets.name(self.budget.is_some()));
         let chosen = [
             ("sampler", self.order.is_some()),
             ("weights", self.weights.is_some()),
@@ -153,19 +222,26 @@ impl Sampling {
                 weights.len()
             )));
         }
-        if let Some(Buckets { lengths, .. }) = &self.buckets
-            && lengths.len() as u64 != samples
-        {
+        let Some(given) = &self.buckets else { return Ok(()) };
+        if given.len() as u64 != samples {
+            let what = if given.sizes().is_empty() { "lengths" } else { "image sizes" };
+            let buckets = given.name(false);
             return Err(Error::config(format!(
-                "buckets: {} lengths, but the source has {samples} samples",
-                lengths.len()
+                "{buckets}: {} {what}, but the source has {samples} samples",
+                given.len()
             )));
         }
-        Ok(())
+        given.check()
     }
 
     /// Checks that the budget does not contradict the other options.
     fn check_budget(&self, last: LastBatch) -> Result<()> {
+        if last == LastBatch::Pad && self.buckets.as_ref().is_some_and(|buckets| !buckets.sizes().is_empty()) {
+            return Err(Error::config(
+                "size_buckets and last_batch(Pad): a batch contains images of one size, so its last samples cannot be \
+                 replaced by others: use LastBatch::Keep or LastBatch::Drop",
+            ));
+        }
         let Some(budget) = self.budget else { return Ok(()) };
         if self.buckets.is_none() {
             return Err(Error::config(format!(
@@ -245,25 +321,30 @@ impl Sampling {
         seed: u64,
         (global_batch, last): (u64, LastBatch),
     ) -> Result<(Arc<dyn Sampler>, Arc<Bucketed>)> {
-        let Buckets { lengths, bounds } = buckets;
-        let order = |lengths: &[u32]| -> Result<Arc<Bucketed>> {
-            let order = Bucketed::new(lengths, bounds, global_batch)?;
+        let order = |indices: Option<&[u64]>| -> Result<Arc<Bucketed>> {
+            let order = match buckets {
+                Buckets::Lengths { lengths, bounds } => {
+                    Bucketed::new(&selected(lengths, indices), bounds, global_batch)?
+                }
+                Buckets::Sizes { images, sizes } => {
+                    let nearest = selected(images, indices).iter().map(|image| nearest_size(*image, sizes)).collect();
+                    let nearest: Vec<u16> = nearest;
+                    let areas: Vec<u32> = sizes.iter().map(|size| size.area() as u32).collect();
+                    Bucketed::by_size(&nearest, &areas, global_batch)?
+                }
+            };
             let order = if self.shuffle { order.shuffled(seed) } else { order };
-            Ok(Arc::new(match self.budget {
+            // Without a budget, only the batch size limits the number of images of a size.
+            let unlimited = (!buckets.sizes().is_empty()).then_some(u64::MAX);
+            Ok(Arc::new(match self.budget.or(unlimited) {
                 Some(budget) => order.with_budget(budget, last == LastBatch::Drop)?,
                 None => order,
             }))
         };
+        let order = order(self.subset.as_deref())?;
         Ok(match &self.subset {
-            None => {
-                let order = order(&lengths[..])?;
-                (order.clone(), order)
-            }
-            Some(indices) => {
-                let lengths: Vec<u32> = indices.iter().map(|index| lengths[*index as usize]).collect();
-                let order = order(&lengths)?;
-                (Arc::new(Subset::new(indices.clone(), order.clone())?), order)
-            }
+            None => (order.clone(), order),
+            Some(indices) => (Arc::new(Subset::new(indices.clone(), order.clone())?), order),
         })
     }
 
@@ -313,6 +394,14 @@ impl Sampling {
             None => order,
             Some(indices) => Arc::new(Subset::new(indices, order)?),
         })
+    }
+}
+
+/// Returns the elements of `values` with these indices, or all of them.
+fn selected<'a, T: Copy>(values: &'a [T], indices: Option<&[u64]>) -> Cow<'a, [T]> {
+    match indices {
+        None => values.into(),
+        Some(indices) => indices.iter().map(|index| values[*index as usize]).collect(),
     }
 }
 

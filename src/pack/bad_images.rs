@@ -25,7 +25,7 @@ pub struct Refused {
 
 /// A problem with an image that was packed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Remark {
+pub(super) enum ImageProblem {
     /// The image is valid, but cannot be recoded as requested, so it is stored unchanged.
     Unfit(String),
     /// The image can be decoded, but is damaged.
@@ -34,19 +34,19 @@ pub(super) enum Remark {
     Undecodable(String),
 }
 
-impl Remark {
+impl ImageProblem {
     /// Checks the image `bytes`. If the image could not be recoded, `refusal` is the error. Returns
     /// `None` if the image is valid and was recoded.
     ///
     /// # Errors
     /// If memory runs out, which says nothing about the image.
-    pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<Remark>> {
+    pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
             Condition::Damaged(e) if e.kind() == ErrorKind::Memory => return Err(e),
-            Condition::Damaged(e) => Some(Remark::Undecodable(e.cause().to_owned())),
-            Condition::Tolerated(what) => Some(Remark::Damaged(what)),
-            Condition::Sound => refusal.map(|e| Remark::Unfit(e.cause().to_owned())),
+            Condition::Damaged(e) => Some(ImageProblem::Undecodable(e.cause().to_owned())),
+            Condition::Tolerated(what) => Some(ImageProblem::Damaged(what)),
+            Condition::Sound => refusal.map(|e| ImageProblem::Unfit(e.cause().to_owned())),
         })
     }
 
@@ -54,23 +54,24 @@ impl Remark {
     pub(super) fn of_field(self, name: &str) -> Self {
         let named = |reason: String| format!("field {name:?}: {reason}");
         match self {
-            Remark::Unfit(reason) => Remark::Unfit(named(reason)),
-            Remark::Damaged(reason) => Remark::Damaged(named(reason)),
-            Remark::Undecodable(reason) => Remark::Undecodable(named(reason)),
+            ImageProblem::Unfit(reason) => ImageProblem::Unfit(named(reason)),
+            ImageProblem::Damaged(reason) => ImageProblem::Damaged(named(reason)),
+            ImageProblem::Undecodable(reason) => ImageProblem::Undecodable(named(reason)),
         }
     }
 
     pub(super) fn reason(&self) -> &str {
-        let (Remark::Unfit(reason) | Remark::Damaged(reason) | Remark::Undecodable(reason)) = self;
+        let (ImageProblem::Unfit(reason) | ImageProblem::Damaged(reason) | ImageProblem::Undecodable(reason)) = self;
         reason
     }
 
-    /// Returns whether the image makes the pack fail if bad images are not allowed.
+    /// Returns whether this image makes the pack fail when `keep_bad` is off. `strict` also rejects
+    /// damaged images that can be decoded.
     pub(super) fn is_bad(&self, strict: bool) -> bool {
         match self {
-            Remark::Unfit(_) => false,
-            Remark::Damaged(_) => strict,
-            Remark::Undecodable(_) => true,
+            ImageProblem::Unfit(_) => false,
+            ImageProblem::Damaged(_) => strict,
+            ImageProblem::Undecodable(_) => true,
         }
     }
 }
@@ -85,7 +86,7 @@ pub(super) fn push_limited(to: &mut Vec<Refused>, index: u64, key: &str, reason:
 /// The images that make a pack fail. After the first such image, no more samples are passed to the
 /// writer.
 #[derive(Default)]
-pub(super) struct Bad {
+pub(super) struct BadImages {
     /// Number of images that were read, including valid ones.
     images: u64,
     count: u64,
@@ -93,17 +94,17 @@ pub(super) struct Bad {
     first: Vec<Refused>,
 }
 
-impl Bad {
+impl BadImages {
     /// Counts the images of a sample. A sample without an image counts as one.
     pub(super) fn count_images(&mut self, images: usize) {
         self.images += images.max(1) as u64;
     }
 
-    pub(super) fn add(&mut self, index: u64, key: &str, remark: &Remark) {
+    pub(super) fn add(&mut self, index: u64, key: &str, problem: &ImageProblem) {
         self.count += 1;
-        self.undecodable += u64::from(matches!(remark, Remark::Undecodable(_)));
+        self.undecodable += u64::from(matches!(problem, ImageProblem::Undecodable(_)));
         if self.first.len() < MAX_NAMED {
-            push_limited(&mut self.first, index, key, remark.reason());
+            push_limited(&mut self.first, index, key, problem.reason());
         }
     }
 

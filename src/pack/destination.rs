@@ -1,5 +1,4 @@
-//! [`Destination`]: the files of a packed dataset, called a set, in a local folder or in an object
-//! store.
+//! [`Destination`]: the files of a packed dataset in a local folder or in an object store.
 //!
 //! `NAME` is the name of the target without `.tar`. `PLAN` is the ID of the plan. Packs with
 //! different plans write different files.
@@ -9,7 +8,7 @@
 //! | `NAME.plan.partial` | the plan, written by the first part |
 //! | `NAME-000017.tar.PLAN.partial` | a complete shard, or in a store the manifest entry of a complete shard |
 //! | `NAME.part-00003-of-00064.PLAN.json` | the manifest of a complete part |
-//! | `NAME-000017.tar`, `NAME.manifest.json` | the merged set; in a store, shards have their final names before the merge |
+//! | `NAME-000017.tar`, `NAME.manifest.json` | the merged dataset; in a store, shards have these names before the merge |
 //!
 //! The following files exist only in a folder:
 //!
@@ -31,9 +30,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::manifests::{Manifest, PartManifest, ShardEntry};
 use super::names::number;
 use super::plan::Plan;
-use super::set::{PartManifest, Set, ShardEntry};
 use super::shard::Sink;
 use crate::error::{Error, Result};
 use crate::source::attempt::{PARTIAL, is_hex};
@@ -42,8 +41,8 @@ use crate::source::{MANIFEST_END, PLAN_END};
 /// Suffix of the file that contains the plan of a merge.
 pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
 
-/// The folder or the store to which a set is packed. Methods identify a file by `end`, the part of
-/// the file name that follows `NAME`.
+/// The folder or the store to which a dataset is packed. Methods identify a file by `end`, the part
+/// of the file name that follows `NAME`.
 pub(super) trait Destination: Sync {
     /// Returns the full path or the URL of a file, for error messages.
     fn path_of(&self, end: &str) -> PathBuf;
@@ -99,8 +98,8 @@ pub(super) trait Destination: Sync {
     fn lock(&self) -> Result<Lock>;
 
     /// Renames the `shards` of `plan`, which have been checked, to their final names, and writes
-    /// the manifest. Replaces the shards `existing` of an old set.
-    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set>;
+    /// the manifest. Replaces the shards `existing` of an old dataset.
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
 }
 
 /// The state of a shard.
@@ -110,7 +109,7 @@ pub(super) enum State<'a> {
     Staged(&'a str),
     /// The shard is complete, and an interrupted merge may already have renamed it.
     Merging(&'a str),
-    /// The shard is part of a merged set.
+    /// The shard is part of a merged dataset.
     Merged,
 }
 
@@ -177,7 +176,7 @@ pub(super) fn read_plan(destination: &dyn Destination) -> Result<Option<Plan>> {
     read(destination, PLAN_END)
 }
 
-pub(super) fn read_set(destination: &dyn Destination) -> Result<Option<Set>> {
+pub(super) fn read_manifest(destination: &dyn Destination) -> Result<Option<Manifest>> {
     read(destination, MANIFEST_END)
 }
 

@@ -208,7 +208,7 @@ impl<'a> Pack<'a> {
     /// A complete part is not packed again. If a part was interrupted, packing continues after its
     /// last complete shard. Several processes may pack the same part at the same time, with the
     /// same result. Packing fails if the source differs from the source of the other parts, but a
-    /// change of only a few samples may remain undetected.
+    /// change to only a few samples may remain undetected.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self
@@ -230,7 +230,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Adds object stores to which targets with the given URL schemes are written. The stores must
-    /// implement [`Store::create`]. The crate `warpfeed-stores` provides stores for `s3://`,
+    /// implement [`Store::create`]. The `warpfeed-stores` crate provides stores for `s3://`,
     /// `gs://` and `az://`.
     ///
     /// A dataset in a store consists of shards, so [`shard_size`](Pack::shard_size) or

@@ -14,9 +14,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_SUFFIX, State};
+use super::manifests::{Manifest, ShardEntry};
 use super::names::Names;
 use super::plan::Plan;
-use super::set::{Set, ShardEntry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::attempt::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
 use crate::source::{MANIFEST_END, is_stopped, rename};
@@ -151,13 +151,13 @@ impl Destination for Files {
         }
     }
 
-    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Set> {
-        // From now on, the folder does not contain a complete set until all shards have been
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest> {
+        // From now on, the folder does not contain a complete dataset until all shards have been
         // renamed.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
-            // Remove the old shards before any new shard is renamed, so that the two sets are never
-            // mixed.
+            // Remove the old shards before any new shard is renamed, so that the two datasets are
+            // never mixed.
             existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
             sync_folder_of(&self.names.target);
             dest::write(self, MERGE_SUFFIX, plan, false)?;
@@ -180,9 +180,9 @@ impl Destination for Files {
             );
         }
         sync_folder_of(&self.names.target);
-        let set = Set::new(plan.clone(), shards);
-        dest::write(self, MANIFEST_END, &set, false)?;
-        Ok(set)
+        let manifest = Manifest::new(plan.clone(), shards);
+        dest::write(self, MANIFEST_END, &manifest, false)?;
+        Ok(manifest)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Formats a sample as the members of a tar file.
 //!
-//! Headers are written without the crate `tar`, because warpfeed does not use this crate to parse
+//! Headers are written without the `tar` crate, because warpfeed does not use this crate to parse
 //! headers either (see `source::tar`).
 
 use crate::error::{Error, Result, reserve};

@@ -8,10 +8,10 @@ use rayon::prelude::*;
 
 use super::Written;
 use super::destination::{self as dest, Destination, Leftovers, MERGE_SUFFIX, State};
+use super::manifests::{Manifest, PartManifest, ShardEntry};
 use super::open::open_destination;
 use super::plan::Plan;
 use super::report::{Counts, Report};
-use super::set::{PartManifest, Set, ShardEntry};
 use super::writer::exists;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CancelToken, PLAN_END, Store, Stores, during};
@@ -102,16 +102,16 @@ impl Merge {
         let _lock = destination.lock()?;
         let ends = destination.suffixes()?;
         let plan = dest::read_plan(destination)?;
-        let set = dest::read_set(destination)?;
+        let manifest = dest::read_manifest(destination)?;
         let parts = read_parts(destination, &ends)?;
-        if let Some(set) = set
-            && plan.as_ref().is_none_or(|plan| *plan == set.plan)
-            && !parts.iter().any(|(_, part)| part.plan != set.plan && plan.is_none())
+        if let Some(manifest) = manifest
+            && plan.as_ref().is_none_or(|plan| *plan == manifest.plan)
+            && !parts.iter().any(|(_, part)| part.plan != manifest.plan && plan.is_none())
         {
-            // The set has already been merged. Processes that finished a part after the merge may
-            // have left files behind.
-            self.check(destination, &set.shards, State::Merged, &|_| None)?;
-            return clean(destination, set);
+            // The dataset has already been merged. Processes that finished a part after the merge
+            // may have left files behind.
+            self.check(destination, &manifest.shards, State::Merged, &|_| None)?;
+            return clean(destination, manifest);
         }
         let plan = match (plan, parts.first()) {
             (Some(plan), _) => plan,
@@ -125,8 +125,8 @@ impl Merge {
         let shards = match self.checked(destination, &plan, parts, renaming) {
             // Stores have no locks, so another merge may have finished in the meantime.
             Err(e) if destination.uploads_in_place() => {
-                return match dest::read_set(destination) {
-                    Ok(Some(set)) if set.plan == plan => clean(destination, set),
+                return match dest::read_manifest(destination) {
+                    Ok(Some(manifest)) if manifest.plan == plan => clean(destination, manifest),
                     _ => Err(e),
                 };
             }
@@ -139,11 +139,11 @@ impl Merge {
         {
             return Err(exists(&destination.path_of(&dest::shard(old))));
         }
-        let set = destination.publish(&plan, shards, &existing)?;
-        clean(destination, set)
+        let manifest = destination.publish(&plan, shards, &existing)?;
+        clean(destination, manifest)
     }
 
-    /// Checks all parts of `plan`. Returns the shards of the set.
+    /// Checks all parts of `plan`. Returns the shards of the dataset.
     fn checked(
         &self,
         destination: &dyn Destination,
@@ -194,8 +194,9 @@ impl Merge {
     }
 }
 
-/// Returns the error for the shards in `bad`, out of `count` shards. If the set is `merged`, the
-/// error does not suggest packing parts again, because a pack would find that the set is complete.
+/// Returns the error for the shards in `bad`, out of `count` shards. If the dataset is `merged`,
+/// the error does not suggest packing parts again, because a pack would find that the dataset is
+/// complete.
 pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
@@ -206,8 +207,8 @@ pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count
     Error::in_source(format!("{number} of {count} shards are missing or damaged: {bad}; {what}"))
 }
 
-/// Returns the error for replacing a set in a store. Sets in stores are never replaced, because
-/// readers may have opened the old set.
+/// Returns the error for replacing a dataset in a store. Datasets in stores are never replaced,
+/// because readers may have opened the old dataset.
 pub(super) fn not_replaced_error() -> Error {
     Error::config(
         "a dataset in a store is never replaced: use a different name, or delete the old objects; force applies only to folders",
@@ -223,9 +224,9 @@ pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Resu
     Ok(parts)
 }
 
-/// Returns the parts of the set in order. If processes divided the set into different numbers of
-/// parts, finds a number for which all parts are complete, and ignores the parts of other
-/// divisions.
+/// Returns the parts of the dataset in order. If processes divided the dataset into different
+/// numbers of parts, finds a number for which all parts are complete, and ignores the parts of
+/// other divisions.
 ///
 /// # Errors
 /// If no division is complete.
@@ -333,9 +334,9 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 }
 
 /// Removes the files that are not needed after the merge. Lists the files that do not belong to the
-/// set.
-fn clean(destination: &dyn Destination, set: Set) -> Result<Merged> {
-    let (left, id) = (Leftovers::of(&destination.suffixes()?), set.plan.id());
+/// dataset.
+fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
+    let (left, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
     // This includes the files of processes that finished a part after the merge.
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
@@ -344,16 +345,16 @@ fn clean(destination: &dyn Destination, set: Set) -> Result<Merged> {
     // Last, remove the files that mark a running merge, so that the merge can be run again if an
     // error occurs.
     for own in [PLAN_END, MERGE_SUFFIX] {
-        if own != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == set.plan) {
+        if own != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
             destination.remove(own)?;
             ends.retain(|end| end != own);
         }
     }
     let mut orphans = Leftovers::of(&ends).all();
-    let count = set.shards.len() as u64;
+    let count = manifest.shards.len() as u64;
     orphans.extend(dest::existing(&ends).into_iter().filter(|&number| number >= count).map(dest::shard));
     let orphans = orphans.iter().map(|end| destination.path_of(end)).collect();
-    Ok(Merged { report: report(destination, &set.shards, 0), orphans })
+    Ok(Merged { report: report(destination, &manifest.shards, 0), orphans })
 }
 
 /// Returns the report for all `shards` together.

@@ -1,7 +1,7 @@
 //! Packs the samples of a source into files that are fast to read.
 //!
 //! 1. `driver`: [`Pack`], which passes the samples of a source to a writer, or packs a part of a
-//!    set. A set is a dataset of several shards.
+//!    dataset of several shards.
 //! 2. `run`: reads and recodes samples on several threads. `prepare`: reads and recodes one sample.
 //! 3. `bad_images`: images that could not be re-encoded, or that are damaged. `report`: [`Report`],
 //!    the result of a pack.
@@ -11,12 +11,12 @@
 //! 6. `lmdb`: [`LmdbWriter`], which writes an LMDB database.
 //! 7. `tar`: [`TarWriter`], which writes a tar file or numbered shards. `shard`: writes a shard.
 //!    `member`: formats the files of a sample in a shard.
-//! 8. `plan`: determines which samples a shard contains. `set`: manifests. `part`: packs a part of
-//!    a set. `merge`: [`Merge`], which combines parts. `overview`: the progress of all parts.
-//!    `array`: determines the part that a task of an array job packs.
-//! 9. `destination`: the trait of folders and stores to which a set is packed. `files`: packs to a
-//!    folder. `stored`: packs to a store. `open`: opens a destination.
-//! 10. `writer`: the trait [`DatasetWriter`], and the lock of writers. `names`: the names of
+//! 8. `plan`: determines which samples a shard contains. `manifests`: the manifests. `part`: packs
+//!    a part of a dataset. `merge`: [`Merge`], which combines parts. `overview`: the progress of
+//!    all parts. `array`: determines the part that a task of an array job packs.
+//! 9. `destination`: the trait of folders and stores to which a dataset is packed. `files`: packs
+//!    to a folder. `stored`: packs to a store. `open`: opens a destination.
+//! 10. `writer`: the [`DatasetWriter`] trait, and the lock of writers. `names`: the names of
 //!     shards.
 //! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
 //!
@@ -32,6 +32,7 @@ mod frames;
 mod jpeg;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+mod manifests;
 mod member;
 mod merge;
 mod names;
@@ -44,7 +45,6 @@ mod recode;
 mod renumber;
 mod report;
 mod run;
-mod set;
 mod shard;
 mod stored;
 mod tar;

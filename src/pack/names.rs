@@ -1,4 +1,4 @@
-//! [`Names`]: the names of the files of a set.
+//! [`Names`]: the file names of a set.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -37,13 +37,19 @@ impl Merge {
     pub fn progress(&self) -> Result<Overview> {
         let destination = open_destination(&self.target, &self.stores)?;
         let destination = &*destination;
-        // Read the plan before the set, because a merge writes the set before it removes the plan.
+        // Read the plan before the manifest, because a merge writes the manifest before it removes
+        // the plan.
         let ends = destination.suffixes()?;
         let plan = dest::read_plan(destination)?;
-        if let Some(set) = dest::read_set(destination)?
-            && plan.as_ref().is_none_or(|plan| *plan == set.plan)
+        if let Some(manifest) = dest::read_manifest(destination)?
+            && plan.as_ref().is_none_or(|plan| *plan == manifest.plan)
         {
-            return Ok(Overview { samples: set.samples, total: set.samples, merged: true, ..Overview::default() });
+            return Ok(Overview {
+                samples: manifest.samples,
+                total: manifest.samples,
+                merged: true,
+                ..Overview::default()
+            });
         }
         let plan = match plan {
             Some(plan) => plan,
@@ -94,8 +100,8 @@ fn division(id: &str, ends: &[String]) -> (Option<u64>, String) {
             complete.insert(part);
         }
     }
-    // If processes divided the set into different numbers of parts, prefer a number for which all
-    // parts are complete, because a merge uses this number as well.
+    // If processes divided the dataset into different numbers of parts, prefer a number for which
+    // all parts are complete, because a merge uses this number as well.
     let share = |(parts, complete): &(&u64, &BTreeSet<u64>)| (complete.len() as u64 == **parts, complete.len());
     match divisions.iter().max_by_key(share) {
         Some((&parts, complete)) => (Some(parts), missing(complete.iter().copied(), parts)),

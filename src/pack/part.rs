@@ -1,24 +1,24 @@
-//! [`Packer`]: packs one part of a set.
+//! [`Packer`]: packs one part of a dataset.
 //!
 //! Any number of processes may pack the same part at the same time, and each process may be killed
 //! at any time. The plan determines the bytes of every shard. Therefore, the first complete copy of
 //! a shard is used, and later copies must be identical. A process detects if another process has
-//! merged the set in the meantime.
+//! merged the dataset in the meantime.
 
 use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_SUFFIX, State};
 use super::files::format_crc32;
+use super::manifests::{Keys, Manifest, PartManifest, ShardEntry};
 use super::merge::damaged_error;
 use super::plan::{Cut, Plan};
 use super::prepare::Prepared;
 use super::report::{Counts, Tally};
 use super::run::{Chosen, Run};
-use super::set::{Keys, PartManifest, Set, ShardEntry};
 use super::shard::Shard;
 use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{self, MANIFEST_END, PLAN_END};
 
-/// Packs one part of a set into shards.
+/// Packs one part of a dataset into shards.
 ///
 /// Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
@@ -28,7 +28,8 @@ pub(super) struct Packer<'a> {
     pub(super) plan: Plan,
     /// Index of the part, and the number of parts.
     pub(super) part: (u64, u64),
-    /// Whether to discard an unfinished pack with a different plan, and to replace a complete set.
+    /// Whether to discard an unfinished pack with a different plan, and to replace a complete
+    /// dataset.
     pub(super) force: bool,
     /// Whether to read the shards of an earlier run and compare their checksums. Otherwise, the
     /// merge compares them.
@@ -42,8 +43,8 @@ impl Packer<'_> {
     /// If samples cannot be read or written, if there are bad images, or if the target contains a
     /// set or parts with a different plan.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
-        if let Some(set) = self.claim()? {
-            return self.shards_of_set(&set);
+        if let Some(manifest) = self.claim()? {
+            return self.complete_shards(&manifest);
         }
         let (destination, part) = (self.destination, self.part);
         let id = self.plan.id();
@@ -76,9 +77,9 @@ impl Packer<'_> {
                     let (overtaken, next) = (stage.overtaken.take(), stage.next.0);
                     drop(stage);
                     return match overtaken {
-                        Some(set) => {
+                        Some(manifest) => {
                             self.withdraw(&id, next)?;
-                            self.shards_of_set(&set)
+                            self.complete_shards(&manifest)
                         }
                         None => {
                             if part.1 == 1 {
@@ -94,15 +95,16 @@ impl Packer<'_> {
             dest::write(destination, &dest::part(part, &id), &done, false)?;
         }
         destination.remove(&dest::journal(part, &id))?;
-        // Another process may have finished the part, and the set may have been merged since then.
-        if dest::read_set(destination)?.is_some_and(|set| set.plan == self.plan) {
+        // Another process may have finished the part, and the dataset may have been merged since
+        // then.
+        if dest::read_manifest(destination)?.is_some_and(|manifest| manifest.plan == self.plan) {
             self.withdraw(&id, self.plan.shards(part.0, part.1).start + entries.len() as u64)?;
         }
         Ok(entries)
     }
 
-    /// Removes the files that this process wrote after the set was merged: the shards of the part
-    /// before `next`, and the manifest and the journal of the part.
+    /// Removes the files that this process wrote after the dataset was merged: the shards of the
+    /// part before `next`, and the manifest and the journal of the part.
     fn withdraw(&self, id: &str, next: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
         for number in self.plan.shards(part.0, part.1).start..next {
@@ -113,22 +115,22 @@ impl Packer<'_> {
     }
 
     /// Checks that the target has the same plan, or writes the plan if the target is new. Returns
-    /// the set if it is already complete.
-    fn claim(&mut self) -> Result<Option<Set>> {
+    /// the dataset if it is already complete.
+    fn claim(&mut self) -> Result<Option<Manifest>> {
         let destination = self.destination;
-        // List the files first, then read the plan and then the set: shards are written after the
-        // plan, and a merge writes the set before it removes the plan.
+        // List the files first, then read the plan and then the dataset: shards are written after
+        // the plan, and a merge writes the dataset before it removes the plan.
         let ends = destination.suffixes()?;
         let begun = dest::read_plan(destination)?;
-        match dest::read_set(destination)? {
-            Some(set) => {
-                self.plan.repeated = set.plan.repeated;
-                match (set.plan == self.plan, self.force) {
-                    (true, false) => return Ok(Some(set)),
+        match dest::read_manifest(destination)? {
+            Some(manifest) => {
+                self.plan.repeated = manifest.plan.repeated;
+                match (manifest.plan == self.plan, self.force) {
+                    (true, false) => return Ok(Some(manifest)),
                     (true, true) => self.plan.repeated += 1,
                     (false, true) => {}
                     (false, false) => {
-                        let differ = set.plan.check(&self.plan, "the set", "this run").err();
+                        let differ = manifest.plan.check(&self.plan, "the set", "this run").err();
                         let how = differ.map_or(String::new(), |e| format!("; {}", e.cause()));
                         let at = destination.path_of(MANIFEST_END);
                         return Err(Error::config(format!("{}{how}", exists(&at).cause())).at_path(at));
@@ -136,7 +138,7 @@ impl Packer<'_> {
                 }
             }
             None => {
-                // An interrupted merge has already removed the old set.
+                // An interrupted merge has already removed the old dataset.
                 if let Some(begun) = begun.as_ref().filter(|begun| begun.repeats(&self.plan)) {
                     self.plan.repeated = begun.repeated;
                 }
@@ -150,19 +152,20 @@ impl Packer<'_> {
                 }
             }
         }
-        if let Some(set) = self.write_plan()? {
-            return Ok(Some(set));
+        if let Some(manifest) = self.write_plan()? {
+            return Ok(Some(manifest));
         }
-        // The set may have been merged just before this process wrote the plan.
-        let merged = dest::read_set(destination)?.filter(|set| set.plan == self.plan);
+        // The dataset may have been merged just before this process wrote the plan.
+        let merged = dest::read_manifest(destination)?.filter(|manifest| manifest.plan == self.plan);
         if merged.is_some() {
             destination.remove(PLAN_END)?;
         }
         Ok(merged)
     }
 
-    /// Writes the plan, unless it exists. Returns the set if it has been merged in the meantime.
-    fn write_plan(&self) -> Result<Option<Set>> {
+    /// Writes the plan, unless it exists. Returns the dataset if it has been merged in the
+    /// meantime.
+    fn write_plan(&self) -> Result<Option<Manifest>> {
         let destination = self.destination;
         while !dest::write(destination, PLAN_END, &self.plan, true)? {
             match dest::read_plan(destination)? {
@@ -189,10 +192,12 @@ impl Packer<'_> {
                         break;
                     }
                 }
-                // The set has just been merged.
+                // The dataset has just been merged.
                 None => {
-                    if let Some(set) = dest::read_set(destination)?.filter(|set| set.plan == self.plan) {
-                        return Ok(Some(set));
+                    if let Some(manifest) =
+                        dest::read_manifest(destination)?.filter(|manifest| manifest.plan == self.plan)
+                    {
+                        return Ok(Some(manifest));
                     }
                 }
             }
@@ -215,14 +220,14 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Returns the shards of this part in a complete set.
+    /// Returns the shards of this part in a complete dataset.
     ///
     /// # Errors
-    /// If shards are missing. The set must be packed again.
-    fn shards_of_set(&self, set: &Set) -> Result<Vec<ShardEntry>> {
+    /// If shards are missing. The dataset must be packed again.
+    fn complete_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut bad) = (Vec::new(), Vec::new());
-        for (number, entry) in (0..).zip(&set.shards).filter(|(_, entry)| range.contains(&entry.first)) {
+        for (number, entry) in (0..).zip(&manifest.shards).filter(|(_, entry)| range.contains(&entry.first)) {
             if !self.destination.has_shard(number, State::Merged, entry, false)? {
                 bad.push(entry.name.clone());
             }
@@ -278,7 +283,7 @@ impl Packer<'_> {
     fn remove_empty_plan(&self) -> Result<()> {
         // Keep the plan in a store. An upload may have succeeded even if its response was lost.
         // Shards in a store have their final names, so without the plan, they would look like a
-        // complete set.
+        // complete dataset.
         if self.destination.uploads_in_place() {
             return Ok(());
         }
@@ -319,8 +324,8 @@ struct ShardSequence<'a, 'b> {
     /// Number of the next shard, and the position of its first sample.
     next: (u64, u64),
     entries: Vec<ShardEntry>,
-    /// The set, if another process has merged it while this process was packing.
-    overtaken: Option<Set>,
+    /// The dataset, if another process has merged it while this process was packing.
+    overtaken: Option<Manifest>,
 }
 
 /// The shard that is being written. When it is dropped, the file is removed.
@@ -384,7 +389,7 @@ impl ShardSequence<'_, '_> {
                 .at_path(destination.path_of(PLAN_END)));
             }
             None => {
-                self.overtaken = dest::read_set(*destination)?.filter(|set| set.plan == *plan);
+                self.overtaken = dest::read_manifest(*destination)?.filter(|manifest| manifest.plan == *plan);
                 return Err(Error::config("the plan was removed while a part was being packed: pack the part again")
                     .at_path(destination.path_of(PLAN_END)));
             }

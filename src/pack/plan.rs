@@ -1,5 +1,5 @@
 //! [`Plan`]: determines which samples are packed, how images are recoded, and where shards begin.
-//! All processes that pack parts of the same set have the same plan.
+//! All processes that pack parts of the same dataset have the same plan.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     recode: Value,
     /// The rule that determines where shards begin.
     pub(super) cut: Cut,
-    /// How many times the complete set has been packed again with the same plan.
+    /// How many times the complete dataset has been packed again with the same plan.
     pub(super) repeated: u64,
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use warpfeed_sources::format;
 
-use super::bad_images::Remark;
+use super::bad_images::ImageProblem;
 use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
@@ -30,7 +30,7 @@ pub(super) struct Prepared {
 pub(super) struct PreparedImage {
     /// How the image was recoded, or `None` if it was stored unchanged because recoding failed.
     pub(super) treatment: Option<Treatment>,
-    pub(super) remark: Option<Remark>,
+    pub(super) problem: Option<ImageProblem>,
     /// Size in bytes before and after recoding.
     pub(super) bytes: (usize, usize),
 }
@@ -76,7 +76,7 @@ impl Prepared {
                 let found = self.images.len();
                 task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
                 for image in &mut self.images[found..] {
-                    image.remark = image.remark.take().map(|remark| remark.of_field(name));
+                    image.problem = image.problem.take().map(|problem| problem.of_field(name));
                 }
             } else {
                 append(&mut self.bytes, bytes)?;
@@ -172,32 +172,32 @@ impl Task<'_> {
         images: &mut Vec<PreparedImage>,
     ) -> Result<()> {
         let start = out.len();
-        let (treatment, remark) = match self.recode.apply(self.codecs, bytes, out) {
+        let (treatment, problem) = match self.recode.apply(self.codecs, bytes, out) {
             Ok(treatment) => {
-                let remark = match treatment {
+                let problem = match treatment {
                     // Repacking has already checked the image.
                     Treatment::Repacked => None,
-                    Treatment::Kept => Remark::of(self.codecs, bytes, None)?,
+                    Treatment::Kept => ImageProblem::of(self.codecs, bytes, None)?,
                     Treatment::Encoded(_) | Treatment::Raw => {
                         check_annotations(self.codecs, sample, bytes, &out[start..])?;
                         match self.codecs.open(bytes)?.is_checked_by_decoding() {
                             true => None,
-                            false => Remark::of(self.codecs, bytes, None)?,
+                            false => ImageProblem::of(self.codecs, bytes, None)?,
                         }
                     }
                 };
-                let refused = matches!(remark, Some(Remark::Undecodable(_)));
-                (Some(treatment).filter(|_| !refused), remark)
+                let refused = matches!(problem, Some(ImageProblem::Undecodable(_)));
+                (Some(treatment).filter(|_| !refused), problem)
             }
             // If memory ran out, the image itself may be valid.
             Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
             Err(e) => {
                 out.truncate(start);
                 append(out, bytes)?;
-                (None, Remark::of(self.codecs, bytes, Some(e))?)
+                (None, ImageProblem::of(self.codecs, bytes, Some(e))?)
             }
         };
-        images.push(PreparedImage { treatment, remark, bytes: (bytes.len(), out.len() - start) });
+        images.push(PreparedImage { treatment, problem, bytes: (bytes.len(), out.len() - start) });
         Ok(())
     }
 }

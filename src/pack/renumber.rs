@@ -54,7 +54,7 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     }
     let new = |old: u8| {
         let new = sample.mask_value(old.into(), first)?;
-        u8::try_from(new).map_err(|_| Error::in_source(format!("class {new} does not fit into a mask of 8 bits")))
+        u8::try_from(new).map_err(|_| Error::in_source(format!("class {new} does not fit into an 8-bit mask")))
     };
     let mut scratch = PngScratch::default();
     let mut png = Png::open(bytes, &mut scratch)?;

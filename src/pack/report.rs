@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::{Deserialize, Serialize};
 
 use super::Written;
-use super::bad_images::{Refused, Remark, push_limited};
+use super::bad_images::{ImageProblem, Refused, push_limited};
 use super::prepare::{Prepared, PreparedImage};
 use super::recode::Treatment;
 
@@ -113,10 +113,10 @@ impl Counts {
     pub(super) fn add(&mut self, index: u64, done: &Prepared) {
         self.samples += 1;
         self.kept += u64::from(done.images.is_empty());
-        for PreparedImage { treatment, remark, bytes } in &done.images {
+        for PreparedImage { treatment, problem, bytes } in &done.images {
             self.bytes_in += bytes.0 as u64;
             self.bytes_out += bytes.1 as u64;
-            if let Some(Remark::Damaged(how)) = remark {
+            if let Some(ImageProblem::Damaged(how)) = problem {
                 self.damaged_count += 1;
                 push_limited(&mut self.damaged, index, &done.key, how);
             }
@@ -131,8 +131,13 @@ impl Counts {
                 Some(Treatment::Kept) => self.kept += 1,
                 None => {
                     self.refused_count += 1;
-                    self.undecodable_count += u64::from(matches!(remark, Some(Remark::Undecodable(_))));
-                    push_limited(&mut self.refused, index, &done.key, remark.as_ref().map_or("", Remark::reason));
+                    self.undecodable_count += u64::from(matches!(problem, Some(ImageProblem::Undecodable(_))));
+                    push_limited(
+                        &mut self.refused,
+                        index,
+                        &done.key,
+                        problem.as_ref().map_or("", ImageProblem::reason),
+                    );
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crossbeam::channel;
 use rayon::prelude::*;
 
-use super::bad_images::Bad;
+use super::bad_images::BadImages;
 use super::prepare::{Prepared, Task};
 use super::recode::Recode;
 use crate::decode::Codecs;
@@ -139,7 +139,7 @@ impl Run<'_> {
             let ended = ended.clone();
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
-        let (spare, mut bad) = (Mutex::default(), Bad::default());
+        let (spare, mut bad) = (Mutex::default(), BadImages::default());
         // The calling thread starts tasks, sorts the results, and writes them. This thread may
         // block. The workers never block, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
@@ -147,7 +147,7 @@ impl Run<'_> {
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
             let mut packed = Ok(());
             while packed.is_ok() {
-                while ordered.next_to_start() < positions.end && ordered.has_room(workers) {
+                while ordered.next_to_start() < positions.end && ordered.may_start(workers) {
                     let (position, index) = (ordered.next_to_start(), chosen.index(ordered.next_to_start()));
                     let (sender, spare, stop) = (sender.clone(), &spare, &stop);
                     scope.spawn(move |_| {
@@ -181,7 +181,7 @@ impl Run<'_> {
         &self,
         ordered: &mut Ordered,
         chosen: &Chosen,
-        bad: &mut Bad,
+        bad: &mut BadImages,
         spare: &Mutex<Vec<Prepared>>,
         put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
     ) -> Result<()> {
@@ -189,8 +189,8 @@ impl Run<'_> {
             let (index, prepared) = (chosen.index(position), ready?);
             bad.count_images(prepared.images.len());
             for image in &prepared.images {
-                if let Some(remark) = image.remark.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
-                    bad.add(index as u64, &prepared.key, remark);
+                if let Some(problem) = image.problem.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
+                    bad.add(index as u64, &prepared.key, problem);
                 }
             }
             put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
@@ -225,7 +225,7 @@ impl Ordered {
         self.next + self.waiting.len()
     }
 
-    fn has_room(&self, workers: usize) -> bool {
+    fn may_start(&self, workers: usize) -> bool {
         self.waiting.len() < workers * MAX_AHEAD_PER_WORKER && (self.bytes < WAITING_BYTES || self.waiting.is_empty())
     }
 

@@ -1,4 +1,4 @@
-//! A set in an object store.
+//! A dataset in an object store.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::destination::{self as dest, Attempt, Destination, Lock, State};
 use super::files::format_crc32;
+use super::manifests::{Manifest, ShardEntry};
 use super::plan::Plan;
-use super::set::{Set, ShardEntry};
 use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
@@ -26,11 +26,11 @@ const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
 /// read.
 const MAX_REREADS: usize = 5;
 
-/// A set in an object store.
+/// A dataset in an object store.
 ///
 /// Stores cannot rename objects, so shards are uploaded under their final names. As long as the
-/// plan exists and the manifest does not, readers know that the set is incomplete. Shards and the
-/// manifest are never replaced with different bytes.
+/// plan exists and the manifest does not, readers know that the dataset is incomplete. Shards and
+/// the manifest are never replaced with different bytes.
 pub(super) struct Stored {
     store: Arc<dyn Store>,
     remote: Arc<Remote>,
@@ -143,13 +143,13 @@ impl Destination for Stored {
         Ok(Box::new(()))
     }
 
-    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, _: &[u64]) -> Result<Set> {
-        let set = Set::new(plan.clone(), shards);
-        if dest::write(self, MANIFEST_END, &set, true)? {
-            return Ok(set);
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, _: &[u64]) -> Result<Manifest> {
+        let manifest = Manifest::new(plan.clone(), shards);
+        if dest::write(self, MANIFEST_END, &manifest, true)? {
+            return Ok(manifest);
         }
-        match dest::read_set(self)? {
-            Some(other) if other == set => Ok(set),
+        match dest::read_manifest(self)? {
+            Some(other) if other == manifest => Ok(manifest),
             Some(_) => Err(exists(&self.path_of(MANIFEST_END))),
             None => Err(Error::in_source(
                 "the store refused the manifest because of a concurrent write, but no object with this name exists: merge again",

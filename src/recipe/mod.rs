@@ -14,5 +14,5 @@ mod shot;
 
 pub(crate) use damage::Damaged;
 pub(crate) use partners::{Partners, partners};
-pub(crate) use recipe::{Recipe, at_frame, image_room};
+pub(crate) use recipe::{Recipe, at_frame, image_buffer_bytes};
 pub(crate) use shot::{Shot, damaged, damaged_frames, share};

@@ -26,6 +26,9 @@ pub(crate) struct Recipe {
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) augment: Augment,
+    /// If the batches are grouped by image size: the augmentation of each form, which replaces
+    /// `augment`.
+    pub(crate) sized: Vec<Augment>,
     /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
@@ -48,9 +51,9 @@ pub(crate) struct Recipe {
     /// Samples with damaged images that decoders tolerated.
     pub(crate) damaged: Damaged,
     /// Whether a failed sample is replaced by a copy of a different sample of the same batch.
-    pub(crate) stand_in: bool,
+    pub(crate) replaces_failed: bool,
     /// Whether a failed sample becomes a black image, with an error, in its batch.
-    pub(crate) blank: bool,
+    pub(crate) blanks_failed: bool,
     /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
     pub(crate) copies: bool,
 }
@@ -109,9 +112,15 @@ impl Recipe {
         &self.fields[header.form]
     }
 
-    /// Returns the augmentation of each image field.
+    /// Returns the augmentation of the images that have no augmentation of their own, in batches of
+    /// the form `form`.
+    pub(crate) fn augment_of(&self, form: usize) -> &Augment {
+        self.sized.get(form).unwrap_or(&self.augment)
+    }
+
+    /// Returns the augmentation of each image field, and the augmentation of each bucket.
     pub(crate) fn augments(&self) -> impl Iterator<Item = &Augment> {
-        self.any_fields().augments(&self.augment)
+        self.any_fields().augments(&self.augment).chain(&self.sized)
     }
 
     /// Returns the fields of the first form, for callers that do not depend on the size of images.
@@ -122,8 +131,8 @@ impl Recipe {
     /// Returns the size in bytes of the buffer in which a worker finishes an image. The buffer
     /// holds the largest image of any epoch as `u8` RGB, and the part of this image that custom
     /// transforms receive. Without images, the size is 0.
-    pub(crate) fn image_room(&self) -> usize {
-        image_room(&self.fields, !self.transforms.is_empty())
+    pub(crate) fn image_buffer_bytes(&self) -> usize {
+        image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
 
     /// Returns the area of an output image with this `plan` that shows the source image. If custom
@@ -138,16 +147,17 @@ impl Recipe {
     }
 
     /// Returns the maximum number of samples that are combined into an image in `epoch`.
-    pub(crate) fn most_tiles(&self, epoch: u64) -> usize {
+    pub(crate) fn max_tiles(&self, epoch: u64) -> usize {
         self.augment.at_epoch(epoch).max_images()
     }
 
     /// Returns the maximum number of samples that are combined into an image in any epoch.
-    pub(crate) fn ever_most_tiles(&self) -> usize {
+    pub(crate) fn max_tiles_ever(&self) -> usize {
         self.augment.ever_most_images()
     }
 
-    /// Finds the image `name` of a sample in `epoch`, reads its header and creates its plan. If
+    /// Finds the image `name` of a sample in a batch of `epoch` that has the form `form`, reads its
+    /// header and creates its plan. If
     /// `tile` is set, the image is the tile with index `tile.1` in a combined image. `before`
     /// contains the sample's earlier images, of which the last one is the previous tile. `boxes` is
     /// a scratch buffer.
@@ -155,7 +165,7 @@ impl Recipe {
         &'a self,
         (image, name): (&Image, &str),
         sample: &Sample<'a>,
-        (epoch, entry): (u64, &Entry),
+        (form, epoch, entry): (usize, u64, &Entry),
         tile: Option<(&Join, usize)>,
         (before, boxes): (&[Shot<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<Shot<'a>> {
@@ -169,7 +179,7 @@ impl Recipe {
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own() {
                 Some(own) => (own, rng.named(name)),
-                None => (&self.augment, rng),
+                None => (self.augment_of(form), rng),
             };
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {
@@ -182,7 +192,7 @@ impl Recipe {
                 }
                 return Ok(shot);
             }
-            if augment.sees_boxes() {
+            if augment.needs_boxes() {
                 self.any_fields().boxes(sample, oriented, boxes)?;
             }
             // A partner has its own crop and flips, but effects and custom transforms apply to the
@@ -383,10 +393,10 @@ impl Recipe {
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.judge(&*self.source, full);
-        if self.stand_in {
+        if self.replaces_failed {
             replace_failed_samples(full);
         }
-        if self.blank {
+        if self.blanks_failed {
             blank_failed(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
@@ -404,7 +414,7 @@ pub(crate) fn at_frame(name: &str, frame: usize, error: Error) -> Error {
 
 /// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains
 /// the fields of each form.
-pub(crate) fn image_room(fields: &[Fields], transforms: bool) -> usize {
+pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }
 }
@@ -415,16 +425,16 @@ impl Recipe {
     /// The row differs from `place` if row `place` contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
-        self.any_fields().images.iter().find_map(|field| field.left_at(full, place)).unwrap_or(place)
+        self.any_fields().images.iter().find_map(|field| field.encoded_row(full, place)).unwrap_or(place)
     }
 
     /// Finishes a batch again after the samples in the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
         full.unpack();
-        if self.stand_in {
+        if self.replaces_failed {
             replace_failed_samples(full);
         }
-        if self.blank {
+        if self.blanks_failed {
             let fields = self.fields_of(full.header());
             places.iter().for_each(|&place| blank(fields, full, place));
         }

@@ -23,14 +23,16 @@ pub(crate) struct Shot<'a> {
     /// Region to decode. It contains the region of the plan, and the regions of all images that are
     /// decoded together with this image.
     pub(crate) region: Rect,
-    /// Index of the image of the same sample whose decoded pixels this image uses, if any.
-    pub(crate) with: Option<usize>,
-    /// Whether images that were decoded together must be decoded again, one by one.
-    pub(crate) apart: bool,
+    /// If this image uses the decoded pixels of another image, the index of that image in the
+    /// sample.
+    pub(crate) shared_with: Option<usize>,
+    /// Whether decoding this image together with others failed or found damage, so that each of
+    /// these images must be decoded separately.
+    pub(crate) separately: bool,
     /// Whether the device should decode the image, if it can.
-    pub(crate) leaves: bool,
+    pub(crate) wants_device: bool,
     /// Whether the device will decode the image.
-    pub(crate) left: bool,
+    pub(crate) on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) divided: bool,
     /// Result of processing the image. The worker later moves the error to the sample.
@@ -39,10 +41,10 @@ pub(crate) struct Shot<'a> {
     pub(crate) damaged: bool,
     /// Size of the decoded pixels in bytes.
     pub(crate) pixels: usize,
-    /// Decoding time in ns, if the time of this image is known. The time is 0 for an image that
-    /// uses the decoded pixels of a different image.
+    /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
+    /// decoded pixels of another image.
     pub(crate) ns: Option<u64>,
-    /// Index of the field among the images of a sample.
+    /// Index of this image's field among the image fields of the sample.
     pub(crate) field: usize,
     /// Index of the tile in a mosaic.
     pub(crate) tile: usize,
@@ -65,10 +67,10 @@ impl<'a> Shot<'a> {
             opened: Some(encoded),
             encoded: bytes.len(),
             region,
-            with: None,
-            apart: false,
-            leaves: false,
-            left: false,
+            shared_with: None,
+            separately: false,
+            wants_device: false,
+            on_device: false,
             divided: false,
             result: Ok(()),
             damaged: false,
@@ -108,8 +110,8 @@ impl<'a> Shot<'a> {
 /// Decides which images of a sample are decoded together. Two views of the same source image are
 /// decoded together under two conditions. First, decoding a rectangle around both views must take
 /// no longer than decoding each view separately. Second, the memory for decoding all images of the
-/// sample must stay within `room` bytes, or must not grow.
-pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
+/// sample must fit in `max_memory` bytes, or must not exceed the memory for decoding them separately.
+pub(crate) fn share(images: &mut [Shot<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
     }
@@ -122,29 +124,29 @@ pub(crate) fn share(images: &mut [Shot<'_>], room: u64) {
         let alone = encoded.cost(image.region);
         let joined = before.iter().enumerate();
         let joined = joined.filter(|(_, other)| other.shows_the_same(image) && other.is_shown());
-        let joined = joined.filter_map(|(with, other)| {
+        let joined = joined.filter_map(|(source, other)| {
             let (encoded, both) = (other.opened.as_ref()?, other.region.around(image.region));
             let more = encoded.cost(both).saturating_sub(encoded.cost(other.region));
-            let apart = memory(other).saturating_add(memory(image));
-            let then = all.saturating_sub(apart).saturating_add(encoded.memory(both));
-            (more <= alone && then <= all.max(room)).then_some((more, with, both, then))
+            let separate = memory(other).saturating_add(memory(image));
+            let then = all.saturating_sub(separate).saturating_add(encoded.memory(both));
+            (more <= alone && then <= all.max(max_memory)).then_some((more, source, both, then))
         });
-        if let Some((_, with, both, then)) = joined.min_by_key(|(more, ..)| *more) {
-            before[with].region = both;
+        if let Some((_, source, both, then)) = joined.min_by_key(|(more, ..)| *more) {
+            before[source].region = both;
             image.skip();
-            (image.with, image.ns, all) = (Some(with), Some(0), then);
+            (image.shared_with, image.ns, all) = (Some(source), Some(0), then);
         }
     }
 }
 
-/// Returns the number of distinct damaged frames of clips among the images of a sample.
+/// Returns the number of damaged frames in the sample's clips. Counts each clip once.
 pub(crate) fn damaged_frames(images: &[Shot<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
     let first = |(number, image): (usize, &Shot<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
     clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
 }
 
-/// Returns the number of distinct damaged source images among the images of a sample.
+/// Returns the number of damaged source images in the sample. Counts each source image once.
 pub(crate) fn damaged(images: &[Shot<'_>]) -> u32 {
     let damaged = || images.iter().filter(|image| image.damaged);
     let first =
@@ -161,7 +163,7 @@ mod tests {
 
     /// Applies `share` to images that show the given `regions` of one source image. For each image,
     /// returns the image with which it is decoded, and the region that is decoded.
-    fn shared(file: &[u8], regions: &[Rect], room: u64) -> Vec<(Option<usize>, Rect)> {
+    fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let shot = |&region: &Rect| {
             let encoded = codecs.open(file).unwrap();
@@ -169,13 +171,13 @@ mod tests {
             Shot::new(encoded, plan, Rng::new(0, 0, 0))
         };
         let mut images: Vec<_> = regions.iter().map(shot).collect();
-        share(&mut images, room);
+        share(&mut images, max_memory);
         for image in &images {
-            assert_eq!(image.opened.is_some(), image.with.is_none());
-            let with = image.with.map_or(image.region, |with| images[with].region);
-            assert!(with.around(image.plan.region) == with, "the decoded region contains the image's region");
+            assert_eq!(image.opened.is_some(), image.shared_with.is_none());
+            let decoded = image.shared_with.map_or(image.region, |source| images[source].region);
+            assert!(decoded.around(image.plan.region) == decoded, "the decoded region contains the image's region");
         }
-        images.iter().map(|image| (image.with, image.region)).collect()
+        images.iter().map(|image| (image.shared_with, image.region)).collect()
     }
 
     #[test]
@@ -217,7 +219,7 @@ mod tests {
         assert_eq!(shared(&large, &[whole, inside], 0), [(None, whole), (Some(0), inside)]);
         // The limit applies to all images of the sample.
         let top = Rect::new(8000, 0, 400, 400);
-        let second = |room| shared(&large, &[left, right, top], room)[1].0;
+        let second = |max_memory| shared(&large, &[left, right, top], max_memory)[1].0;
         assert_eq!([0, encoded.memory(top)].map(|more| second(together + more)), [None, Some(0)]);
     }
 

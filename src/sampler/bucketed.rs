@@ -43,6 +43,8 @@ pub struct Bucketed {
     ends: Arc<[u64]>,
     /// Length to which the samples of each bucket are padded: its bound, or the maximum length.
     widths: Arc<[u32]>,
+    /// If each bucket has an image size: the index of the image size of each bucket in `ends`.
+    sizes: Option<Arc<[usize]>>,
     batch: u64,
     budget: Option<Budget>,
     seed: Option<u64>,
@@ -78,16 +80,38 @@ impl Bucketed {
                 bounds[index]
             )));
         }
-        if lengths.is_empty() || lengths.len() > u32::MAX as usize || batch == 0 {
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let bucket = |sample: &u32| bounds.partition_point(|bound| *bound < lengths[*sample as usize]);
+        let width = |bucket: usize| bounds.get(bucket).copied().unwrap_or(longest);
+        Self::grouped(lengths.len(), bucket, width, batch)
+    }
+
+    /// Creates the sampler for images in buckets with a size each, and a global batch size of
+    /// `batch`. `buckets` contains the bucket of each sample, and `areas` the number of pixels of
+    /// each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch contains
+    /// samples of only one bucket.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `batch` is 0, or if the number of samples
+    /// is 0 or at least 2^32.
+    pub(crate) fn by_size(buckets: &[u16], areas: &[u32], batch: u64) -> Result<Self> {
+        let bucket = |sample: &u32| usize::from(buckets[*sample as usize]);
+        let made = Self::grouped(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
+        let sizes = made.ends.iter().map(|end| bucket(&made.samples[*end as usize - 1])).collect();
+        Ok(Bucketed { sizes: Some(sizes), ..made })
+    }
+
+    /// Creates the sampler for `len` samples. `bucket` returns the bucket of a sample, and `width`
+    /// the length to which the samples of a bucket are padded.
+    fn grouped(len: usize, bucket: impl Fn(&u32) -> usize, width: impl Fn(usize) -> u32, batch: u64) -> Result<Self> {
+        if len == 0 || len > u32::MAX as usize || batch == 0 {
             return Err(Error::config(format!(
-                "buckets: {} samples in batches of {batch}: both numbers must be at least 1, with at most {} samples",
-                lengths.len(),
+                "buckets: {len} samples in batches of {batch}: both numbers must be at least 1, with at most {} samples",
                 u32::MAX
             )));
         }
-        let bucket = |sample: &u32| bounds.partition_point(|bound| *bound < lengths[*sample as usize]);
-        let mut samples: Vec<u32> = (0..lengths.len() as u32).collect();
-        samples.sort_by_cached_key(bucket);
+        let mut samples: Vec<u32> = (0..len as u32).collect();
+        samples.sort_by_cached_key(&bucket);
         let mut positions = vec![0; samples.len()];
         samples.iter().zip(0..).for_each(|(sample, place)| positions[*sample as usize] = place);
         let mut end = 0;
@@ -96,11 +120,9 @@ impl Bucketed {
             end
         });
         let ends: Arc<[u64]> = ends.collect();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let width = |&end: &u64| bounds.get(bucket(&samples[end as usize - 1])).copied().unwrap_or(longest);
-        let widths = ends.iter().map(width).collect();
+        let widths = ends.iter().map(|end| width(bucket(&samples[*end as usize - 1]))).collect();
         let (samples, positions) = (samples.into(), positions.into());
-        Ok(Bucketed { samples, positions, ends, widths, batch, budget: None, seed: None })
+        Ok(Bucketed { samples, positions, ends, widths, sizes: None, batch, budget: None, seed: None })
     }
 
     /// Limits the cost of a global batch, which is its number of samples times the bound of their
@@ -151,6 +173,29 @@ impl Bucketed {
         self.budget.as_ref()?.counts.iter().copied().max()
     }
 
+    /// Returns the maximum number of samples in a batch of images of the size with index `size`. If
+    /// no sample has that size, returns 1.
+    pub(crate) fn largest_of_size(&self, size: usize) -> u64 {
+        let bucket = self.sizes.as_ref().and_then(|sizes| sizes.iter().position(|of| *of == size));
+        let budget = self.budget.as_ref().filter(|_| self.sizes.is_some());
+        budget.zip(bucket).map_or(1, |(budget, bucket)| budget.counts[bucket])
+    }
+
+    /// Returns the index of the image size of batch `batch` of `epoch`, or `None` if the buckets
+    /// have no sizes.
+    pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
+        let (sizes, budget) = (self.sizes.as_ref()?, self.budget.as_ref()?);
+        let batch = self.in_order(epoch, batch)?;
+        Some(sizes[budget.ends.partition_point(|end| *end <= batch)])
+    }
+
+    /// Returns the number of batch `batch` of `epoch` in the order before batches are shuffled, if
+    /// there is a budget.
+    fn in_order(&self, epoch: u64, batch: u64) -> Option<u64> {
+        let batches = Permutation::new(self.num_batches()?);
+        Some(self.seed.map_or(batch, |seed| batches.apply(epoch_key(seed, epoch), batch)))
+    }
+
     /// Returns the number of samples in all batches of an epoch, if there is a budget.
     pub(crate) fn samples(&self) -> Option<u64> {
         Some(self.budget.as_ref()?.samples)
@@ -160,8 +205,7 @@ impl Bucketed {
     /// positions are not in the order of the batches, because the positions of a bucket are
     /// contiguous.
     pub(crate) fn range(&self, epoch: u64, batch: u64) -> Option<Range<u64>> {
-        let batches = Permutation::new(self.num_batches()?);
-        self.range_of(self.seed.map_or(batch, |seed| batches.apply(epoch_key(seed, epoch), batch)))
+        self.range_of(self.in_order(epoch, batch)?)
     }
 
     /// Returns the positions of batch `batch`, in the order before batches are shuffled.

@@ -12,7 +12,7 @@ use warpfeed_sources::BatchIndex;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// A change of the weights or proportions.
+/// A change to the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
     /// Number of samples of the run that precede the change, on all ranks.
@@ -24,7 +24,7 @@ pub(crate) struct Change {
 // The values are finite, so equality is reflexive.
 impl Eq for Change {}
 
-/// The changes of an order.
+/// The changes to an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     /// The changes, in increasing order of their positions.
@@ -75,8 +75,8 @@ pub(crate) enum Changes {
 pub(crate) struct Changeable {
     kind: Changes,
     /// The order without changes.
-    first: Arc<dyn Changing>,
-    now: RwLock<Arc<dyn Changing>>,
+    original: Arc<dyn Changing>,
+    current: RwLock<Arc<dyn Changing>>,
     /// For weights with a subset, the samples of the subset.
     subset: Option<Arc<[u64]>>,
     /// Number of samples of the source.
@@ -95,8 +95,8 @@ pub(crate) struct Begun {
 
 impl Changeable {
     pub(crate) fn new(kind: Changes, order: Arc<dyn Changing>, samples: u64, subset: Option<Arc<[u64]>>) -> Self {
-        let now = RwLock::new(order.clone());
-        Changeable { kind, first: order, now, subset, samples, begun: Mutex::default() }
+        let current = RwLock::new(order.clone());
+        Changeable { kind, original: order, current, subset, samples, begun: Mutex::default() }
     }
 
     pub(crate) fn kind(&self) -> Changes {
@@ -104,28 +104,28 @@ impl Changeable {
     }
 
     /// Returns the order without changes.
-    pub(crate) fn first(&self) -> Arc<dyn Changing> {
-        self.first.clone()
+    pub(crate) fn original(&self) -> Arc<dyn Changing> {
+        self.original.clone()
     }
 
     /// Returns the current order.
-    pub(crate) fn now(&self) -> Arc<dyn Changing> {
+    pub(crate) fn current(&self) -> Arc<dyn Changing> {
         self.read().clone()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Arc<dyn Changing>> {
-        self.now.read().unwrap_or_else(PoisonError::into_inner)
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that run `run` is choosing the samples of the batch at `place`. Hold the returned
+    /// Records that run `run` is choosing the samples of batch `batch`. Hold the returned
     /// guard until all of them are chosen, so that no change occurs in between.
-    pub(crate) fn begin(&self, run: u64, place: BatchIndex) -> MutexGuard<'_, Begun> {
+    pub(crate) fn begin(&self, run: u64, batch: BatchIndex) -> MutexGuard<'_, Begun> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun.run != run {
             *begun = Begun { run, last: None, ..*begun };
         }
         // A run that repeats an epoch goes back to its first batch.
-        begun.last = begun.last.max(Some(place));
+        begun.last = begun.last.max(Some(batch));
         begun
     }
 
@@ -141,10 +141,10 @@ impl Changeable {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
     pub(crate) fn change(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
-        let values = self.of_order(values)?;
+        let values = self.values_of_drawn_samples(values)?;
         // Build the order before taking the lock, because this may take a while. Only one thread
         // changes the order.
-        let (order, effective) = self.now().changed(Change { from, values }, keep_from)?;
+        let (order, effective) = self.current().changed(Change { from, values }, keep_from)?;
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(order);
         let last = if begun.is_read_ahead { Some(BatchIndex { epoch: u64::MAX, batch: 0 }) } else { begun.last };
@@ -152,7 +152,7 @@ impl Changeable {
     }
 
     /// Returns the values for the samples that the order draws from.
-    fn of_order(&self, values: &[f64]) -> Result<Vec<f64>> {
+    fn values_of_drawn_samples(&self, values: &[f64]) -> Result<Vec<f64>> {
         if self.kind == Changes::Proportions {
             return Ok(values.into());
         }
@@ -175,7 +175,7 @@ impl Changeable {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the changes are invalid.
     pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn Changing>> {
-        let mut order = self.first();
+        let mut order = self.original();
         for change in &history.changes {
             order = order.changed(change.clone(), history.known_from)?.0;
         }
@@ -184,7 +184,7 @@ impl Changeable {
 
     /// Replaces the current order.
     pub(crate) fn set(&self, order: Arc<dyn Changing>) {
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = order;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = order;
     }
 }
 

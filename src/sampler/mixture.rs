@@ -43,7 +43,7 @@ use crate::error::{Error, Result};
 /// finds the sample at any position in constant time.
 ///
 /// Each source may have its own sampler, for example a subset, windows or weights; see
-/// [`of`](Mixture::of). [`MixtureOptions`] schedule changes of the proportions, and set the length
+/// [`of`](Mixture::of). [`MixtureOptions`] schedule changes to the proportions, and set the length
 /// of the rounds. They also set which sources are repeated, and whether a batch may contain samples
 /// of several sources.
 #[derive(Clone)]

@@ -44,7 +44,7 @@ pub struct MixtureOptions {
     per_set_batches: bool,
 }
 
-/// A planned change of the proportions.
+/// A planned change to the proportions.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Planned {

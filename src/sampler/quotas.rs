@@ -1,6 +1,6 @@
 //! The number of draws from each source of a mixture, round by round.
 //!
-//! A section is a range of rounds with the same quotas. A change of the proportions starts a
+//! A section is a range of rounds with the same quotas. A change to the proportions starts a
 //! section, and so does the end of a source that is drawn only once. A section stores how often
 //! each source was drawn before it, so the draws of any round are known without computing the
 //! rounds before it.

@@ -100,7 +100,7 @@ impl Schedule {
 
     /// Returns this schedule with the order as it was before any change.
     pub(crate) fn without_changes(&self) -> Self {
-        self.changes.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.first()))
+        self.changes.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.original()))
     }
 
     pub(crate) fn order(&self) -> &dyn Sampler {
@@ -141,9 +141,25 @@ impl Schedule {
 
     /// Returns the number of samples in a full batch of this rank, including padding.
     pub(crate) fn rows(&self) -> u64 {
-        let largest = self.budget.as_ref().and_then(|buckets| buckets.largest()).unwrap_or(self.batch);
-        let share = self.share(largest);
+        self.rows_of(self.budget.as_ref().and_then(|buckets| buckets.largest()).unwrap_or(self.batch))
+    }
+
+    /// Like [`rows`](Schedule::rows), for batches of images of the size with index `size`.
+    pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
+        self.budget.as_ref().map_or_else(|| self.rows(), |buckets| self.rows_of(buckets.largest_of_size(size)))
+    }
+
+    /// Returns the number of samples of this rank in a global batch of `samples` samples, including
+    /// padding.
+    fn rows_of(&self, samples: u64) -> u64 {
+        let share = self.share(samples);
         self.min_share().max(share.end - share.start)
+    }
+
+    /// Returns the index of the image size of batch `batch` of `epoch`, or `None` if the size does
+    /// not depend on the batch.
+    pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
+        self.budget.as_ref()?.size_of(epoch, batch)
     }
 
     /// Returns the minimum size of a rank's share. Smaller shares are padded to it.

@@ -9,7 +9,7 @@ use super::quotas::apportioned;
 use super::schedule::{Entry, Schedule};
 use super::{LastBatch, Mixture, Occurrence, Position, Rank, Repeat, Rng, Sampler, Shuffled, Subset, Weighted};
 
-/// A planned change of the proportions: its range in samples, whether it follows a cosine, and the
+/// A planned change to the proportions: its range in samples, whether it follows a cosine, and the
 /// new proportions.
 type Planned = (u64, u64, bool, Vec<f64>);
 
@@ -232,8 +232,8 @@ fn compare_mixture(draw: &mut Draw) -> usize {
         }
     }
     let list = naive.list(3 * epoch as usize);
-    let resumed: Arc<dyn Sampler> = changes.with(&saved(&*changes.now())).unwrap();
-    let changed: Arc<dyn Sampler> = changes.now();
+    let resumed: Arc<dyn Sampler> = changes.with(&saved(&*changes.current())).unwrap();
+    let changed: Arc<dyn Sampler> = changes.current();
     for number in 0..3 {
         let (start, len) = ((number * epoch) as usize, list.len());
         let expected = &list[start.min(len)..(start + epoch as usize).min(len)];
@@ -290,8 +290,8 @@ fn compare_weights(draw: &mut Draw) -> usize {
         tables.retain(|table| table.0 < from);
         tables.push((from, order(new)));
     }
-    let changed: Arc<dyn Sampler> = changes.now();
-    let history = saved(&*changes.now());
+    let changed: Arc<dyn Sampler> = changes.current();
+    let history = saved(&*changes.current());
     let resumed: Arc<dyn Sampler> = changes.with(&history).unwrap();
     for number in keep / epoch..keep / epoch + 2 {
         let at = |position: u64| {

@@ -2,9 +2,9 @@
 //!
 //! 1. `stage`: [`Stage`], a step in the processing of a sample, and [`StageMap`], one value per
 //!    stage. Each computed field is a separate stage.
-//! 2. [`StageStats`]: count, sum and histogram of one stage. This type is defined in the crate
-//!    [`warpfeed_sources`], together with the single-writer tally and the trait for differences of
-//!    statistics.
+//! 2. [`StageStats`]: count, sum and histogram of one stage. This type is defined in the
+//!    [`warpfeed_sources`] crate, together with the single-writer tally and the trait for
+//!    differences of statistics.
 //! 3. `counters`: the running totals of workers, coordinator, ring and consumer, which are always
 //!    collected.
 //! 4. `timeline`: [`Interval`], one of the equal intervals into which a run is divided.

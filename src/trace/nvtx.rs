@@ -1,9 +1,9 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
 //! NVTX ranges for Nsight Systems. They have the same names as the spans of a trace, and are opened
-//! on the threads that do the work. Without the feature `nvtx`, the functions in this module do
+//! on the threads that do the work. Without the `nvtx` feature, the functions in this module do
 //! nothing.
 //!
-//! A profiling tool sets the environment variable `NVTX_INJECTION64_PATH` to the path of its
+//! A profiling tool sets the `NVTX_INJECTION64_PATH` environment variable to the path of its
 //! library. When the first range is opened, this module loads the library and calls its function
 //! `InitializeInjectionNvtx2`, which stores function pointers in tables. This is the protocol of
 //! NVIDIA's NVTX 3 headers (`nvtxTypes.h` and `nvtxInit.h`). It is implemented here in Rust, so

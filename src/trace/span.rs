@@ -22,7 +22,7 @@ pub(super) trait Listener: Send + Sync {
 /// and appears in the row of the calling thread.
 ///
 /// The span is recorded in every trace ([`Loader::trace`](crate::Loader::trace)) that has an open
-/// window. If no window is open, a span costs one memory load. With the feature `nvtx`, the span is
+/// window. If no window is open, a span costs one memory load. With the `nvtx` feature, the span is
 /// also a range in Nsight Systems.
 ///
 /// ```

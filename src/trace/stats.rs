@@ -206,8 +206,8 @@ statistics! {
         transform: StageStats,
         /// Normalizing, casting, and writing into the batch, including fields that are only copied.
         write: StageStats,
-        /// The stages of the [computed](crate::field::FieldType::copies) fields, by the name of the
-        /// field.
+        /// The stages of the [computed](crate::field::FieldType::copies) fields, keyed by field
+        /// name.
         fields: BTreeMap<String, StageStats>,
         /// `ready[n]` is the number of requests for a batch while n batches were ready.
         ready: Vec<u64>,

@@ -105,6 +105,16 @@ impl Augment {
         Self::begin(Setting::Resize { size: Sides { height, width } })
     }
 
+    /// Resizes the image to the smallest size that covers `width` by `height` pixels without
+    /// changing its aspect ratio, and crops the center. For
+    /// [buckets of image sizes](crate::Loader::size_buckets), which replace the output size.
+    ///
+    /// One side of the resized image equals that of the output. The other side is rounded half to
+    /// even.
+    pub fn cover(width: u32, height: u32) -> Self {
+        Self::begin(Setting::Cover { size: Sides { height, width } })
+    }
+
     /// Leaves the image unchanged. A sample fails if its image does not have `width` by `height`
     /// pixels.
     pub fn pass_through(width: u32, height: u32) -> Self {

@@ -23,6 +23,9 @@ pub(super) enum Crop {
     Center,
     /// The whole image, resized to the size of the output. The aspect ratio may change.
     Stretch,
+    /// The center of the image, after it has been resized to the smallest size that covers the
+    /// output.
+    Cover,
     /// The whole image, which must already have the output's size.
     Exact,
     /// The whole image in the upper left corner, without resizing. If `shrink` is set, an image
@@ -103,6 +106,10 @@ impl Crop {
                 let resized = geometry::shorter_to(size, *shorter);
                 Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
             }
+            Crop::Cover => {
+                let resized = geometry::covering(size, output)?;
+                part_of(resized, geometry::center_box(resized, output)?)
+            }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
             Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through expects", output, "")),
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, whole, output, all),
@@ -137,7 +144,7 @@ impl Crop {
     }
 
     /// Returns whether a part of the output may remain uncovered.
-    pub(super) fn leaves_room(&self) -> bool {
+    pub(super) fn may_leave_uncovered(&self) -> bool {
         matches!(self, Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
             || self.keeps_corner()
     }
@@ -195,17 +202,17 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
     let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
     // Draws the position of the crop along an axis, relative to the edge of the image.
-    let mut along = |length: u32, room: u32| {
+    let mut along = |length: u32, output_side: u32| {
         let mut before = padding;
         let mut all = u64::from(length) + 2 * u64::from(padding);
-        if all < u64::from(room) {
+        if all < u64::from(output_side) {
             if !if_needed {
                 return failed(format!(
                     "a random crop of {crop} with a padding of {padding} is larger than the image of {image}: \
                      pad the image with Augment::pad_if_needed"
                 ));
             }
-            let missing = (u64::from(room) - all) as u32;
+            let missing = (u64::from(output_side) - all) as u32;
             before += missing;
             all += 2 * u64::from(missing);
         }
@@ -213,15 +220,15 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
             let name = border.name();
             return failed(format!("the image of {image} is too small for a border of {before} pixels ({name})"));
         }
-        let start = if all > u64::from(room) { rng.below(all - u64::from(room) + 1) as i64 } else { 0 };
+        let start = if all > u64::from(output_side) { rng.below(all - u64::from(output_side) + 1) as i64 } else { 0 };
         Ok(start - i64::from(before))
     };
     let y = along(size.height, output.height)?;
     let x = along(size.width, output.width)?;
     // Returns where the visible section of the image starts in the image and in the output, and
     // its length.
-    let visible = |start: i64, length: u32, room: u32| {
-        let end = (start + i64::from(room)).min(i64::from(length));
+    let visible = |start: i64, length: u32, output_side: u32| {
+        let end = (start + i64::from(output_side)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
     };
     let ((x, left, width), (y, top, height)) =

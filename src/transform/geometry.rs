@@ -90,6 +90,31 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
+/// Returns the smallest size with the aspect ratio of `size` that covers `output`. One side equals
+/// that of the output. The other side is rounded half to even.
+///
+/// # Errors
+/// If a side is longer than 65,535 pixels.
+pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
+    let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
+    let longer = |side: f64, least: u32| (side.round_ties_even() as u32).max(least);
+    let resized = if w * height >= h * width {
+        Size::new(longer(w * height / h, output.width), output.height)
+    } else {
+        Size::new(output.width, longer(h * width / w, output.height))
+    };
+    if resized.width.max(resized.height) > u16::MAX.into() {
+        return Err(Error::new(
+            ErrorKind::Transform,
+            format!(
+                "the image of {}x{} pixels would be resized to {}x{} to cover {}x{}: expected at most 65535 pixels per side",
+                size.width, size.height, resized.width, resized.height, output.width, output.height
+            ),
+        ));
+    }
+    Ok(resized)
+}
+
 /// Returns the largest size with the aspect ratio of `size` that fits into `output`. A side that is
 /// shorter than the output is rounded down, as in torchvision's `Resize(size=None, max_size=side)`.
 pub(super) fn fit_into(size: Size, output: Size) -> Size {
@@ -117,7 +142,7 @@ pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
 
 /// Draws the size of torchvision's `ScaleJitter`: the largest size that fits into `output`,
 /// multiplied by a factor that is drawn uniformly from `factors`. Sides are rounded down and
-/// clamped to 1 to `max_side`. Draws one number.
+/// clamped to `1..=max_side`. Draws one number.
 pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u32, rng: &mut Rng) -> Size {
     let [w, h] = [size.width, size.height].map(f64::from);
     let fits = (f64::from(output.width) / w).min(f64::from(output.height) / h);
@@ -131,7 +156,9 @@ pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u3
 /// it covers the whole image. Draws one number, which determines the position along both axes.
 pub(super) fn corner_or_random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let position = rng.unit();
-    let span = |length: u32, room: u32| ((f64::from(length.saturating_sub(room)) * position) as u32, length.min(room));
+    let span = |length: u32, output_side: u32| {
+        ((f64::from(length.saturating_sub(output_side)) * position) as u32, length.min(output_side))
+    };
     let ((x, width), (y, height)) = (span(size.width, output.width), span(size.height, output.height));
     Rect::new(x, y, width, height)
 }
@@ -151,9 +178,9 @@ pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut R
 /// For each axis along which the image is larger than the output, draws one number: first for the
 /// vertical axis, then for the horizontal one.
 pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
-    let mut span = |length: u32, room: u32| {
-        let start = if length > room { rng.below(u64::from(length - room) + 1) as u32 } else { 0 };
-        (start, length.min(room))
+    let mut span = |length: u32, output_side: u32| {
+        let start = if length > output_side { rng.below(u64::from(length - output_side) + 1) as u32 } else { 0 };
+        (start, length.min(output_side))
     };
     let (y, height) = span(size.height, output.height);
     let (x, width) = span(size.width, output.width);
@@ -214,6 +241,22 @@ mod tests {
     fn center_crops_round_half_to_even() {
         // (341 - 224) / 2 = 58.5 rounds to 58, and (227 - 224) / 2 = 1.5 to 2.
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
+    }
+
+    #[test]
+    fn covering_sizes_are_the_smallest_ones() {
+        let covered = |(w, h), (width, height)| {
+            let size = covering(Size::new(w, h), Size::new(width, height)).unwrap();
+            (size.width, size.height)
+        };
+        assert_eq!(covered((500, 375), (256, 256)), (341, 256));
+        assert_eq!(covered((375, 500), (256, 128)), (256, 341));
+        assert_eq!(covered((30, 20), (30, 20)), (30, 20));
+        assert_eq!(covered((3, 1), (5, 2)), (6, 2));
+        // 5 * 5 / 2 = 12.5 is rounded to 12, and 2 * 5 / 4 = 2.5 to 2, but not below the output.
+        assert_eq!((covered((5, 2), (5, 5)), covered((4, 2), (5, 2))), ((12, 5), (5, 2)));
+        let e = covering(Size::new(60_000, 1), Size::new(2, 2)).unwrap_err().to_string();
+        assert!(e.contains("resized to 120000x2 to cover 2x2"), "{e}");
     }
 
     type Pair = (u32, u32);

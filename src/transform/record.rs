@@ -124,7 +124,7 @@ impl Record for Rect {
 }
 
 /// Declares a struct with [`Record`] fields, and implements [`Record`] for it. `align 16` aligns
-/// the struct in CUDA, so that kernels can load it in vectors of 16 bytes.
+/// the struct in CUDA, so that kernels can load it in 16-byte vectors.
 macro_rules! record {
     (
         $(#[doc = $doc:literal])*

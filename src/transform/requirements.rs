@@ -70,7 +70,7 @@ impl Augment {
     }
 
     /// Returns the epochs in which a different augmentation begins.
-    pub(super) fn changes(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = u64> {
         self.later.iter().map(|(first, _)| *first)
     }
 
@@ -124,7 +124,7 @@ impl Augment {
 
     /// Returns whether a device can resize the images in at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) fn resizes_there(&self) -> bool {
+    pub(crate) fn device_can_resize(&self) -> bool {
         self.all().any(|augment| augment.settings.resampling() == Resampling::DEFAULT)
     }
 
@@ -135,7 +135,7 @@ impl Augment {
     }
 
     /// Returns whether plans depend on the boxes of the sample in at least one epoch.
-    pub(crate) fn sees_boxes(&self) -> bool {
+    pub(crate) fn needs_boxes(&self) -> bool {
         self.all().any(|augment| matches!(augment.settings.crop, Crop::Iou(_)))
     }
 

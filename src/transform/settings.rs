@@ -72,6 +72,7 @@ impl Setting {
                 (Crop::Shortest { sides: sides.clone(), longest }, square(longest))
             }
             Setting::Resize { size } => (Crop::Stretch, size),
+            Setting::Cover { size } => (Crop::Cover, size),
             Setting::PassThrough { size } => (Crop::Exact, size),
             Setting::OwnSize { size } => (Crop::Own { shrink: false }, size),
             Setting::Letterbox { size } => (Crop::Letterbox, size),
@@ -101,7 +102,7 @@ impl Setting {
 }
 
 impl Settings {
-    /// Applies one recorded call of a constructor or setter.
+    /// Applies one recorded call to a constructor or setter.
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
             (Setting::ShrinkLarger {}, Crop::Own { shrink }) => *shrink = true,
@@ -113,7 +114,7 @@ impl Settings {
             (Setting::PadIfNeeded {}, Crop::Padded { if_needed, .. }) => *if_needed = true,
             (&Setting::Scale { low, high }, Crop::Random { scale, .. }) => *scale = [low, high],
             (&Setting::Ratio { low, high }, Crop::Random { ratio, .. }) => *ratio = [low, high],
-            (&Setting::Fill { red, green, blue }, crop) if crop.leaves_room() || self.mosaic.is_some() => {
+            (&Setting::Fill { red, green, blue }, crop) if crop.may_leave_uncovered() || self.mosaic.is_some() => {
                 self.fill = [red, green, blue];
             }
             (&Setting::Interpolation { filter }, _) => self.interpolation = filter,

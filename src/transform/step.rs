@@ -1,4 +1,4 @@
-//! [`Step`]: one call of a constructor or setter of an augmentation, as data.
+//! [`Step`]: one call to a constructor or setter of an augmentation, as data.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::transform::ops::{AutoAugment, Op};
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// A call of a constructor or setter of [`Augment`](crate::Augment).
+/// A call to a constructor or setter of [`Augment`](crate::Augment).
 ///
 /// [`Augment::steps`](crate::Augment::steps) returns the calls that built an augmentation, and
 /// [`Augment::from_steps`](crate::Augment::from_steps) repeats them. `Display` writes a step as a
@@ -41,7 +41,7 @@ pub(super) struct Sides {
     pub(super) width: u32,
 }
 
-/// A call of a constructor, or of a setter that does not add exactly one operation.
+/// A call to a constructor, or of a setter that does not add exactly one operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Setting {
@@ -53,6 +53,7 @@ pub(super) enum Setting {
     RandomResize { side: u32, low: u32, high: u32 },
     ShortestSize { sides: Vec<u32>, longest: u32 },
     Resize { size: Sides },
+    Cover { size: Sides },
     PassThrough { size: Sides },
     OwnSize { size: Sides },
     Letterbox { size: Sides },
@@ -119,7 +120,7 @@ impl<'de> Visitor<'de> for StepVisitor {
     type Value = Step;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a call of Augment with its arguments")
+        f.write_str("a call to Augment with its arguments")
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> std::result::Result<Step, A::Error> {

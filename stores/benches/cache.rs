@@ -142,7 +142,7 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let runs = samples.chunk_by(|a, b| a + 1 == *b);
     let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
     let each = requests as f64 / ahead as f64;
-    // Objects of 1 GB are distributed over the prefixes, and requests over the objects.
+    // 1 GB objects are distributed over the prefixes, and requests over the objects.
     let second = each * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(

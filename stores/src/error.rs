@@ -86,7 +86,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             (_, Some(429 | 503)) => "the server is overloaded (too many requests)".to_owned(),
             _ if other_range => "the server sent a different range than requested".to_owned(),
             (E::InvalidPath { .. }, _) => {
-                "the name of an object below this URL is not a valid path, because a part of it is empty, \".\" \
+                "the name of an object under this URL is not a valid path, because a part of it is empty, \".\" \
                  or \"..\": rename or remove it, or open a folder without it"
                     .to_owned()
             }

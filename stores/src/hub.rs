@@ -68,7 +68,7 @@ pub(crate) fn object(location: StorePath, url: String) -> Result<Object> {
     })
 }
 
-/// Lists the objects of the dataset below the URL `prefix` with the Hub's HTTP API
+/// Lists the objects of the dataset under the URL `prefix` with the Hub's HTTP API
 /// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of each object is
 /// the commit, and reads request the file's version in this commit.
 pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Object>> {

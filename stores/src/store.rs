@@ -1,4 +1,4 @@
-//! Implements the trait `Store` of warpfeed with `object_store`.
+//! Implements the `Store` trait of warpfeed with `object_store`.
 
 use std::future::Future;
 use std::ops::Range;
@@ -267,7 +267,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
     })
 }
 
-/// Returns all objects below a folder.
+/// Returns all objects under a folder.
 async fn objects_below(location: &StorePath, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
     let (mut pages, mut found) = (location.store.list(Some(folder)), Vec::new());
     while let Some(meta) = within_timeout(pages.try_next(), url, "listing").await? {

@@ -60,7 +60,7 @@ impl HeldResources {
 
 /// Waits for the threads of this process's loaders to end.
 #[allow(dead_code)] // not used by every module that includes this file
-pub(crate) fn settled() {
+pub(crate) fn wait_for_loader_threads() {
     let start = Instant::now();
     while fs::read_dir("/proc/self/task").unwrap().count() > 1 && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_micros(200));
@@ -82,7 +82,7 @@ pub(crate) enum End {
 pub(crate) struct Done {
     /// Result or error of the run.
     pub(crate) result: Result<String, String>,
-    pub(crate) left: HeldResources,
+    pub(crate) leaked: HeldResources,
     /// Panic messages of all threads, with their locations.
     pub(crate) panics: String,
     /// Number of calls of each kind that the process made.
@@ -198,8 +198,8 @@ pub(crate) fn prepare() {
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Returns the innermost functions of `trace` that belong to the library. If there are none,
-/// returns the functions of the calling crate.
+/// Returns up to four of the innermost library functions in `trace`, preceded by the outermost
+/// external function that they called. If there are none, returns the first 12 functions.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();
@@ -264,7 +264,7 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
     let usize = |number: i64| number as usize;
     Done {
         result: if good { Ok(text) } else { Err(text) },
-        left: HeldResources {
+        leaked: HeldResources {
             threads: usize(left[0]),
             descriptors: usize(left[1]),
             maps: usize(left[2]),

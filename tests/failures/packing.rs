@@ -15,7 +15,7 @@ use crate::loading::Data;
 use crate::process::{alone, own_process};
 use crate::sweep::{Case, Table};
 
-/// Lists all files below `folder` by name, with a hash of their bytes.
+/// Lists all files under `folder` by name, with a hash of their bytes.
 fn files(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {

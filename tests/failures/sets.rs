@@ -11,7 +11,7 @@ mod formats;
 use std::io::Cursor;
 
 pub(crate) use drawn::Kind;
-use drawn::{One, Set};
+use drawn::{SampleData, Set};
 pub(crate) use formats::FORMATS;
 
 /// Number of samples in a large dataset. Even a list with four bytes per sample is then so large
@@ -36,7 +36,16 @@ fn set(kind: Kind, count: usize) -> Set {
     let samples = (0..count).map(|n| {
         let (encoded, pixels, class) = (encoded.clone(), pixels.clone(), n * 3 / count);
         let boxes = vec![([1, 2, 9, 7], class)];
-        One { name: format!("p{n:05}"), class, extension: "jpg", encoded, size, pixels, boxes, ..One::default() }
+        SampleData {
+            name: format!("p{n:05}"),
+            class,
+            extension: "jpg",
+            encoded,
+            size,
+            pixels,
+            boxes,
+            ..SampleData::default()
+        }
     });
     let classes = ["a", "b", "c"].map(str::to_owned).to_vec();
     Set { kind, classes, named: false, variant: 0, samples: samples.collect(), target: size }

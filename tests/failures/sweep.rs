@@ -77,8 +77,8 @@ impl Table {
             }
             for number in numbers(calls, &case.name, index) {
                 let mut seen = run(Some((kind, number)), Some(&expected));
-                // The threads share the calls differently in each run, so a run may not reach the
-                // selected call.
+                // Each run divides the calls differently among the threads, so a run may not reach
+                // the selected call.
                 if seen.place.is_some() {
                     self.note(case, (kind, number), &mut seen, (&expected, &clean));
                 }
@@ -130,10 +130,12 @@ impl Table {
                 if !done.panics.is_empty() {
                     wrong.push(format!("a panic: {}", done.panics));
                 }
-                if done.left != clean.left {
+                if done.leaked != clean.leaked {
                     let error = done.result.as_ref().err();
-                    wrong
-                        .push(format!("leaked {:?}, but {:?} without a failed call; {error:?}", done.left, clean.left));
+                    wrong.push(format!(
+                        "leaked {:?}, but {:?} without a failed call; {error:?}",
+                        done.leaked, clean.leaked
+                    ));
                 }
             }
         }

@@ -198,7 +198,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     }
 }
 
-/// Computes a row of soft labels by the formula of the kernel `soft_labels`.
+/// Computes a row of soft labels by the formula of the `soft_labels` kernel.
 fn soft_row(own: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
     let is = |label: i64, class: usize| if label == class as i64 { 1.0 } else { 0.0 };
     let share = |k| match partner {

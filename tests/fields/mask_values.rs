@@ -76,8 +76,8 @@ fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     Ok(all)
 }
 
-/// Reference implementation: replaces each index into the class list `old` by the index of the same
-/// class in `new`.
+/// Reference implementation: replaces each index into the class list `old` with the index of the
+/// same class in `new`.
 fn renumbered(mask: &[u8], old: &[&str], new: &[&str]) -> Vec<i64> {
     let number = |value: &u8| match *value {
         0 | 255 => i64::from(*value),

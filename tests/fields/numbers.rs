@@ -270,7 +270,7 @@ fn a_custom_field_type_receives_the_plan_of_the_image() {
     });
 }
 
-/// A field of four random numbers. Each call of `rng` must start the same sequence.
+/// A field of four random numbers. Each call to `rng` must start the same sequence.
 #[derive(Debug)]
 struct Dice;
 
@@ -392,7 +392,7 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
     });
 }
 
-/// A field type that counts concurrent writes. The field `large` declares more memory than all
+/// A field type that counts concurrent writes. The `large` field declares more memory than all
 /// workers share, and other fields declare none.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);

@@ -1,4 +1,4 @@
-//! Promise: a batch contains the patches of its images in the order of the image processors of
+//! A batch contains the patches of its images in the order of the image processors of
 //! `transformers`, packed without padding, with their grids and cumulative lengths.
 
 use jpeg_encoder::{ColorType, Encoder};

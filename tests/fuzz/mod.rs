@@ -1,21 +1,21 @@
 //! Fuzzes parsers. Needs no tool other than cargo. Each case is generated from a seed and can be
 //! replayed. A harness runs for a given time.
 //!
-//! | file | what it mutates |
-//! |---|---|
-//! | `images` | image formats other than JPEG, and `.npy` arrays |
-//! | `fields` | COCO's segmentations, and numbers as text and arrays |
-//! | `resume` | checkpoints |
-//! | `jpeg` in `jpeg/tests/fuzz` | JPEGs, decoded and compared with libjpeg |
-//! | `repack` in `jpeg/tests/fuzz` | JPEGs, rewritten and compared with libjpeg |
-//! | `tar` and the following, in `sources/tests/fuzz` | headers and sidecar index of a shard, and the manifest of a dataset |
-//! | `lmdb` | meta pages, MessagePack, Caffe and pickle values, and class names |
-//! | `sets` | COCO's JSON, YOLO's files, Pascal VOC's XML, and tables |
-//! | `columns` | Arrow and Parquet files |
-//! | `lerobot` | all files of LeRobot datasets |
-//! | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
-//! | `pickle`, `arrays`, `tfrecord` | Python's pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
-//! | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
+//! | folder | file | what it mutates |
+//! |---|---|---|
+//! | `tests/fuzz` | `images` | image formats other than JPEG, and `.npy` arrays |
+//! | | `fields` | COCO segmentations, and numbers stored as text or in arrays |
+//! | | `resume` | checkpoints |
+//! | `jpeg/tests/fuzz` | `jpeg` | JPEGs, decoded and compared with libjpeg |
+//! | | `repack` | JPEGs, rewritten and compared with libjpeg |
+//! | `sources/tests/fuzz` | `tar` | headers and sidecar index of a shard, and the manifest of a dataset |
+//! | | `lmdb` | meta pages, MessagePack, Caffe and pickle values, and class names |
+//! | | `sets` | COCO JSON, YOLO files, Pascal VOC XML, and tables |
+//! | | `columns` | Arrow and Parquet files |
+//! | | `lerobot` | all files of LeRobot datasets |
+//! | | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
+//! | | `pickle`, `arrays`, `tfrecord` | Python pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
+//! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
 //! contains the shared code. A parser has two tests. The first runs for a second in every test run.
@@ -61,10 +61,11 @@ impl Random {
     }
 
     /// Picks one of the files `from` and returns a copy with a few mutations. Some mutations insert
-    /// one of `words`, which are tokens of the format, or a part of a different file. In a build
-    /// with edge counters, inputs that reached new edges are mutated further.
+    /// a chunk of another file, or one of `words`, which are tokens of the format. In a build with
+    /// edge counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        // Use a separate generator, so that the rest of the case depends only on the seed.
+        // Use a separate generator, so that this call takes one number from `self`, however many
+        // numbers the mutations draw.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();
@@ -107,7 +108,8 @@ impl Random {
                 let piece = &other[start..(start + 16 * stretch).min(other.len())];
                 if self.below(2) == 0 { over(bytes, piece) } else { drop(bytes.splice(at..at, piece.iter().copied())) }
             }
-            // Limits of integer types of 1, 2, 4 and 8 bytes, in either byte order.
+            // Numbers within 2 of a power of two, such as the limits of integer types, in 1, 2, 4
+            // or 8 bytes and either byte order.
             5 | 6 => {
                 let edge = 1u64.checked_shl(self.below(65) as u32).unwrap_or(0);
                 let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);
@@ -160,8 +162,8 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics of the
-/// cases are counted, and one panic at the end lists their seeds.
+/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Catches panics
+/// in `case`, and panics once at the end with a list of the failing seeds.
 ///
 /// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored in this file, because a case
 /// may kill the process instead of panicking.
@@ -172,7 +174,7 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
 fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
-        .map(|path| std::fs::File::create(path).expect("the folder can be created"));
+        .map(|path| std::fs::File::create(path).expect("the file WARPFEED_FUZZ_LAST can be created"));
     let mut coverage = Coverage::new();
     CORPUS.set((coverage.all() > 0).then(|| Corpus::of_harness(&name.replace(' ', "-"))));
     let start = Instant::now();

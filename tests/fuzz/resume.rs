@@ -78,7 +78,7 @@ struct Saved {
 
 fn saved() -> Vec<Saved> {
     let source = |first: u64| -> Arc<dyn Source> {
-        // The images are arrays of 2x2 pixels.
+        // The images are 2x2 arrays.
         let npy = [&crate::decode::raw::npy_header(crate::decode::Size::new(2, 2))[..], &[7; 12]].concat();
         let sample = |i| OwnedSample::new(format!("class/{i}")).field("rgb.npy", npy.clone()).label(i as i64 % 3);
         Arc::new(Memory::new((first..first + SAMPLES).map(sample).collect()))
@@ -114,7 +114,7 @@ fn saved() -> Vec<Saved> {
     loaders.into_iter().enumerate().map(save).collect()
 }
 
-/// Replaces one value, sometimes by the minimum or maximum of its type.
+/// Replaces one value, sometimes with the minimum or maximum of its type.
 fn change(value: &mut Value, random: &mut Random) {
     match value {
         Value::Object(fields) if random.below(8) > 0 => {

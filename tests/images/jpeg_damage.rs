@@ -107,7 +107,7 @@ fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
         let root = tempfile::tempdir().unwrap();
         let mut causes = Vec::new();
         for source in sets(root.path(), &whole) {
-            // An evaluation reads only the center of the image. For a crop of 16 pixels, the loader
+            // An evaluation reads only the center of the image. For a 16-pixel crop, the loader
             // needs only one or two lines.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
                 let loader = Loader::source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
@@ -159,7 +159,7 @@ fn data_after_the_last_mcu_is_reported() {
     }
 }
 
-/// Replaces `count` bytes at `at` by `bytes`.
+/// Replaces `count` bytes at `at` with `bytes`.
 fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     let mut changed = jpeg.to_vec();
     changed.splice(at..at + count, bytes.iter().copied());

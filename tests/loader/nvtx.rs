@@ -1,4 +1,4 @@
-//! With the feature `nvtx`, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight Systems,
+//! With the `nvtx` feature, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight Systems,
 //! receives the ranges of a trace. The tool in this test is a small C library that records each
 //! call with its thread. The test is skipped if there is no C compiler.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syn::{FnArg, ImplItem, Item, ReturnType, Type, Visibility};
+use warpfeed::decode::Size;
 use warpfeed::field::{Image, Mask};
 use warpfeed::sampler::{At, MixtureOptions};
 use warpfeed::source::{Store, TableOptions};
@@ -25,7 +26,7 @@ use warpfeed::{AnnotationFrame, Augment, DecodeOn, Dtype, LastBatch, Layout, Loa
 use self::data::{
     COUNT, Data, LISTED, LISTED_IN_FILE, OF_FIRST, ORDER, Own, Red, SUBSET, World, darker, length, write,
 };
-use self::run::{Pixel, Run};
+use self::run::{ImageValues, Run};
 use crate::process::{OWN, child};
 use crate::store::Objects;
 
@@ -76,7 +77,7 @@ static SETTERS: &[Setter] = &[
     setter("classes_file", Shows(|run, _| run.classes == LISTED_IN_FILE && run.named(run.truth())), |l, w| {
         Ok(l.classes_file(w.root.join("classes.txt")))
     }),
-    setter("codec", Shows(|run, _| run.images().iter().all(Pixel::is_flat)), |l, _| Ok(l.codec(Red))),
+    setter("codec", Shows(|run, _| run.images().iter().all(ImageValues::is_flat)), |l, _| Ok(l.codec(Red))),
     setter("batch_size", Shows(|run, _| run.sizes(0)[0] == 3), |l, _| Ok(l.batch_size(3))),
     setter("global_batch_size", Shows(|run, _| run.largest() == if run.ranks == 2 { 3 } else { 6 }), |l, _| {
         Ok(l.global_batch_size(6))
@@ -119,6 +120,10 @@ static SETTERS: &[Setter] = &[
     setter("buckets", Shows(|run, _| (0..2).all(|epoch| run.mixed_lengths(epoch) <= 1)), |l, w| {
         Ok(l.buckets((0..w.samples).map(length), [4]))
     }),
+    setter("size_buckets", Shows(Run::has_one_parity_per_batch), |l, w| {
+        let images = (0..w.samples).map(|id| Size::new(1, 1 + (id % 2) as u32));
+        Ok(l.size_buckets(images, [Size::new(8, 8), Size::new(8, 12)]))
+    }),
     setter("budget", Shows(|run, _| (0..2).all(|epoch| run.mixed_lengths(epoch) == 0)), |l, w| {
         Ok(l.buckets((0..w.samples).map(length), [4]).budget(1 << 20))
     }),
@@ -152,7 +157,7 @@ static SETTERS: &[Setter] = &[
         Ok(l.layout(Layout::Nchw))
     }),
     setter("channels", Shows(|run, _| run.images().iter().all(|image| image.channels == 1)), |l, _| Ok(l.channels(1))),
-    setter("background", Shows(|run, _| run.images().iter().all(Pixel::is_flat_above)), |l, _| {
+    setter("background", Shows(|run, _| run.images().iter().all(ImageValues::is_flat_above)), |l, _| {
         Ok(l.background([9, 99, 199]))
     }),
     setter("convert_to_u8", Nothing, |l, _| Ok(l.convert_to_u8(true))),
@@ -195,9 +200,12 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("batch_size", "global_batch_size", LATER),
     ("rank", "distributed", LATER),
     ("buckets", "budget", "this call of budget also needs buckets"),
+    ("size_buckets", "budget", "this call of budget also needs buckets"),
+    ("buckets", "size_buckets", LATER),
     ("keep_labels", "mixture_options", "this call of mixture_options also needs keep_labels"),
     ("subset", "sampler", "documented: the order must stay within the subset"),
     ("table", "drop_field label", "the column of labels is not read"),
+    ("augment", "size_buckets", "documented: the size of the bucket replaces the output size"),
     ("augment", "views", "documented: each view has its own augmentation"),
     ("augment", "drop_field image", "documented: no image is decoded"),
     ("codec", "drop_field image", "no image is decoded"),
@@ -219,7 +227,9 @@ fn words(name: &str) -> &[&str] {
         "mixture_options" => &["mixture", "keep_labels"],
         "classes_file" => &["classes"],
         "split" | "split_by_class" => &["split", "subset"],
-        "drop_field label" | "drop_field image" => &["drop_field", "the loader has none"],
+        "drop_field label" | "drop_field image" => {
+            &["drop_field", "the loader has no image field", "the loader has no label field"]
+        }
         _ => &[],
     }
 }

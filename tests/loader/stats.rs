@@ -74,7 +74,7 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
-/// Samples with an image of 8 bytes, and a sound of 1,000 bytes that no field uses.
+/// Samples with an 8-byte image, and a 1,000-byte sound that no field uses.
 struct WithUnusedSound(Numbers);
 
 impl Source for WithUnusedSound {

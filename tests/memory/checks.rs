@@ -5,7 +5,7 @@ use crate::scratch::{MIB, peak};
 use crate::tiff::tiff;
 use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
 
-/// Size of an image with twelve channels of 16 bits. A pixel takes 24 bytes, compared with 3 bytes
+/// Size of an image with twelve 16-bit channels. A pixel takes 24 bytes, compared with 3 bytes
 /// in 8-bit RGB.
 const SIZE: Size = Size { width: 1024, height: 1024 };
 const VALUES: usize = 1024 * 1024 * 24;
@@ -21,9 +21,13 @@ fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
         let (took, condition) = peak(|| check(&file));
         assert!(matches!(condition, Condition::Sound), "{condition:?}");
         let strip = VALUES * rows as usize / 1024 / usize::from(planes);
-        assert!(opening < MIB, "{opening} bytes to read the header");
-        assert!((strip..strip + MIB).contains(&took), "{took} bytes for strips of {strip}");
-        assert!(strip as u64 <= image.memory(Rect::full(SIZE)), "{strip} bytes, more than the estimate");
+        assert!(opening < MIB, "reading the header took {opening} bytes");
+        assert!(
+            (strip..strip + MIB).contains(&took),
+            "checking took {took} bytes: expected {strip} to {}",
+            strip + MIB
+        );
+        assert!(strip as u64 <= image.memory(Rect::full(SIZE)), "a strip has {strip} bytes, more than the estimate");
     }
 }
 

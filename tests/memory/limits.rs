@@ -210,13 +210,13 @@ fn no_path_in_a_tar_is_opened() {
     let (mut scratch, mut links) = (Vec::new(), 0);
     for i in 0..source.len() {
         let sample = source.read(i, &mut scratch).unwrap();
-        assert_eq!(sample.field("png").unwrap(), image, "the field has the bytes in the tar");
+        assert_eq!(sample.field("png").unwrap(), image, "the field contains the bytes stored in the tar");
         for link in ["soft.png", "hard.png"].into_iter().filter_map(|name| sample.field(name)) {
-            assert_eq!(link, image, "the field has the bytes in the tar");
+            assert_eq!(link, image, "the field contains the bytes stored in the tar");
             links += 1;
         }
     }
-    assert_eq!(links, 2, "the hard links to /dev/zero.png and to the absolute path lead to files of the tar");
+    assert_eq!(links, 2, "the hard links to /dev/zero.png and to the absolute path resolve to members of the tar");
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).batch_size(2);
     assert!(loader.into_iter().all(|batch| batch.is_ok()));
     assert!(!secret.exists() && files(root.path()) == 1, "nothing was created");

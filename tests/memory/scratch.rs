@@ -25,7 +25,7 @@ pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
 }
 
 pub(crate) const MIB: usize = 1 << 20;
-/// Width and height of an image of 24 megapixels.
+/// Width and height of a 24-megapixel image.
 const LARGE: (u16, u16) = (6000, 4000);
 const LARGE_BYTES: usize = 6000 * 4000 * 3;
 
@@ -43,7 +43,7 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// A codec that pretends to decode images of 24 megapixels.
+/// A codec that pretends to decode 24-megapixel images.
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded.
@@ -70,7 +70,7 @@ impl Codec for Huge {
     }
 }
 
-/// Images that become patches take memory from the same plan as other images.
+/// Images that are cut into patches count toward the memory plan like other images.
 #[test]
 fn large_images_of_patches_fit_the_plan() {
     let _alone = alone();
@@ -87,7 +87,7 @@ fn large_images_of_patches_fit_the_plan() {
         let (one, most) = (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.most.load(SeqCst));
         let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
         assert!(peak <= all && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-        assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
+        assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
     });
 }
 
@@ -124,7 +124,7 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
             assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} at once with {plan}");
+            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
             assert!(peak >= LARGE_BYTES, "the images were not decoded");
         }
     });
@@ -149,7 +149,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
         assert_eq!(count, 16);
         assert!(
             (LARGE_BYTES..limit).contains(&peak),
-            "{} MiB of {}: {}",
+            "{} MiB taken, limit {} MiB: {}",
             peak / MIB,
             limit / MIB,
             batches.memory_plan()
@@ -173,7 +173,7 @@ fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
         let (peak, count) =
             peak(|| (0..3).map(|epoch| batches.epoch(epoch).map(|b| b.unwrap().len()).sum::<usize>()).sum::<usize>());
         assert_eq!(count, 3);
-        assert!(peak < limit, "{} MiB of {}: {}", peak / MIB, limit / MIB, batches.memory_plan());
+        assert!(peak < limit, "{} MiB taken, limit {} MiB: {}", peak / MIB, limit / MIB, batches.memory_plan());
     });
 }
 
@@ -218,7 +218,7 @@ fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// A source that repeats one sample with these fields.
+/// A source that returns the same sample `.0` times. `.1` contains its fields.
 struct Copies(usize, Vec<(&'static str, Vec<u8>)>);
 
 impl Source for Copies {
@@ -344,13 +344,13 @@ fn estimates_cover_the_memory_that_decoders_use() {
     let kinds = [
         ("baseline", jpeg(size, false)),
         ("without EOI", without_eoi),
-        ("of four components", of_four),
+        ("with four components", of_four),
         ("progressive", jpeg(size, true)),
         ("turned", turned(jpeg(size, false))),
         ("progressive and turned", turned(jpeg(size, true))),
         ("png", encode(&image, png)),
         ("png with alpha", encode(&image.to_rgba8().into(), png)),
-        ("png of 16 bits", encode(&image.to_rgba16().into(), png)),
+        ("16-bit png", encode(&image.to_rgba16().into(), png)),
         ("webp", encode(&image, image::ImageFormat::WebP)),
         ("gif", encode(&image, image::ImageFormat::Gif)),
         ("bmp", encode(&image, image::ImageFormat::Bmp)),
@@ -366,7 +366,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
                 out.data().len()
             };
-            // Exclude memory that a new thread allocates regardless of the image.
+            // A new thread has no scratch memory from earlier images, so all memory is counted. The
+            // margin of 3 MiB covers what the thread itself allocates.
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,
@@ -430,11 +431,11 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
     });
 }
 
-/// A codec that declares the memory estimate stored in the sample.
+/// A codec whose memory estimate is the number stored in the sample.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
-    /// Time that decoding takes, if it is more than 2 ms.
+    /// Decoding time; at least 2 ms.
     wait: Duration,
     huge: Huge,
     asked: Arc<AtomicUsize>,
@@ -489,7 +490,7 @@ fn small_images_are_estimated_when_memory_is_scarce() {
             (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.memory_plan())
         };
         let (asked, most, plan) = run(4 * MIB);
-        assert!((asked, most) == (64, 1), "{asked} of 64 were estimated, {most} at once with {plan}");
+        assert!((asked, most) == (64, 1), "{asked} of 64 images were estimated, {most} decoded at once: {plan}");
         let (asked, _, plan) = run(1 << 30);
         assert_eq!(asked, 0, "eight small images fit in a worker's share: {plan}");
     });

@@ -438,7 +438,7 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// A source in which two reads wait for calls of `check`. The last read of epoch 0 waits for
+    /// A source in which two reads wait for calls to `check`. The last read of epoch 0 waits for
     /// the call before epoch 1. The first read of epoch 1 waits for the call that the consumer's
     /// request causes.
     #[derive(Clone, Default)]

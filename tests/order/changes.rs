@@ -116,8 +116,7 @@ fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     });
 }
 
-/// A failed batch may be an error on a single rank, but a change must take effect at the same batch
-/// on all ranks.
+/// A batch may fail on only one rank, but a change must take effect at the same batch on all ranks.
 #[test]
 fn a_failed_batch_counts_as_received() {
     let sample = |i: u64| {
@@ -317,7 +316,7 @@ fn changes_that_cannot_work_are_refused() {
     assert_eq!(batches.checkpoint(), before);
     let batches = weighted(&OLD).subset(0..30).host().unwrap();
     refused(batches.set_weights(&[1.0; 30], 0), "30 weights, but the source has 60 samples; pass one for every");
-    refused(batches.set_weights(&[0.0; 60], 0), "all 30 are 0");
+    refused(batches.set_weights(&[0.0; 60], 0), "all 30 weights are 0");
     let tiled = weighted(&OLD).augment(Augment::train(16).mosaic(Mosaic::new())).drop_field("label").host().unwrap();
     refused(tiled.set_weights(&OLD, 0), "remove mosaic and copy_paste");
     let once = mixture(MixtureOptions::new().once([0])).host().unwrap();
@@ -354,7 +353,7 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     let one = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
     let firsts: Vec<u64> = ids(&one).into_iter().filter(|id| *id < 30).collect();
     assert_eq!((firsts, one.len()), ((0..30).collect(), 24));
-    // The only dataset with a proportion ends in the middle of an epoch, which ends the run.
+    // The only dataset with a nonzero proportion ends inside an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {
         let loader = Loader::mixture(parts.clone()).codec(Draw).augment(Augment::train(16)).batch_size(20);
@@ -371,7 +370,7 @@ fn invalid_options_of_a_mixture_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let new = MixtureOptions::new;
-    refused(mixture(new().once([2])), "once: source 2 of 2 sources");
+    refused(mixture(new().once([2])), "once: there is no source 2: the mixture has 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportions, but 2 sources");
     refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportions, but 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0, -1.0])), "proportion 1 is -1");
@@ -386,7 +385,7 @@ fn invalid_options_of_a_mixture_are_refused() {
     );
 }
 
-/// The calls of [`Prefetcher::start`]: the batch that each call names, and the samples of this
+/// The calls to [`Prefetcher::start`]: the batch that each call names, and the samples of this
 /// batch and the next one.
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 

@@ -317,7 +317,7 @@ fn invalid_choices_are_refused() {
     refused(make().subset([]), "subset: no samples");
     refused(make().weights([1.0; 9]), "9 weights, but the source has 10 samples");
     refused(make().subset([1, 2]).weights([1.0; 2]), "2 weights, but the source has 10 samples; even with a subset");
-    refused(make().weights([0.0; 10]), "all 10 are 0");
+    refused(make().weights([0.0; 10]), "all 10 weights are 0");
     refused(make().repeat(0), "repeat(0)");
     refused(make().decode_share(1.5), "decode_share(1.5)");
     refused(make().decode_share(f64::NAN), "decode_share(NaN)");

@@ -15,4 +15,5 @@ mod epochs;
 mod ranks;
 mod replay;
 mod resume;
+mod size_buckets;
 mod split;

@@ -115,7 +115,7 @@ fn a_damaged_image_field_is_named_with_its_field() {
         pack.recode(Recode::Quality { quality: 90, max_side: None }).to(root.path().join(name))
     };
     let e = pack(false, "a.tar").unwrap_err().to_string();
-    assert!(e.contains("1 of 2 images do not decode") && e.contains("field \"left\""), "{e}");
+    assert!(e.contains("1 of 2 images cannot be decoded") && e.contains("field \"left\""), "{e}");
     let report = pack(true, "b.tar").unwrap();
     assert_eq!((report.encoded, report.refused_count, report.undecodable_count), (1, 1, 1));
     let packed = open(root.path().join("b.tar")).unwrap();

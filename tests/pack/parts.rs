@@ -492,7 +492,7 @@ fn merging_counts_the_bad_images_of_all_parts() {
     let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad(i) } else { sample(i) }).collect());
     let root = tempfile::tempdir().unwrap();
     let e = part(&set, root.path(), (1, 2)).unwrap_err();
-    assert!(e.cause().starts_with("2 of 20 images do not decode") && e.cause().contains("sample 22 (022)"), "{e}");
+    assert!(e.cause().starts_with("2 of 20 images cannot be decoded") && e.cause().contains("sample 22 (022)"), "{e}");
     let pack = |number| Pack::new(&set).shard_samples(4).part(number, 2).keep_bad(true).to(root.path().join("x.tar"));
     assert_eq!((pack(0).unwrap().refused_count, pack(1).unwrap().refused_count), (2, 2));
     // Without `keep_bad`, shards with these images are packed again.

@@ -40,7 +40,7 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
 }
 
 /// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a text file with
-/// the extension `.jpg`.
+/// the `.jpg` extension.
 fn folder(at: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = at.join(["ant", "bee", "cat"][i % 3]);
@@ -535,7 +535,7 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
 
     let cut = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(9))]);
     let error = Pack::new(&cut).codec(Tiny).to(root.path().join("cut.lmdb")).unwrap_err().to_string();
-    assert!(error.contains("1 of 2 images do not decode") && error.contains("tiny has 9 of 20 pixels"), "{error}");
+    assert!(error.contains("1 of 2 images cannot be decoded") && error.contains("tiny has 9 of 20 pixels"), "{error}");
     assert!(error.contains("sample 1 (b)"), "{error}");
 
     let to = root.path().join("raw.lmdb");

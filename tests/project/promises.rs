@@ -10,7 +10,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// A claim in tests/PROMISES.md, with the tests that check it as `file::name`.
+/// A claim in tests/PROMISES.md, and the tests (`file::name`) that check it.
 struct Claim {
     line: usize,
     text: String,

@@ -338,7 +338,7 @@ fn yolo_returns_the_content_of_its_label_files() {
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["val/z", "val/y"], "images are in the order of the list");
-    assert_eq!(Yolo::open(root.path()).unwrap().len(), 6, "all images below the folder `images`");
+    assert_eq!(Yolo::open(root.path()).unwrap().len(), 6, "all images under the `images` folder");
     let folder = open(root.path().join("images/val")).unwrap();
     assert_eq!((folder.kind(), folder.len(), folder.classes()), ("yolo", 2, train.classes()));
     assert_eq!(samples(&*folder)[1], samples(&val)[0]);

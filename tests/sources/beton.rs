@@ -59,7 +59,7 @@ fn damaged_beton_files_are_errors_with_the_file() {
         (at(24, 255, 1), "field \"score\" has a custom type"),
         // The pointer to the image, which follows its mode, width and height.
         (at(record + 8 + 5, 1, 8), "sample 0: field \"image\" points to byte 1, which is not an allocation"),
-        // The size of the value in the field `raw`.
+        // The size of the value in the `raw` field.
         (at(record + 8 + 13 + 8, 1 << 30, 8), "sample 0: field \"raw\": 1073741824 bytes at byte"),
     ] {
         fs::write(&path, damaged).unwrap();

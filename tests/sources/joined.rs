@@ -9,7 +9,7 @@ use crate::files::folder;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
-/// Creates two datasets that contain the class `cat`, with label 0 in one and label 1 in the other.
+/// Creates two datasets that contain the `cat` class, with label 0 in one and label 1 in the other.
 fn sets(root: &Path) -> [PathBuf; 2] {
     [
         folder(root, "photos", &[("cat", 30), ("dog", 10)]),
@@ -74,7 +74,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     }
 }
 
-/// Tests balanced weights with the class `cat` in both datasets, so that its weight must be the
+/// Tests balanced weights with the `cat` class in both datasets, so that its weight must be the
 /// inverse of its total number of images.
 #[test]
 fn balanced_draws_classes_of_joined_datasets_equally() {

@@ -1,4 +1,4 @@
-//! The samples of a LeRobot dataset equal those that the class `LeRobotDataset` of the `lerobot`
+//! The samples of a LeRobot dataset equal those that the `LeRobotDataset` class of the `lerobot`
 //! library returns, including padding, tasks and pixels. Episodes, features and deltas that do not
 //! exist, cameras without a video file, and damaged files cause errors that say what is wrong.
 
@@ -272,7 +272,7 @@ fn frames_and_seconds_are_the_same_deltas() {
     }
 }
 
-/// Returns a dataset that declares the features `top` and `wrist` as videos, but has no video
+/// Returns a dataset that declares the `top` and `wrist` features as videos, but has no video
 /// files.
 fn with_videos(version: &str) -> tempfile::TempDir {
     let copy = writable(version);

@@ -203,7 +203,7 @@ fn videos_are_packed_as_jpegs() {
     }
 }
 
-/// Copies the files below `folder` to the store.
+/// Copies the files under `folder` to the store.
 fn upload(folder: &Path, url: &str, to: &Objects) {
     for entry in fs::read_dir(folder).unwrap().map(std::result::Result::unwrap) {
         let url = format!("{url}/{}", entry.file_name().to_str().unwrap());

@@ -11,6 +11,7 @@ use warpfeed::decode::{Codecs, Pixels, Rect};
 use warpfeed::field::{Image, NdArray};
 use warpfeed::source::{Frames, LeRobot, LeRobotOptions, Options, Source, Value};
 use warpfeed::{Augment, Dtype, Loader};
+use warpfeed_video::Codec;
 
 use crate::formats::fixture;
 use crate::lerobot::writable;
@@ -165,6 +166,34 @@ fn batches_of_videos_do_not_depend_on_threads_or_on_what_was_decoded_before() {
 }
 
 #[test]
+#[cfg(feature = "nvdec")]
+fn batches_of_videos_that_a_gpu_decodes_do_not_depend_on_threads() {
+    if let Err(e) = warpfeed_video::check(Codec::H264) {
+        return crate::require::missing("cuda", e);
+    }
+    for name in ["gpu-h264", "gpu-hevc", "gpu-vp9"] {
+        let folder = filmed_21();
+        let video = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name).with_extension("mp4");
+        for episode in 0..3 {
+            let to = format!("videos/chunk-000/{FRONT}/episode_{episode:06}.mp4");
+            fs::copy(&video, folder.path().join(to)).unwrap();
+        }
+        let options = LeRobotOptions::new().delta_indices(FRONT, -2..2);
+        let open = || LeRobot::with(folder.path(), &options, &Options::new()).unwrap();
+        let one = batches(Loader::source(open()), 1, 0, 0);
+        assert_eq!(one.len(), 5);
+        assert_eq!(one, batches(Loader::source(open()), 8, 0, 0), "{name}");
+        assert_eq!(one[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
+        // The same frames, decoded in a different order.
+        let all: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
+        let forward: Vec<_> = all.iter().map(|frame| pixels(frame).data().to_vec()).collect();
+        let mut backward: Vec<_> = all.iter().rev().map(|frame| pixels(frame).data().to_vec()).collect();
+        backward.reverse();
+        assert!(forward == backward && forward[3] != forward[7], "{name}");
+    }
+}
+
+#[test]
 fn frames_at_a_different_time_are_errors() {
     let folder = filmed_21();
     // Use a video in which the duration of the frames increases.
@@ -227,13 +256,22 @@ fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
 fn videos_that_cannot_be_read_are_left_out_unless_they_are_asked_for() {
     let folder = filmed_21();
     let first = folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4");
-    let h264 = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4");
+    let h264 = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4")).unwrap();
+    // No feature and no GPU decodes this codec.
+    let mut mpeg4 = h264.clone();
+    let name = mpeg4.windows(8).position(|bytes| bytes[4..] == *b"avc1" && bytes[..3] == [0; 3]).unwrap();
+    mpeg4[name + 4..name + 8].copy_from_slice(b"mp4v");
     let named = LeRobotOptions::new().features([FRONT]);
-    for (replace, wanted) in [(true, "H.264, but only AV1 is decoded"), (false, "episode_000000.mp4")] {
-        if replace {
-            fs::copy(&h264, &first).unwrap();
-        } else {
-            fs::remove_file(&first).unwrap();
+    let has_driver = warpfeed_video::check(Codec::H264).is_ok();
+    let cases = [
+        (Some(h264).filter(|_| !has_driver), "encoded with H.264"),
+        (Some(mpeg4), "encoded with \"mp4v\""),
+        (None, "episode_000000.mp4"),
+    ];
+    for (bytes, wanted) in cases {
+        match bytes {
+            Some(bytes) => fs::write(&first, &bytes).unwrap(),
+            None => drop(fs::remove_file(&first)),
         }
         let set = LeRobot::open(folder.path()).unwrap();
         let fields = set.fields().unwrap();

@@ -39,7 +39,7 @@ fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     txn.commit().unwrap();
 }
 
-/// Creates a database of eight images of 3 kB with a small map, and closes it.
+/// Creates a database of eight 3 kB images with a small map, and closes it.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
     put(&environment(&path, SMALL_MAP), 0..8, 3000);

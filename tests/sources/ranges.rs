@@ -35,7 +35,7 @@ impl Store for Counted {
 }
 
 impl Counted {
-    /// Returns a store with the files of a folder below `mem://set`.
+    /// Returns a store with the files of a folder under `mem://set`.
     fn of(folder: &Path) -> Self {
         let store = Counted::default();
         for entry in fs::read_dir(folder).unwrap() {

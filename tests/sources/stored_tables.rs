@@ -69,7 +69,7 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
     for (one, expected) in all.iter().zip(samples(&*here)) {
         assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
     }
-    // The table in the store contains URLs below its own folder, which need no option.
+    // The table in the store contains URLs under its own folder, which need no option.
     assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);
     // The local table is refused without the option, even if it is in the current folder.
     for options in [TableOptions::new(), TableOptions::new().root("")] {

@@ -174,7 +174,7 @@ fn an_object_that_changes_is_an_error_with_its_url() {
     assert!(source.read(0, &mut Vec::new()).is_ok(), "other shards are unchanged");
 }
 
-/// A store that lists objects in reverse order. If `busy` is true, the next call of `object` fails
+/// A store that lists objects in reverse order. If `busy` is true, the next call to `object` fails
 /// and sets `busy` to false.
 struct Busy {
     objects: Objects,
@@ -300,7 +300,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
     assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("its tag is no longer"), "{e}");
 }
 
-/// Stores the files of a folder below `url`.
+/// Stores the files of a folder under `url`.
 #[cfg(feature = "parquet")]
 fn put_all(store: &Objects, folder: &std::path::Path, url: &str) {
     for entry in fs::read_dir(folder).unwrap() {

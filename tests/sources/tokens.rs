@@ -293,7 +293,7 @@ fn tokens_out_of_range_of_a_field_name_the_sample() {
     let source = TokenFile::open(&path, TokenType::U16, 10, 10).unwrap();
     let field = field::Tokens::new(Dtype::I64, 10).end(128_001);
     let e = loader(source).field("tokens", field).into_iter().find_map(Result::err).unwrap();
-    assert!(e.cause().contains("has tokens of 16 bits, which cannot hold the end token 128001"), "{e}");
+    assert!(e.cause().contains("has 16-bit tokens, which cannot hold the end token 128001"), "{e}");
 }
 
 /// Hides that the windows are in memory, so that a loader reads them one by one.

@@ -70,7 +70,7 @@ pub(crate) fn convert(
     out
 }
 
-/// Computes the checksum that the kernel `checksum` in `examples/kernels/probe.cu` computes.
+/// Computes the checksum that the `checksum` kernel in `examples/kernels/probe.cu` computes.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<4>().0;
     words.iter().enumerate().fold(0, |sum: u64, (i, word)| {

@@ -10,7 +10,7 @@ use flate2::write::{DeflateEncoder, GzEncoder};
 use serde_json::{Value as Json, json};
 
 use super::bytes::{npy, npy_i64, varint};
-use super::drawn::{One, Set, Value};
+use super::drawn::{SampleData, Set, Value};
 use super::formats::{FORMATS as PLAIN, Format, arrays, by_number, labeled, pixels, plain_bytes, put};
 
 pub const FORMATS: &[Format] = &[
@@ -191,9 +191,12 @@ fn parquet(set: &Set, root: &Path, codec: usize) -> String {
         for column in &columns {
             let (first, mut plain_len) = (out.len(), 0);
             for page in samples.chunks(4) {
-                let value = |one: &One| {
-                    let bytes =
-                        if *column == "image" { one.encoded.clone() } else { plain_bytes(set.value(one, column)) };
+                let value = |sample: &SampleData| {
+                    let bytes = if *column == "image" {
+                        sample.encoded.clone()
+                    } else {
+                        plain_bytes(set.value(sample, column))
+                    };
                     let len = (bytes.len() as u32).to_le_bytes();
                     if is_number(column) { bytes } else { [&len[..], &bytes].concat() }
                 };

@@ -63,7 +63,7 @@ pub enum Value {
 }
 
 #[derive(Default)]
-pub struct One {
+pub struct SampleData {
     /// The file name without its extension. Names sort in the order of the samples.
     pub name: String,
     pub class: usize,
@@ -84,10 +84,10 @@ pub struct Set {
     pub classes: Vec<String>,
     /// Whether formats that support class names store labels as names.
     pub named: bool,
-    /// Random number that selects one of the variants of a format.
+    /// Random number that selects a variant of the format.
     pub variant: u64,
     /// The samples, sorted by class and then by name.
-    pub samples: Vec<One>,
+    pub samples: Vec<SampleData>,
     /// Size of the images in a batch.
     pub target: (u32, u32),
 }
@@ -198,7 +198,7 @@ impl Set {
             let boxes = boxes.collect();
             let caption = format!("{n} {}", random.pick(&words)).trim().to_owned();
             let score = random.next() as i64 >> random.below(60);
-            One {
+            SampleData {
                 name: format!("p{n:02}"),
                 class,
                 extension,
@@ -225,13 +225,13 @@ impl Set {
         }
     }
 
-    pub fn value(&self, one: &One, column: &str) -> Value {
+    pub fn value(&self, sample: &SampleData, column: &str) -> Value {
         match column {
-            "label" if self.named => Value::Text(self.classes[one.class].clone()),
-            "label" => Value::Int(one.class as i64),
-            "score" => Value::Int(one.score),
-            "mask" => Value::Png(one.mask.clone()),
-            _ => Value::Text(one.caption.clone()),
+            "label" if self.named => Value::Text(self.classes[sample.class].clone()),
+            "label" => Value::Int(sample.class as i64),
+            "score" => Value::Int(sample.score),
+            "mask" => Value::Png(sample.mask.clone()),
+            _ => Value::Text(sample.caption.clone()),
         }
     }
 

@@ -44,8 +44,8 @@ fn parquet(set: &Set, root: &Path) -> String {
         for column in &columns {
             let mut out = group.next_column().unwrap().unwrap();
             let bytes: Vec<Vec<u8>> = match *column {
-                "image" => samples.iter().map(|one| one.encoded.clone()).collect(),
-                _ => samples.iter().map(|one| plain_bytes(set.value(one, column))).collect(),
+                "image" => samples.iter().map(|sample| sample.encoded.clone()).collect(),
+                _ => samples.iter().map(|sample| plain_bytes(set.value(sample, column))).collect(),
             };
             if *column != "image" && matches!(set.value(&samples[0], column), Value::Int(_)) {
                 let numbers: Vec<_> = bytes.iter().map(|b| i64::from_le_bytes(b[..].try_into().unwrap())).collect();

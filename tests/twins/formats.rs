@@ -9,7 +9,7 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, Pack, Recode, TarWriter, WriteOp
 use warpfeed::source::{Memory, OwnedSample};
 
 use super::bytes::{Flat, crc32c, field, little, npy, npy_i64, varint, zip};
-use super::drawn::{Kind, One, Set, Value};
+use super::drawn::{Kind, SampleData, Set, Value};
 
 /// A dataset format, with a writer for tests.
 pub struct Format {
@@ -149,24 +149,24 @@ pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 
 /// Returns all samples of the dataset, with all of their fields.
 pub fn owned(set: &Set) -> Vec<OwnedSample> {
-    let of = |(n, one): (usize, &One)| {
-        let sample = OwnedSample::new(by_class(set, n)).field(one.extension, one.encoded.clone());
+    let of = |(n, sample): (usize, &SampleData)| {
+        let built = OwnedSample::new(by_class(set, n)).field(sample.extension, sample.encoded.clone());
         match set.kind {
-            Kind::Labeled | Kind::Pixels => sample.label(one.class as i64),
+            Kind::Labeled | Kind::Pixels => built.label(sample.class as i64),
             Kind::Columns => {
-                let score = one.score.to_string();
-                sample.field("score.txt", score).field("caption.txt", one.caption.clone()).label(one.class as i64)
+                let score = sample.score.to_string();
+                built.field("score.txt", score).field("caption.txt", sample.caption.clone()).label(sample.class as i64)
             }
-            Kind::Masks => sample.field("mask.png", one.mask.clone()).label(one.class as i64),
+            Kind::Masks => built.field("mask.png", sample.mask.clone()).label(sample.class as i64),
             Kind::Boxes => {
-                let edges: Vec<u8> = one
+                let edges: Vec<u8> = sample
                     .boxes
                     .iter()
                     .flat_map(|(edges, _)| edges)
                     .flat_map(|edge| (*edge as f32).to_le_bytes())
                     .collect();
-                let classes: Vec<i64> = one.boxes.iter().map(|(_, class)| *class as i64).collect();
-                sample
+                let classes: Vec<i64> = sample.boxes.iter().map(|(_, class)| *class as i64).collect();
+                built
                     .field("boxes.npy", npy("<f4", &[classes.len(), 4], &edges))
                     .field("boxes.class.npy", npy_i64(&classes))
             }
@@ -180,16 +180,16 @@ pub fn memory(set: &Set) -> Memory {
 }
 
 fn folder(set: &Set, root: &Path) -> String {
-    for (n, one) in set.samples.iter().enumerate() {
-        put(root, &format!("{}.{}", by_class(set, n), one.extension), &one.encoded);
+    for (n, sample) in set.samples.iter().enumerate() {
+        put(root, &format!("{}.{}", by_class(set, n), sample.extension), &sample.encoded);
     }
     String::new()
 }
 
 fn folder_with_masks(set: &Set, root: &Path) -> String {
     folder(set, &root.join("images"));
-    for (n, one) in set.samples.iter().enumerate() {
-        put(root, &format!("{MASKS}/{}.png", by_class(set, n)), &one.mask);
+    for (n, sample) in set.samples.iter().enumerate() {
+        put(root, &format!("{MASKS}/{}.png", by_class(set, n)), &sample.mask);
     }
     "images".into()
 }
@@ -225,12 +225,12 @@ fn lmdb(set: &Set, root: &Path) -> String {
 
 /// Returns every value of a row except the image. Masks are written to files and represented by
 /// their paths.
-fn cells(set: &Set, one: &One, root: &Path) -> Vec<serde_json::Value> {
-    let cell = |column: &&str| match set.value(one, column) {
+fn cells(set: &Set, sample: &SampleData, root: &Path) -> Vec<serde_json::Value> {
+    let cell = |column: &&str| match set.value(sample, column) {
         Value::Int(number) => json!(number),
         Value::Text(text) => json!(text),
         Value::Png(bytes) => {
-            let path = format!("masks/{}.png", one.name);
+            let path = format!("masks/{}.png", sample.name);
             put(root, &path, bytes);
             json!(path)
         }
@@ -241,10 +241,10 @@ fn cells(set: &Set, one: &One, root: &Path) -> Vec<serde_json::Value> {
 fn separated(set: &Set, root: &Path, separator: &str) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let mut lines = vec![[&["path"], set.columns()].concat().join(separator)];
-    for one in &set.samples {
-        let path = format!("images/{}.{}", one.name, one.extension);
-        put(root, &path, &one.encoded);
-        let cells = cells(set, one, root).into_iter().map(|cell| match cell.as_str() {
+    for sample in &set.samples {
+        let path = format!("images/{}.{}", sample.name, sample.extension);
+        put(root, &path, &sample.encoded);
+        let cells = cells(set, sample, root).into_iter().map(|cell| match cell.as_str() {
             Some(text) => quoted(text),
             None => cell.to_string(),
         });
@@ -265,11 +265,11 @@ fn tsv(set: &Set, root: &Path) -> String {
 
 fn jsonl(set: &Set, root: &Path) -> String {
     let mut text = String::new();
-    for one in &set.samples {
-        let path = format!("images/{}.{}", one.name, one.extension);
-        put(root, &path, &one.encoded);
+    for sample in &set.samples {
+        let path = format!("images/{}.{}", sample.name, sample.extension);
+        put(root, &path, &sample.encoded);
         let mut row = json!({"path": path});
-        for (name, cell) in set.columns().iter().zip(cells(set, one, root)) {
+        for (name, cell) in set.columns().iter().zip(cells(set, sample, root)) {
             row[*name] = cell;
         }
         text += &format!("{row}\n");
@@ -334,9 +334,9 @@ fn mds(set: &Set, root: &Path) -> String {
     }
     let mut listed = Vec::new();
     for (number, samples) in set.samples.chunks(SHARD).enumerate() {
-        let row = |one: &One| {
-            let image = if of_pixels { &one.pixels } else { &one.encoded };
-            let values = set.columns().iter().map(|column| plain_bytes(set.value(one, column)));
+        let row = |sample: &SampleData| {
+            let image = if of_pixels { &sample.pixels } else { &sample.encoded };
+            let values = set.columns().iter().map(|column| plain_bytes(set.value(sample, column)));
             let values: Vec<_> = [image.clone()].into_iter().chain(values).collect();
             let of_any_length = values.iter().zip(&sizes).filter(|(_, size)| size.is_none());
             [of_any_length.flat_map(|(value, _)| length(value)).collect(), values.concat()].concat()
@@ -377,9 +377,9 @@ fn litdata(set: &Set, root: &Path) -> String {
     let spec = json!([1, {"type": "builtins.dict", "context": json!(names).to_string(), "children_spec": leaves}]);
     let mut chunks = Vec::new();
     for (number, samples) in set.samples.chunks(SHARD).enumerate() {
-        let row = |one: &One| {
-            let values = set.columns().iter().map(|column| plain_bytes(set.value(one, column)));
-            let values: Vec<_> = [one.encoded.clone()].into_iter().chain(values).collect();
+        let row = |sample: &SampleData| {
+            let values = set.columns().iter().map(|column| plain_bytes(set.value(sample, column)));
+            let values: Vec<_> = [sample.encoded.clone()].into_iter().chain(values).collect();
             [values.iter().flat_map(|value| length(value)).collect(), values.concat()].concat()
         };
         let bytes = with_offsets(&[], &samples.iter().map(row).collect::<Vec<_>>());
@@ -408,20 +408,20 @@ fn beton(set: &Set, root: &Path) -> String {
     }
     let start = (24 + head.len() + 24 * count).next_multiple_of(PAGE);
     let (mut data, mut table) = (Vec::<u8>::new(), Vec::new());
-    for (n, one) in set.samples.iter().enumerate() {
-        let encoded = if raw { &one.pixels } else { &one.encoded };
+    for (n, sample) in set.samples.iter().enumerate() {
+        let encoded = if raw { &sample.pixels } else { &sample.encoded };
         if data.len() % PAGE + encoded.len() > PAGE {
             data.resize(data.len().next_multiple_of(PAGE), 0);
         }
         let place = (start + data.len()) as u64;
         data.extend(encoded);
-        let (width, height) = if raw { one.size } else { (0, 0) };
+        let (width, height) = if raw { sample.size } else { (0, 0) };
         head.push(u8::from(raw));
         head.extend((width as u16).to_le_bytes());
         head.extend((height as u16).to_le_bytes());
         head.extend(place.to_le_bytes());
         head.extend([0; 3]);
-        head.extend((one.class as i64).to_le_bytes());
+        head.extend((sample.class as i64).to_le_bytes());
         table.extend([n as u64, place, encoded.len() as u64].map(u64::to_le_bytes).concat());
     }
     data.resize(data.len().next_multiple_of(PAGE), 0);
@@ -438,10 +438,10 @@ fn beton(set: &Set, root: &Path) -> String {
 fn recordio(set: &Set, root: &Path) -> String {
     const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
     let (mut out, mut index) = (Vec::new(), String::new());
-    for (n, one) in set.samples.iter().enumerate() {
+    for (n, sample) in set.samples.iter().enumerate() {
         index += &format!("{n}\t{}\n", out.len());
-        let (label, id) = ((one.class as f32).to_le_bytes(), (n as u64).to_le_bytes());
-        let record = [&[0; 4][..], &label, &id, &[0; 8], &one.encoded].concat();
+        let (label, id) = ((sample.class as f32).to_le_bytes(), (n as u64).to_le_bytes());
+        let record = [&[0; 4][..], &label, &id, &[0; 8], &sample.encoded].concat();
         assert!(
             record.chunks(4).all(|word| word != MAGIC),
             "records that contain the magic number must be split, which this writer does not do"
@@ -462,11 +462,11 @@ fn tfrecord(set: &Set, root: &Path) -> String {
     let bytes = |value: &[u8]| field(1, &field(1, value));
     let number = |value: i64| field(3, &field(1, &varint(value as u64)));
     let mut out = Vec::new();
-    for one in &set.samples {
-        let mut entries = vec![entry("image/encoded", bytes(&one.encoded))];
+    for sample in &set.samples {
+        let mut entries = vec![entry("image/encoded", bytes(&sample.encoded))];
         for column in set.columns() {
             let name = if *column == "label" && !set.named { "image/class/label" } else { column };
-            entries.push(match set.value(one, column) {
+            entries.push(match set.value(sample, column) {
                 Value::Int(value) => entry(name, number(value)),
                 value => entry(name, bytes(&plain_bytes(value))),
             });
@@ -518,8 +518,8 @@ fn arrow(set: &Set, root: &Path) -> String {
         for (column, kind) in &columns {
             nodes.extend(little(&[samples.len() as i64, 0]));
             let bytes: Vec<Vec<u8>> = match *column {
-                "image" => samples.iter().map(|one| one.encoded.clone()).collect(),
-                _ => samples.iter().map(|one| plain_bytes(set.value(one, column))).collect(),
+                "image" => samples.iter().map(|sample| sample.encoded.clone()).collect(),
+                _ => samples.iter().map(|sample| plain_bytes(set.value(sample, column))).collect(),
             };
             // No value is null, so the validity buffer is empty.
             buffer(&[]);
@@ -544,8 +544,8 @@ fn arrow(set: &Set, root: &Path) -> String {
 /// Returns all pixels, the shape of the pixel array, and all labels.
 pub fn arrays(set: &Set) -> (Vec<u8>, [usize; 4], Vec<i64>) {
     let (width, height) = set.samples[0].size;
-    let pixels = set.samples.iter().flat_map(|one| &one.pixels).copied().collect();
-    let labels = set.samples.iter().map(|one| one.class as i64).collect();
+    let pixels = set.samples.iter().flat_map(|sample| &sample.pixels).copied().collect();
+    let labels = set.samples.iter().map(|sample| sample.class as i64).collect();
     (pixels, [set.samples.len(), height as usize, width as usize, 3], labels)
 }
 
@@ -628,11 +628,11 @@ fn torch(set: &Set, root: &Path) -> String {
 
 fn coco(set: &Set, root: &Path) -> String {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
-    for (n, one) in set.samples.iter().enumerate() {
-        let name = format!("{}.{}", one.name, one.extension);
-        put(root, &name, &one.encoded);
-        images.push(json!({"id": n, "file_name": name, "width": one.size.0, "height": one.size.1}));
-        for ([left, upper, right, lower], class) in &one.boxes {
+    for (n, sample) in set.samples.iter().enumerate() {
+        let name = format!("{}.{}", sample.name, sample.extension);
+        put(root, &name, &sample.encoded);
+        images.push(json!({"id": n, "file_name": name, "width": sample.size.0, "height": sample.size.1}));
+        for ([left, upper, right, lower], class) in &sample.boxes {
             let bbox = [*left, *upper, right - left, lower - upper];
             annotations.push(json!({"id": annotations.len(), "image_id": n, "category_id": 10 + class, "bbox": bbox}));
         }
@@ -645,11 +645,11 @@ fn coco(set: &Set, root: &Path) -> String {
 }
 
 fn yolo(set: &Set, root: &Path) -> String {
-    for one in &set.samples {
-        put(root, &format!("images/{}.{}", one.name, one.extension), &one.encoded);
+    for sample in &set.samples {
+        put(root, &format!("images/{}.{}", sample.name, sample.extension), &sample.encoded);
         let line = |([left, upper, right, lower], class): &([u32; 4], usize)| {
             let share = |numbers: u32, side: u32| f64::from(numbers) / f64::from(side);
-            let (width, height) = one.size;
+            let (width, height) = sample.size;
             let center = (share(left + right, 2 * width), share(upper + lower, 2 * height));
             format!(
                 "{class} {} {} {} {}\n",
@@ -659,7 +659,7 @@ fn yolo(set: &Set, root: &Path) -> String {
                 share(lower - upper, height)
             )
         };
-        put(root, &format!("labels/{}.txt", one.name), one.boxes.iter().map(line).collect::<String>());
+        put(root, &format!("labels/{}.txt", sample.name), sample.boxes.iter().map(line).collect::<String>());
     }
     let names: String = set.classes.iter().map(|name| format!("- {name}\n")).collect();
     put(root, "data.yaml", format!("train: images\nnames:\n{names}"));
@@ -667,8 +667,8 @@ fn yolo(set: &Set, root: &Path) -> String {
 }
 
 fn voc(set: &Set, root: &Path) -> String {
-    for one in &set.samples {
-        put(root, &format!("JPEGImages/{}.{}", one.name, one.extension), &one.encoded);
+    for sample in &set.samples {
+        put(root, &format!("JPEGImages/{}.{}", sample.name, sample.extension), &sample.encoded);
         let object = |([left, upper, right, lower], class): &([u32; 4], usize)| {
             let (name, left, upper) = (&set.classes[*class], left + 1, upper + 1);
             format!(
@@ -676,10 +676,10 @@ fn voc(set: &Set, root: &Path) -> String {
                  <ymax>{lower}</ymax></bndbox></object>"
             )
         };
-        let objects: String = one.boxes.iter().map(object).collect();
-        let (width, height) = one.size;
+        let objects: String = sample.boxes.iter().map(object).collect();
+        let (width, height) = sample.size;
         let size = format!("<size><width>{width}</width><height>{height}</height><depth>3</depth></size>");
-        put(root, &format!("Annotations/{}.xml", one.name), format!("<annotation>{size}{objects}</annotation>"));
+        put(root, &format!("Annotations/{}.xml", sample.name), format!("<annotation>{size}{objects}</annotation>"));
     }
     String::new()
 }

@@ -29,12 +29,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use drawn::{Kind, One, Set};
+use drawn::{Kind, SampleData, Set};
 use formats::Format;
 use observe::Member;
-use record::{Known, Record};
+use record::{Record, Recording};
 use store::Objects;
-use twins::{Counts, Opened, World, draw, member};
+use twins::{Combinations, Counts, Opened, member, run_seed};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
@@ -58,9 +58,13 @@ fn storages(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
     all
 }
 
-fn world() -> World<'static> {
+fn combinations() -> Combinations<'static> {
     let may_refuse = |place: &Opened| place.storage == "store" && !formats::BY_RANGES.contains(&place.format);
-    World { formats: formats::FORMATS.iter().chain(features::FORMATS).collect(), storages: &storages, may_refuse }
+    Combinations {
+        formats: formats::FORMATS.iter().chain(features::FORMATS).collect(),
+        storages: &storages,
+        may_refuse,
+    }
 }
 
 /// Number of seeds in an ordinary run, starting at 0.
@@ -76,35 +80,35 @@ fn a_dataset_is_the_same_in_every_format_and_storage() {
 /// Compares all formats and kinds of storage for each seed. With environment variables, it compares
 /// the observations with a recording instead, or writes a recording.
 fn compare_draws() {
-    let (mut counts, world) = (Counts::default(), &world());
+    let (mut counts, combinations) = (Counts::default(), &combinations());
     if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
-        let mut known = Known::read(&path);
-        for seed in known.seeds() {
-            for (place, seen) in draw(seed, world, &mut counts) {
-                known.compare(seed, &place, &seen);
+        let mut recording = Recording::read(&path);
+        for seed in recording.seeds() {
+            for (place, observations) in run_seed(seed, combinations, &mut counts) {
+                recording.compare(seed, &place, &observations);
             }
         }
-        known.end();
+        recording.end();
         return counts.end();
     }
     if let Some(path) = file("WARPFEED_TWINS_RECORD") {
         let mut record = Record::new(&path);
         let first = number("WARPFEED_TWINS_SEED").unwrap_or(0);
         for seed in first..first + number("WARPFEED_TWINS_DRAWS").unwrap_or(RECORDED) {
-            for (place, seen) in draw(seed, world, &mut counts) {
-                record.add(seed, &place, &seen);
+            for (place, observations) in run_seed(seed, combinations, &mut counts) {
+                record.add(seed, &place, &observations);
             }
         }
         return counts.end();
     }
     let fresh = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64 >> 10;
     match number("WARPFEED_TWINS_SEED") {
-        Some(seed) => counts.run(world, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX),
+        Some(seed) => counts.run(combinations, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX),
         None => {
-            counts.run(world, 0..DRAWS, Duration::MAX);
+            counts.run(combinations, 0..DRAWS, Duration::MAX);
             let seconds = number("WARPFEED_TWINS_SECONDS").unwrap_or(5);
             println!("new seeds, starting at WARPFEED_TWINS_SEED={fresh}");
-            counts.run(world, fresh..u64::MAX, Duration::from_secs(seconds));
+            counts.run(combinations, fresh..u64::MAX, Duration::from_secs(seconds));
         }
     }
     counts.end();
@@ -118,11 +122,13 @@ const COMPRESSED: u64 = 16;
 #[test]
 fn a_dataset_is_the_same_with_every_compression() {
     let formats = compressed::FORMATS.iter().collect();
-    let world = World { formats, storages: &storages, may_refuse: |place| place.storage == "store" };
+    let combinations = Combinations { formats, storages: &storages, may_refuse: |place| place.storage == "store" };
     let mut counts = Counts::default();
     match number("WARPFEED_TWINS_SEED") {
-        Some(seed) => counts.run(&world, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX),
-        None => counts.run(&world, 0..COMPRESSED, Duration::MAX),
+        Some(seed) => {
+            counts.run(&combinations, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX)
+        }
+        None => counts.run(&combinations, 0..COMPRESSED, Duration::MAX),
     }
     counts.end();
 }
@@ -138,9 +144,9 @@ fn a_changed_label_and_changed_pixels_are_found() {
             storages(format, folder, name)
         };
         let formats = formats::FORMATS.iter().filter(|format| format.name == "npy").collect();
-        let world = World { formats, storages: &changed, may_refuse: |place| place.storage == "store" };
+        let combinations = Combinations { formats, storages: &changed, may_refuse: |place| place.storage == "store" };
         let mut counts = Counts::default();
-        counts.run(&world, 0..40, Duration::MAX);
+        counts.run(&combinations, 0..40, Duration::MAX);
         assert!(counts.found() > 0, "{file}");
     }
 }
@@ -156,12 +162,12 @@ fn of_fixtures() -> Set {
     let (mut classes, mut samples) = (Vec::new(), Vec::new());
     for folder in listed(&mini).into_iter().filter(|path| path.is_dir()) {
         let jpegs = listed(&folder).into_iter().filter(|path| path.extension().is_some_and(|end| end == "jpg"));
-        samples.extend(jpegs.take(3).map(|path| One {
+        samples.extend(jpegs.take(3).map(|path| SampleData {
             name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
             class: classes.len(),
             extension: "jpg",
             encoded: fs::read(path).unwrap(),
-            ..One::default()
+            ..SampleData::default()
         }));
         classes.push(folder.file_name().unwrap().to_str().unwrap().to_owned());
     }

@@ -22,7 +22,7 @@ pub struct Member {
 
 /// Observations as lines of text, by category.
 #[derive(Default)]
-pub struct Seen {
+pub struct Observations {
     /// Type, length and classes of the dataset, or the error.
     pub opened: Vec<String>,
     /// Keys, fields, labels, paths and errors of each sample.
@@ -55,7 +55,7 @@ pub fn hash(bytes: &[u8]) -> u64 {
     hash ^ hash >> 32
 }
 
-impl Seen {
+impl Observations {
     pub fn parts(&self) -> [(&'static str, Vec<String>); 9] {
         let keys = self.keys.iter().map(|keys| format!("{keys:?}")).collect();
         [
@@ -135,12 +135,12 @@ const KINDS: [&str; 4] = [": decode: ", ": source: ", ": transform: ", ": config
 
 struct Run<'a> {
     root: &'a Path,
-    seen: &'a mut Seen,
+    observations: &'a mut Observations,
 }
 
 impl Run<'_> {
     fn error(&mut self, e: &Error) -> String {
-        self.seen.errors.push(clean(&e.to_string(), self.root));
+        self.observations.errors.push(clean(&e.to_string(), self.root));
         cause(e)
     }
 
@@ -157,11 +157,11 @@ impl Run<'_> {
                 match next {
                     Ok(next) => {
                         lines.push(batch(&next));
-                        self.seen.keys.push(next.ids().zip(next.keys().map(str::to_owned)).collect());
+                        self.observations.keys.push(next.ids().zip(next.keys().map(str::to_owned)).collect());
                     }
                     Err(e) => lines.push(self.error(&e)),
                 }
-                self.seen.state.push(serde_json::to_string(&epoch.checkpoint()).unwrap());
+                self.observations.state.push(serde_json::to_string(&epoch.checkpoint()).unwrap());
             }
             if left == 0 {
                 break;
@@ -179,33 +179,33 @@ impl Run<'_> {
 }
 
 /// Opens and loads `member`, and packs it into files in `root`. Returns all observations.
-pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Path) -> Seen {
-    let mut seen = Seen::default();
+pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Path) -> Observations {
+    let mut observations = Observations::default();
     let source = match (member.open)() {
         Ok(source) => source,
         Err(e) => {
-            seen.opened.push(clean(&e.to_string(), root));
-            seen.is_refused = true;
-            return seen;
+            observations.opened.push(clean(&e.to_string(), root));
+            observations.is_refused = true;
+            return observations;
         }
     };
     let (kind, len, classes) = (source.kind(), source.len(), source.classes());
     let fields = source.fields();
-    seen.opened.push(format!("{kind} {len} {classes:?} {:?} {fields:?}", source.category_ids()));
-    seen.classes = classes.to_vec();
-    seen.samples = samples(&*source, root);
+    observations.opened.push(format!("{kind} {len} {classes:?} {:?} {fields:?}", source.category_ids()));
+    observations.classes = classes.to_vec();
+    observations.samples = samples(&*source, root);
     let open = |resumed: bool| choice.of((member.load)(), resumed);
     let whole = open(false).and_then(Loader::host);
-    let mut run = Run { root, seen: &mut seen };
+    let mut run = Run { root, observations: &mut observations };
     match whole {
         Err(e) => {
             let line = run.error(&e);
-            run.seen.batches.push(line);
+            run.observations.batches.push(line);
         }
         Ok(mut batches) => {
             let lines = run.epochs(&mut batches, u64::MAX);
-            run.seen.batches = lines;
-            run.seen.faults = run.faults(&batches);
+            run.observations.batches = lines;
+            run.observations.faults = run.faults(&batches);
             drop(batches);
             let (lines, state) = {
                 let mut batches = open(false).and_then(Loader::host).unwrap();
@@ -214,18 +214,18 @@ pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Pat
             };
             let text = serde_json::to_string(&state).unwrap();
             let state: Checkpoint = serde_json::from_str(&text).unwrap();
-            run.seen.state.push(text);
+            run.observations.state.push(text);
             let resumed = open(true).map(|loader| loader.resume(state)).and_then(Loader::host);
             let mut rest = match resumed {
                 Err(e) => vec![run.error(&e)],
                 Ok(mut batches) => run.epochs(&mut batches, u64::MAX),
             };
-            run.seen.resumed = lines;
-            run.seen.resumed.append(&mut rest);
+            run.observations.resumed = lines;
+            run.observations.resumed.append(&mut rest);
         }
     }
-    seen.packed = packed(&*source, random, root);
-    seen
+    observations.packed = packed(&*source, random, root);
+    observations
 }
 
 /// Packs the source and lists the files.

@@ -5,30 +5,30 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use super::observe::{Seen, hash};
+use super::observe::{Observations, hash};
 use super::twins::Opened;
 
 /// Writes one line per combination of seed, format and storage.
 pub struct Record(fs::File);
 
 /// Returns the digest of each category.
-fn digests(seen: &Seen) -> Vec<(String, String)> {
+fn digests(observations: &Observations) -> Vec<(String, String)> {
     let of =
         |(part, lines): (&str, Vec<String>)| (part.to_owned(), format!("{:016x}", hash(lines.join("\n").as_bytes())));
-    seen.parts().into_iter().map(of).collect()
+    observations.parts().into_iter().map(of).collect()
 }
 
-fn line(seed: u64, place: &Opened, seen: &Seen) -> String {
-    let parts: Vec<_> = digests(seen).iter().map(|(part, digest)| format!("{part}={digest}")).collect();
-    let state = if seen.is_refused { "refused" } else { "opened" };
+fn line(seed: u64, place: &Opened, observations: &Observations) -> String {
+    let parts: Vec<_> = digests(observations).iter().map(|(part, digest)| format!("{part}={digest}")).collect();
+    let state = if observations.is_refused { "refused" } else { "opened" };
     format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.storage, parts.join(" "))
 }
 
 /// If `WARPFEED_TWINS_SHOW` names a file, appends the complete observations to it.
-fn show(seed: u64, place: &Opened, seen: &Seen) {
+fn show(seed: u64, place: &Opened, observations: &Observations) {
     let Some(path) = std::env::var_os("WARPFEED_TWINS_SHOW") else { return };
     let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
-    for (part, lines) in seen.parts() {
+    for (part, lines) in observations.parts() {
         for line in lines {
             writeln!(file, "{seed} {}, {} {part}: {line}", place.format, place.storage).unwrap();
         }
@@ -40,14 +40,14 @@ impl Record {
         Record(fs::File::create(path).unwrap())
     }
 
-    pub fn add(&mut self, seed: u64, place: &Opened, seen: &Seen) {
-        show(seed, place, seen);
-        writeln!(self.0, "{}", line(seed, place, seen)).unwrap();
+    pub fn add(&mut self, seed: u64, place: &Opened, observations: &Observations) {
+        show(seed, place, observations);
+        writeln!(self.0, "{}", line(seed, place, observations)).unwrap();
     }
 }
 
 /// A recording by an earlier build.
-pub struct Known {
+pub struct Recording {
     lines: BTreeMap<(u64, String, String), String>,
     same: u64,
     /// Number of combinations that can be opened now but were rejected before.
@@ -55,15 +55,15 @@ pub struct Known {
     differences: Vec<String>,
 }
 
-impl Known {
-    pub fn read(path: &Path) -> Known {
+impl Recording {
+    pub fn read(path: &Path) -> Recording {
         let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let place = |line: &str| {
             let mut words = line.split('\t').map(str::to_owned);
             let seed = words.next().unwrap().parse().unwrap();
             ((seed, words.next().unwrap(), words.next().unwrap()), line.to_owned())
         };
-        Known { lines: text.lines().map(place).collect(), same: 0, new: 0, differences: Vec::new() }
+        Recording { lines: text.lines().map(place).collect(), same: 0, new: 0, differences: Vec::new() }
     }
 
     pub fn seeds(&self) -> Vec<u64> {
@@ -72,15 +72,15 @@ impl Known {
         seeds
     }
 
-    pub fn compare(&mut self, seed: u64, place: &Opened, seen: &Seen) {
-        show(seed, place, seen);
+    pub fn compare(&mut self, seed: u64, place: &Opened, observations: &Observations) {
+        show(seed, place, observations);
         let Some(before) = self.lines.remove(&(seed, place.format.to_owned(), place.storage.to_owned())) else {
             return self.differences.push(format!("seed {seed}, {} ({}): not recorded", place.format, place.storage));
         };
-        let now = line(seed, place, seen);
+        let now = line(seed, place, observations);
         if before == now {
             self.same += 1;
-        } else if before.contains("\trefused\t") && !seen.is_refused {
+        } else if before.contains("\trefused\t") && !observations.is_refused {
             self.new += 1;
         } else {
             let parts = |line: &str| line.split(['\t', ' ']).map(str::to_owned).collect::<Vec<_>>();

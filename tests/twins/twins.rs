@@ -14,7 +14,7 @@ use warpfeed::source::{Options, Store};
 
 use super::drawn::{Choice, Random, Set};
 use super::formats::{FOLDER_WITH_MASKS, Format, MASKS, memory};
-use super::observe::{Member, Seen, observe};
+use super::observe::{Member, Observations, observe};
 
 /// The format and the storage of an opened dataset.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct Opened {
 }
 
 /// The formats to write, and the kinds of storage to open them from.
-pub struct World<'a> {
+pub struct Combinations<'a> {
     pub formats: Vec<&'static Format>,
     /// Opens the path, which is relative to the folder, from every kind of storage.
     pub storages: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
@@ -71,7 +71,7 @@ fn scheme(url: &str) -> Option<String> {
 
 /// Returns the observations for `seed`, and adds to `counts` how they differ from the dataset in
 /// memory.
-pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, Seen)> {
+pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts) -> Vec<(Opened, Observations)> {
     let random = &mut Random::new(seed);
     let set = Set::draw(random);
     let choice = Choice::draw(random, &set);
@@ -96,16 +96,16 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
         counts.differences.push(format!("seed {seed}: {difference}\n    {choice:?}"));
     }
     let mut reported = false;
-    for format in world.formats.iter().filter(|format| (format.holds)(&set)) {
+    for format in combinations.formats.iter().filter(|format| (format.holds)(&set)) {
         let folder = root.join(format.name.replace(' ', "-"));
         fs::create_dir(&folder).unwrap();
         let name = (format.write)(&set, &folder);
-        for member in (world.storages)(format, &folder, &name) {
+        for member in (combinations.storages)(format, &folder, &name) {
             let found = see(&member);
             let place = Opened { format: member.format, storage: member.storage };
             let words = format!("{}, {}", place.format, place.storage);
             counts.combinations += 1;
-            if found.is_refused && (world.may_refuse)(&place) {
+            if found.is_refused && (combinations.may_refuse)(&place) {
                 *counts.refused.entry(words).or_default() += 1;
             } else {
                 *counts.by_format.entry(words).or_default() += 1;
@@ -125,17 +125,17 @@ pub fn draw(seed: u64, world: &World<'_>, counts: &mut Counts) -> Vec<(Opened, S
 
 /// Returns how an interrupted and resumed run differs from an uninterrupted one, if it does. Runs
 /// that fail are not compared, because a resumed run counts its faults from zero.
-fn resumed_difference(seen: &Seen) -> Option<String> {
+fn resumed_difference(observations: &Observations) -> Option<String> {
     let batches = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()
     };
-    let (whole, resumed) = (batches(&seen.batches), batches(&seen.resumed));
+    let (whole, resumed) = (batches(&observations.batches), batches(&observations.resumed));
     let failed = whole.iter().chain(&resumed).any(|line| line.starts_with("error "));
     (!failed && whole != resumed).then(|| format!("the resumed run differs:\n    {whole:?}\n    {resumed:?}"))
 }
 
 /// Returns the first difference from the dataset in memory, if any.
-fn difference(set: &Set, format: &Format, expected: &Seen, found: &Seen) -> Option<String> {
+fn difference(set: &Set, format: &Format, expected: &Observations, found: &Observations) -> Option<String> {
     if found.is_refused {
         return Some(format!("refused: {}", found.opened[0]));
     }
@@ -158,13 +158,13 @@ fn difference(set: &Set, format: &Format, expected: &Seen, found: &Seen) -> Opti
 }
 
 impl Counts {
-    pub fn run(&mut self, world: &World<'_>, seeds: Range<u64>, length: Duration) {
+    pub fn run(&mut self, combinations: &Combinations<'_>, seeds: Range<u64>, length: Duration) {
         let start = Instant::now();
         for seed in seeds {
             if start.elapsed() >= length || self.differences.len() >= 200 {
                 return;
             }
-            draw(seed, world, self);
+            run_seed(seed, combinations, self);
         }
     }
 

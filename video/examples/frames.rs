@@ -2,16 +2,16 @@
 //!
 //!     cargo run --release -p warpfeed-video --features av1,re_rav1d/asm --example frames -- clip.mp4 2
 //!
-//! The second argument is the number of threads. Prints the frame rate for sequential decoding, for
-//! random frames, and for random clips of eight frames.
+//! The second argument is the number of threads. With the feature `nvdec`, a GPU decodes H.264, HEVC
+//! and VP9. Prints the frame rate for sequential decoding, for random frames, and for random clips of
+//! eight frames.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use warpfeed_video::av1::FrameDecoder;
 use warpfeed_video::record::{Record, start};
 use warpfeed_video::rgb::{Scratch, to_rgb};
-use warpfeed_video::{Track, open};
+use warpfeed_video::{FrameDecoder, Track, open};
 
 fn record(file: &[u8], track: &Track, frame: usize, to: &mut Vec<u8>) {
     to.clear();
@@ -30,7 +30,7 @@ fn rate(file: &[u8], track: &Track, threads: usize, runs: &[std::ops::Range<usiz
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let (mut decoder, mut scratch) = (FrameDecoder::new(1 << 28), Scratch::default());
+                let (mut decoder, mut scratch) = (FrameDecoder::new(1 << 28, 0), Scratch::default());
                 let (mut bytes, mut out) = (Vec::new(), Vec::new());
                 while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for frame in run.clone() {

@@ -23,6 +23,8 @@ pub enum ErrorKind {
     Unsupported,
     /// Reading failed.
     Io,
+    /// A function of a GPU's driver failed.
+    Device,
     /// An allocation failed.
     Memory,
 }

@@ -7,7 +7,9 @@
 //! 4. [`open`] reads the table of a file. [`mp4`] parses MP4 containers.
 //! 5. [`record`]: a self-contained encoding of one frame.
 //! 6. `av1`: decodes AV1, with the feature `av1`.
-//! 7. [`rgb`]: converts decoded [`Planes`] to RGB.
+//! 7. `nvdec`: decodes H.264, HEVC and VP9 on a GPU, with the feature `nvdec`.
+//! 8. [`FrameDecoder`]: decodes records with the decoder of their codec.
+//! 9. [`rgb`]: converts decoded [`Planes`] to RGB.
 //!
 //! ```no_run
 //! let file = std::fs::File::open("episode_000000.mp4")?;
@@ -24,8 +26,11 @@ pub mod av1;
 mod codec;
 mod error;
 mod frame;
+mod frames;
 mod input;
 pub mod mp4;
+#[cfg(feature = "nvdec")]
+pub mod nvdec;
 pub mod record;
 pub mod rgb;
 mod track;
@@ -33,6 +38,7 @@ mod track;
 pub use codec::{Codec, CodecConfig};
 pub use error::{Error, ErrorKind, Result};
 pub use frame::{Coding, Layout, Plane, Planes};
+pub use frames::{FrameDecoder, check};
 pub use input::Input;
 pub use track::{Packet, Time, Track};
 

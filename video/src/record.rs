@@ -79,9 +79,16 @@ pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, to:
 
 /// Returns the error message for a codec that cannot be decoded, with advice.
 pub fn unsupported(codec: Codec) -> String {
+    let (decoded, or) = match codec {
+        Codec::H264 | Codec::Hevc | Codec::Vp9 => {
+            ("AV1 is", ", or build with the Cargo feature \"nvdec\" to decode it on an NVIDIA GPU")
+        }
+        _ if cfg!(feature = "nvdec") => ("AV1, H.264, HEVC and VP9 are", ""),
+        _ => ("AV1 is", ""),
+    };
     format!(
-        "the video is encoded with {codec}, but only AV1 is decoded: re-encode it, for example with `ffmpeg -i in.mp4 \
-         -c:v libsvtav1 -g 2 -crf 30 out.mp4`, or store its frames as images"
+        "the video is encoded with {codec}, but only {decoded} decoded: re-encode it, for example with `ffmpeg -i in.mp4 \
+         -c:v libsvtav1 -g 2 -crf 30 out.mp4`, or store its frames as images{or}"
     )
 }
 

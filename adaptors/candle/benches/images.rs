@@ -8,9 +8,9 @@
 //!
 //! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without conversion
 //!   to CPU tensors;
-//! - with the feature `cuda`: device batches (`f16` (N, 3, 224, 224)), with and without conversion
+//! - with the `cuda` feature: device batches (`f16` (N, 3, 224, 224)), with and without conversion
 //!   to tensors, on candle's stream and on a separate stream;
-//! - with the feature `cuda`: page-locked `u8` batches, with and without uploading them as candle
+//! - with the `cuda` feature: page-locked `u8` batches, with and without uploading them as candle
 //!   tensors.
 //!
 //! Every image is randomly cropped, resized and flipped. Prints medians of images per second,

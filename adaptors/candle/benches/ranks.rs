@@ -1,19 +1,19 @@
-//! Compares different sources of batches ("feeds") by the training throughput that they allow on
-//! one or more GPUs. This is the counterpart of `python/benches/ddp.py`.
+//! Measures training throughput on one or more GPUs with different sources of batches ("feeds").
+//! This is the counterpart of `python/benches/ddp.py`.
 //!
 //! ```text
 //! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
 //! ```
 //!
 //! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; 0 disables
-//! pinning). Each process trains the network of the example `train` on images of 224x224 pixels, in
-//! `f32` because candle's batch normalization does not train in `bf16`. The feeds are one batch
-//! that is repeated forever, and the loader with each [`DecodeOn`] setting.
+//! pinning). Each process trains the network of the `train` example on 224x224 images, in `f32`
+//! because candle's batch normalization does not train in `bf16`. The feeds are one batch that is
+//! repeated forever, and the loader with each [`DecodeOn`] setting.
 //!
-//! Each line of the output shows the images per second of all processes together, as a number and
-//! in percent of the rate with the repeated batch. It also shows the maximum over all processes of:
-//! the cores used, the seconds from opening to the first batch, the 99th percentile of the stalls
-//! of the training stream, and the loader's page-locked and device memory.
+//! Each line of the output shows the combined throughput of all processes in images per second, and
+//! as a percentage of the throughput with the repeated batch. It also shows the maximum over all
+//! processes of: the cores used, the seconds from opening to the first batch, the 99th percentile
+//! of the training stream's stalls, and the loader's page-locked and device memory.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]
@@ -38,7 +38,7 @@ use sgd::Sgd;
 
 const SIDE: u32 = 224;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
-/// Number of steps between readings of the clock, each of which waits for the device.
+/// Number of steps between readings of the clock. Each reading synchronizes the device.
 const STEPS: usize = 10;
 const FEEDS: [(&str, Option<DecodeOn>); 4] =
     [("repeated", None), ("cpu", Some(DecodeOn::Cpu)), ("gpu", Some(DecodeOn::Gpu)), ("auto", Some(DecodeOn::Auto))];
@@ -92,7 +92,8 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
     Ok((!options.path.is_empty()).then_some(options))
 }
 
-/// Starts the processes with the environment variables that torchrun sets, and waits for them.
+/// Starts one process per rank, with the environment variables that torchrun sets, and waits until
+/// all of them have exited.
 fn start(options: &Options, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let begin = |rank: usize| {
@@ -150,7 +151,7 @@ struct Found {
     cores: f64,
     /// Seconds from opening to the first batch.
     first: f64,
-    /// 99th percentile of the stalls of the training stream, in ms.
+    /// 99th percentile of the training stream's stalls, in ms.
     stall: f64,
     pinned: f64,
     device: f64,

@@ -38,7 +38,7 @@
 //!
 //! # CUDA
 //!
-//! The feature `cuda` needs `nvcc` to build candle's kernels. If you open the loader with
+//! The `cuda` feature needs `nvcc` to build candle's kernels. If you open the loader with
 //! [`stream`], the loader and candle share a stream, and no events are needed to order work on the
 //! tensors.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]

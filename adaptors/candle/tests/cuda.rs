@@ -2,7 +2,7 @@
 //! stream the loader uses. Tensors do not change when their batch is dropped immediately and its
 //! memory is overwritten. The same holds for tensors that are uploaded from page-locked batches.
 //!
-//! Without the feature `cuda` or without a driver, the tests do nothing.
+//! Without the `cuda` feature or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]

@@ -1,6 +1,6 @@
 //! The candle baseline. candle has no image loader and no workers, only `candle_datasets::Batcher`,
-//! which batches an iterator of tensors. Therefore images are loaded as in candle's examples
-//! (`load_image_with_std_mean` of `candle-examples`, with the crate `image`). Each worker is a
+//! which batches an iterator of tensors. Images are therefore loaded as in candle's examples
+//! (`load_image_with_std_mean` in `candle-examples`), using the `image` crate. Each worker is a
 //! thread that runs a `Batcher` over its share of the images.
 
 use std::fs;

@@ -37,7 +37,7 @@ const COMPARED: usize = 2 * BATCH;
 /// Maximum mean absolute pixel difference, on a scale of 0 to 255. Differences are allowed because
 /// decoders and resize filters round differently.
 const DIFFERENCE: f32 = 1.5;
-/// Minimum duration of one measurement in seconds. A measurement ends with an epoch.
+/// Minimum duration of one measurement in seconds. A measurement always runs whole epochs.
 const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -9,9 +9,9 @@
 //!
 //! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without conversion
 //!   to CPU tensors that share their memory;
-//! - with the feature `cuda`: device batches (`f16` (N, 3, 224, 224)), with and without conversion
+//! - with the `cuda` feature: device batches (`f16` (N, 3, 224, 224)), with and without conversion
 //!   to tensors that share their memory, on libtorch's stream and on a separate stream;
-//! - with the feature `cuda`: page-locked `u8` batches, with and without uploading them as libtorch
+//! - with the `cuda` feature: page-locked `u8` batches, with and without uploading them as libtorch
 //!   tensors.
 //!
 //! Every image is randomly cropped, resized and flipped. An epoch on a GPU has at least 10,000

@@ -5,7 +5,7 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! With the feature `cuda`, the example runs on the first GPU, with batches in device memory.
+//! With the `cuda` feature, the example runs on the first GPU, with batches in device memory.
 //!
 //! Without a path, the exit code is 0 if the held-out accuracy is well above chance.
 

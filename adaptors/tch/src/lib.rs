@@ -43,7 +43,7 @@
 //!
 //! # CUDA
 //!
-//! With the feature `cuda`, open the loader with [`stream`], the stream that libtorch uses.
+//! With the `cuda` feature, open the loader with [`stream`], the stream that libtorch uses.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use warpfeed_tch::{ToTch, stream};

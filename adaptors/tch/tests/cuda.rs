@@ -3,7 +3,7 @@
 //! has finished all work that reads the memory. A slot stays in use until the last tensor that uses
 //! the slot's memory is dropped. Uploads from page-locked batches are bit-identical as well.
 //!
-//! Without the feature `cuda` or without a driver, the tests do nothing.
+//! Without the `cuda` feature or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]

@@ -139,7 +139,7 @@ impl Tile<'_> {
         inside.then(|| self.sheet.pixel(self.at.0 + x as u32, self.at.1 + y as u32))
     }
 
-    /// Replaces the color of a pixel by the mean of that color and `color`.
+    /// Replaces the color of a pixel with the mean of that color and `color`.
     fn tint(&mut self, pixel: usize, color: Color) {
         let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
         if let Some(pixel) = self.pixel(x, y) {

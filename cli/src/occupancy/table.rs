@@ -19,7 +19,7 @@ pub struct Table {
 pub struct Row {
     /// Occupancy at this block size.
     pub occupancy: Occupancy,
-    /// Whether this block size allows the maximum number of warps in the table.
+    /// Whether the kernel can be launched, and no other block size in the table allows more warps.
     pub best: bool,
 }
 
@@ -143,8 +143,8 @@ impl fmt::Display for Table {
             writeln!(f, "{:>7} {:>7} {warps:>7} {percent:>8.1} %  {}{mark}", o.block, o.blocks, o.limiting().name())?;
         }
         match self.best() {
-            Some(o) => write!(f, "\n* most warps; the largest such block has {} threads", o.block),
-            None => write!(f, "\nno block size can be launched"),
+            Some(o) => write!(f, "\n* highest occupancy; the largest of these block sizes is {} threads", o.block),
+            None => write!(f, "\nthe kernel cannot be launched with any block size"),
         }
     }
 }
@@ -163,9 +163,9 @@ mod tests {
         assert_eq!(text.lines().count(), 3 + 32 + 2, "{text}");
         assert!(text.contains("    256       8   64/64    100.0 %  warps  *\n"), "{text}");
         assert!(text.contains("     32      32   32/64     50.0 %  blocks\n"), "{text}");
-        assert!(text.ends_with("the largest such block has 1024 threads"), "{text}");
+        assert!(text.ends_with("the largest of these block sizes is 1024 threads"), "{text}");
         assert!(table(255, 0).best().is_some_and(|o| o.block == 256));
-        assert!(table(32, 1 << 20).to_string().ends_with("no block size can be launched"));
+        assert!(table(32, 1 << 20).to_string().ends_with("the kernel cannot be launched with any block size"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn tree() -> TempDir {
     dir
 }
 
-/// Returns the relative path and the content of every file below `dir`.
+/// Returns the relative path and the content of every file under `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut found, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(folder) = left.pop() {
@@ -235,7 +235,7 @@ fn inspect_says_how_many_samples_each_class_has() {
     }
 }
 
-/// Adds a text file with the extension `.jpg` and a truncated JPEG. Returns their keys.
+/// Adds a text file with the `.jpg` extension and a truncated JPEG. Returns their keys.
 fn spoil(set: &Path) -> [&'static str; 2] {
     fs::write(set.join("dotted-triangle/text.jpg"), "I am no image").unwrap();
     let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
@@ -556,7 +556,7 @@ fn occupancy_prints_a_table_and_draws_a_plot() {
     let dir = TempDir::new().unwrap();
     let table = ok(dir.path(), &["occupancy", "--regs", "40", "--smem", "4KiB", "--cc", "9.0", "--out", "plot.svg"]);
     assert!(
-        table.contains("40 registers") && table.contains("4096 bytes") && table.contains("* most warps"),
+        table.contains("40 registers") && table.contains("4096 bytes") && table.contains("* highest occupancy"),
         "{table}"
     );
     assert!(fs::read_to_string(dir.path().join("plot.svg")).unwrap().starts_with("<svg "));

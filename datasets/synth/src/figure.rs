@@ -96,7 +96,7 @@ impl Figure {
         }
     }
 
-    /// Returns the weight of the second color at (u, v), in 1/256.
+    /// Returns the weight of the second color at (u, v), in units of 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
         // Distance from the middle of the period, 0 to 64, which is symmetric about the center of
         // the figure.

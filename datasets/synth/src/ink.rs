@@ -10,7 +10,7 @@ pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
 /// Red, green, blue.
 pub(super) type Rgb = [u8; 3];
 
-/// Returns the luma with the weights of ITU-R BT.601 in 1/256, as in JPEG.
+/// Returns the luma with the weights of ITU-R BT.601, in units of 1/256, as in JPEG.
 pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }
@@ -31,7 +31,7 @@ pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
     pure.map(|c| (level + (c - own) * saturation / 256).clamp(0, 255) as u8)
 }
 
-/// Mixes `a` and `b`; `weight` is the weight of `b` in 1/256.
+/// Mixes `a` and `b`; `weight` is the weight of `b` in units of 1/256.
 pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
     std::array::from_fn(|c| ((i32::from(a[c]) * (256 - weight) + i32::from(b[c]) * weight) >> 8) as u8)
 }
@@ -40,7 +40,7 @@ pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
 pub(super) struct Noise {
     cell: i32,
     /// Grid point to the left of each pixel column, and the weight of the grid point to its right
-    /// in 1/256.
+    /// in units of 1/256.
     columns: Vec<(usize, i32)>,
     /// Number of points per row of the grid.
     across: usize,
@@ -72,7 +72,8 @@ impl Noise {
     }
 }
 
-/// Returns 3t^2 - 2t^3 in 1/256, where t is the position of `pixel` within its cell, from 0 to 1.
+/// Returns 3t^2 - 2t^3 in units of 1/256, where t is the position of `pixel` within its cell, from
+/// 0 to 1.
 fn weight(pixel: i32, cell: i32) -> i32 {
     let t = pixel % cell * 256 / cell;
     (t * t * (768 - 2 * t)) >> 16

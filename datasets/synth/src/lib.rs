@@ -106,7 +106,7 @@ impl Synth {
         self
     }
 
-    /// Generates the dataset in class folders below `dir`, on all cores.
+    /// Generates the dataset in class folders under `dir`, on all cores.
     ///
     /// The dataset is written to a sibling of `dir` that is renamed at the end, so `dir` never
     /// contains a partial dataset.

@@ -63,7 +63,7 @@ struct Frame {
 }
 
 impl Robot {
-    /// Creates 100 episodes of 20 frames, with images of 64x64 pixels and seed 0.
+    /// Creates 100 episodes of 20 frames, with 64x64 images and seed 0.
     pub fn new() -> Self {
         Robot { episodes: 100, frames: 20, side: 64, seed: 0 }
     }
@@ -249,7 +249,7 @@ impl Robot {
     }
 }
 
-/// Returns the schema of the tables, in the form that the library `datasets` writes.
+/// Returns the schema of the tables, in the form that the `datasets` library writes.
 fn schema() -> parquet::errors::Result<TypePtr> {
     let leaf = |name: &str, physical: Physical| {
         Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL).build().map(Arc::new)

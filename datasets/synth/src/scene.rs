@@ -10,7 +10,7 @@ pub(super) struct Scene {
     width: i32,
     height: i32,
     background: [Rgb; 2],
-    /// Slope of the background's color gradient in x and y, in 1/256.
+    /// Slope of the background's color gradient in x and y, in units of 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
     /// Maximum amplitude of the noise of single pixels, which resembles sensor noise.
@@ -27,7 +27,7 @@ struct Placed {
     y: i32,
     /// Approximate distance from the center to the edge, in pixels.
     radius: i32,
-    /// Cosine and sine of the angle, in 1/1024.
+    /// Cosine and sine of the angle, in units of 1/1024.
     turn: (i32, i32),
     colors: [Rgb; 2],
 }
@@ -182,7 +182,7 @@ impl Placed {
     }
 
     /// Calls `ink` for each pixel that the figure covers at least partly. Its arguments are the
-    /// pixel index, the covered fraction in 1/256, and the figure's coordinates (u, v).
+    /// pixel index, the covered fraction in units of 1/256, and the figure's coordinates (u, v).
     fn cover(&self, width: i32, height: i32, mut ink: impl FnMut(usize, i32, i32, i32)) {
         let (cos, sin) = self.turn;
         let reach = self.radius * 3 / 2;
@@ -201,7 +201,8 @@ impl Placed {
     }
 }
 
-/// Returns the cosine and the sine, in 1/1024, of the angle whose half-angle tangent is `t` / 256.
+/// Returns the cosine and the sine, in units of 1/1024, of the angle whose half-angle tangent is
+/// `t` / 256.
 /// This rational parametrization avoids trigonometric functions.
 fn turn(t: i32) -> (i32, i32) {
     let (square, one) = (t * t, 256 * 256);

@@ -127,7 +127,7 @@ impl Machine {
     }
 
     /// Returns whether another lane can be started.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_free_lane(&self) -> bool {
         let lanes = match self.backend.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 if self.tables_in_use <= MAX_VECTOR_TABLES => LANES,
@@ -283,7 +283,7 @@ impl Machine {
     }
 
     /// Returns the number of blocks to reserve for a lane that decodes `blocks` blocks.
-    pub(crate) fn room(blocks: usize) -> usize {
+    pub(crate) fn blocks_to_reserve(blocks: usize) -> usize {
         blocks + SLACK_BLOCKS
     }
 
@@ -292,7 +292,7 @@ impl Machine {
     pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
-        let blocks = &mut self.blocks[first..first + Self::room(count)];
+        let blocks = &mut self.blocks[first..first + Self::blocks_to_reserve(count)];
         blocks[..count].fill(Block([0; 64]));
         let pattern = &self.patterns[pattern];
         assert!(pattern.users > 0);
@@ -370,7 +370,7 @@ mod tests {
         // the end of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
         let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
-        let slot = machine.reserve(8, Machine::room(1)).unwrap();
+        let slot = machine.reserve(8, Machine::blocks_to_reserve(1)).unwrap();
         machine.stream(&slot).fill(0);
         machine.start(slot.stream.start * 8, slot.blocks.start, 1, pattern);
         machine.run();

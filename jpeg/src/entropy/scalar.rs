@@ -249,7 +249,7 @@ unsafe fn step(lane: &mut Lane) -> bool {
 /// block. Returns `false` if there is no next block, or if the data is invalid.
 ///
 /// # Safety
-/// As for [`step`].
+/// See [`step`].
 #[inline(always)]
 unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid, and it stays in its block or moves to the next one, which exists

@@ -1,6 +1,6 @@
 //! [`Table`]: a lookup table that decodes one or two symbols at a time.
 //!
-//! A symbol and its value take five bits on average, so a window of 11 bits often contains two
+//! A symbol and its value take five bits on average, so an 11-bit window often contains two
 //! symbols. An entry contains everything that depends on the window: the total length, both
 //! advances and both values. Decoding two symbols at a time halves the number of dependent lookups,
 //! which are the bottleneck of Huffman decoding. However, a table has 2048 entries, which are slow
@@ -22,7 +22,7 @@ pub(super) const CODE_BITS: usize = 10;
 pub(super) struct Table {
     /// Entries of one or two symbols, for decoding in plain registers.
     pub(super) pairs: [TableEntry; 1 << BITS],
-    /// Entries of one symbol, for decoding in vectors. An entry consists of four numbers of 8 bits:
+    /// Entries of one symbol, for decoding in vectors. An entry consists of four 8-bit numbers:
     /// total length, advance, length of the code, and 32 minus the size of the value. The entry is
     /// 0 if the code is longer than the index, or if code and value are longer than [`WINDOW`] in
     /// total.

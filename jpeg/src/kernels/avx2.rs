@@ -124,7 +124,7 @@ fn prefetch(rgb: &[u8], at: usize) {
 }
 
 /// For each channel and each byte position in a block, the index of the pixel. 16 pixels form three
-/// blocks of 16 bytes, and in exactly one of these blocks, a given byte position belongs to a given
+/// 16-byte blocks, and in exactly one of these blocks, a given byte position belongs to a given
 /// channel.
 const SPREAD: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
@@ -136,7 +136,7 @@ const SPREAD: [[i8; 16]; 3] = {
     spread
 };
 
-/// For each block of 16 bytes and each channel, a mask that selects the channel's bytes.
+/// For each 16-byte block and each channel, a mask that selects the channel's bytes.
 const CHOOSE: [[[i8; 16]; 3]; 3] = {
     let mut choose = [[[0; 16]; 3]; 3];
     let mut byte = 0;

@@ -30,7 +30,7 @@ impl Backend {
         }
     }
 
-    /// Returns the instruction set that the environment variable `WARPFEED_JPEG` names, if this CPU
+    /// Returns the instruction set that the `WARPFEED_JPEG` environment variable names, if this CPU
     /// has that instruction set. Otherwise, returns the best instruction set of this CPU.
     pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();

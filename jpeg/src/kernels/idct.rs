@@ -1,7 +1,7 @@
 //! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
 //! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
-//! constants. Each group of 128 bits in a vector contains one row of a block. One pass transforms
+//! constants. Each 128-bit group in a vector contains one row of a block. One pass transforms
 //! eight columns at once, a transposition swaps rows and columns, and a second pass completes the
 //! block.
 //!
@@ -49,7 +49,7 @@ macro_rules! transform {
             }
         }
 
-        /// Transposes rows and columns within each group of 128 bits.
+        /// Transposes rows and columns within each 128-bit group.
         #[inline]
         #[target_feature(enable = $features)]
         fn transpose(x: &mut [Vector; 8]) {

@@ -110,7 +110,7 @@ macro_rules! rows {
         }
 
         /// Converts 64 coefficients from zigzag order to eight rows in natural order, within each
-        /// group of 128 bits. Each row takes its coefficients from three to five of the vectors.
+        /// 128-bit group. Each row takes its coefficients from three to five of the vectors.
         #[inline]
         #[target_feature(enable = $features)]
         fn natural(zigzag: &[Vector; 8]) -> [Vector; 8] {

@@ -10,7 +10,7 @@ pub(crate) enum Refusal {
     /// The markers are missing, misplaced or invalid.
     Damaged,
     /// The bytes do not fit in the stream.
-    NoRoom,
+    BufferFull,
 }
 
 /// Returns whether `marker` is the second byte of the marker that should precede segment `index`,
@@ -64,7 +64,7 @@ fn jump(
         }
         let end;
         segment.bytes.start = written;
-        (end, written) = unstuff(data, at, stream, written).ok_or(Refusal::NoRoom)?;
+        (end, written) = unstuff(data, at, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
         let whole = match lengths.get(index) {
             Some(length) => end == at + length,
@@ -95,7 +95,7 @@ fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Uns
             skip(&mut index, &mut at).ok_or(Refusal::Damaged)?;
         }
         segment.bytes.start = written;
-        (at, written) = unstuff(data, at, stream, written).ok_or(Refusal::NoRoom)?;
+        (at, written) = unstuff(data, at, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
         // Fill bytes may precede only a marker. Fill bytes before a stuffed zero are damage.
         let after = data.get(at..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));

@@ -27,7 +27,7 @@ fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     list
 }
 
-/// Returns the damage that the plain decoder finds in a whole file.
+/// Returns the damage that the coefficient decoder, which has no backend, finds in a whole file.
 fn plain(jpeg: &[u8]) -> Option<String> {
     let mut coefficients = Coefficients::default();
     coefficients.decode(jpeg, &Jpeg::open(jpeg).unwrap().header).unwrap();
@@ -95,5 +95,5 @@ fn a_crop_finds_bits_after_a_segment_that_it_completes() {
             assert_eq!((pixels, None), decode_with_all(&jpeg, region));
         }
     }
-    assert!(counts.iter().all(|&count| count > 20), "cut short, and decoded to the end: {counts:?}");
+    assert!(counts.iter().all(|&count| count > 20), "segments outside and inside the crop: {counts:?}");
 }

@@ -128,7 +128,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let header = Header::read(&jpeg).unwrap();
     let mut coefficients = Coefficients::default();
     if let Err(e) = coefficients.decode(&jpeg, &header) {
-        panic!("seed {seed}: the lanes accepted what the plain decoder rejects: {e}");
+        panic!("seed {seed}: the lanes accepted a file that the plain decoder rejects: {e}");
     }
     let smoothed = header.frame.coding == Coding::Progressive && coefficients.is_unfinished();
     let turned = header.orientation != 1;

@@ -83,8 +83,8 @@ impl Packing {
 /// row, and counts as a document. All documents of a row are from one window of one
 /// file.
 ///
-/// Each row is a sample. Its field `tokens.npy` contains the tokens, padded to the length of a row.
-/// Its field `lengths.npy` contains the lengths of the documents, as u32. `field::Packed` delivers
+/// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
+/// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` delivers
 /// both as an array of tokens, their positions within the documents, and the ends of the documents.
 /// A key consists of the name of the file, the index of the row in the file, and a hash of the
 /// positions of its documents, such as `corpus.bin/17-90c2ab41`.
@@ -142,7 +142,7 @@ impl PackedTokens {
     /// Like [`open`](PackedTokens::open), but maps the files into memory only if `mapped` is true.
     ///
     /// # Errors
-    /// As for [`open`](PackedTokens::open).
+    /// See [`open`](PackedTokens::open).
     pub fn with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
         let path = path.as_ref();
         packing.check(kind)?;
@@ -283,8 +283,8 @@ impl Source for PackedTokens {
         let lengths = scratch.len();
         documents.iter().for_each(|document| scratch.extend_from_slice(&document.len.to_le_bytes()));
         let scratch = &scratch[..];
-        let tokens = Numbers::of_element(&scratch[key..lengths], self.kind.element(), &[self.packing.length]);
-        let lengths = Numbers::of_element(&scratch[lengths..], Element::U32, &[documents.len()]);
+        let tokens = Numbers::from_element(&scratch[key..lengths], self.kind.element(), &[self.packing.length]);
+        let lengths = Numbers::from_element(&scratch[lengths..], Element::U32, &[documents.len()]);
         let (tokens, lengths) = tokens.zip(lengths).expect("the arrays were written with these lengths");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
         Sample::new(key).with_field("tokens.npy", tokens)?.with_field("lengths.npy", lengths)

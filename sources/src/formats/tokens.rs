@@ -79,7 +79,7 @@ impl TokenType {
 /// - an `.npy` file with one axis.
 ///
 /// A folder may contain any number of these files, which are read in the order of their names. A
-/// sample is a window of `length` consecutive tokens of one file, in the field `tokens.npy`. It has
+/// sample is a window of `length` consecutive tokens of one file, in the `tokens.npy` field. It has
 /// no label. A window starts every `stride` tokens, and tokens after the last complete window of a
 /// file are dropped. A key consists of the file name and the range of tokens, such as
 /// `corpus.bin/1024..2049`.
@@ -154,7 +154,7 @@ impl TokenFile {
     /// Otherwise, each read copies its tokens.
     ///
     /// # Errors
-    /// As for [`open`](TokenFile::open).
+    /// See [`open`](TokenFile::open).
     pub fn with(
         path: impl AsRef<Path>,
         kind: TokenType,
@@ -370,7 +370,7 @@ impl Source for TokenFile {
         write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("writing to a Vec succeeds");
         let key = scratch.len();
         let tokens = file.part(Some(index as u64), at..at + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
-        let tokens = Numbers::of_element(tokens.of(scratch), self.kind.element(), &[self.length]);
+        let tokens = Numbers::from_element(tokens.of(scratch), self.kind.element(), &[self.length]);
         let tokens = tokens.expect("the range has `length` tokens");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");
         Sample::new(key).with_field("tokens.npy", tokens)
@@ -387,7 +387,7 @@ impl Source for TokenFile {
         push_decimal(key, first);
         key.push_str("..");
         push_decimal(key, first + self.length as u64);
-        Numbers::of_element(tokens, self.kind.element(), &[self.length])
+        Numbers::from_element(tokens, self.kind.element(), &[self.length])
     }
 
     of_files!(files);

@@ -64,7 +64,7 @@ const MAX_READ: u64 = 1 << 31;
 ///
 /// # Errors
 /// If `len` exceeds 2 GiB, or the allocation fails.
-pub(crate) fn room(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
+pub(crate) fn grow_to(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MAX_READ {
         return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MAX_READ}")));
     }

@@ -18,7 +18,7 @@ thread_local! {
 /// closed, because its epoch was abandoned, or because the user canceled the opening of a dataset.
 /// Once the token is set, a read from a store fails promptly, even if the store does not respond.
 ///
-/// A loader sets a token for its own threads. To make the opening of a dataset cancellable, set a
+/// A loader sets a token for its own threads. To make the opening of a dataset cancelable, set a
 /// token yourself:
 ///
 /// ```
@@ -102,10 +102,10 @@ pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
 /// # Errors
 /// If the token of the calling thread is set.
 pub(crate) fn check() -> Result<()> {
-    if is_stopped() { Err(cancelled()) } else { Ok(()) }
+    if is_stopped() { Err(canceled()) } else { Ok(()) }
 }
 
-pub(crate) fn cancelled() -> Error {
+pub(crate) fn canceled() -> Error {
     Error::new(
         ErrorKind::Io,
         "the read was canceled: the loader was closed, its epoch was abandoned, or opening the dataset was canceled",
@@ -136,7 +136,7 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
 /// # Errors
 ///
 /// Returns the error of `work`, or an error that states that the read was canceled.
-pub(crate) fn cancellable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) fn cancelable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let Some(stop) = CancelToken::current() else { return work() };
     check()?;
     let (sender, receiver) = sync_channel(1);
@@ -148,9 +148,9 @@ pub(crate) fn cancellable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + 
     loop {
         match receiver.recv_timeout(POLL_INTERVAL) {
             Ok(result) => return result,
-            Err(RecvTimeoutError::Timeout) if stop.is_set() => return Err(cancelled()),
+            Err(RecvTimeoutError::Timeout) if stop.is_set() => return Err(canceled()),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(cancelled()),
+            Err(RecvTimeoutError::Disconnected) => return Err(canceled()),
         }
     }
 }
@@ -185,25 +185,25 @@ mod tests {
         let flag = Arc::new(AtomicBool::new(false));
         let is_set = flag.clone();
         let stop = CancelToken::new(move || is_set.load(Ordering::Relaxed));
-        assert_eq!(stop.during(|| cancellable(|| Ok(7))).unwrap(), 7);
-        assert!(stop.during(|| cancellable(|| -> Result<()> { panic!("of the test") })).is_err());
+        assert_eq!(stop.during(|| cancelable(|| Ok(7))).unwrap(), 7);
+        assert!(stop.during(|| cancelable(|| -> Result<()> { panic!("of the test") })).is_err());
         let started = Instant::now();
         let (ended, work_ended) = sync_channel(1);
         std::thread::scope(|scope| {
             let pause = scope.spawn(|| stop.during(|| sleep(Duration::from_secs(100))));
             let blocked = scope.spawn(|| {
                 stop.during(|| {
-                    cancellable(move || {
+                    cancelable(move || {
                         while !is_stopped() {
                             std::thread::sleep(Duration::from_millis(1));
                         }
-                        ended.send(()).map_err(|_| cancelled())
+                        ended.send(()).map_err(|_| canceled())
                     })
                 })
             });
             let forever = scope.spawn(|| {
                 stop.during(|| {
-                    cancellable(|| -> Result<()> {
+                    cancelable(|| -> Result<()> {
                         loop {
                             std::thread::park()
                         }

@@ -195,7 +195,7 @@ pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
 /// Reads a UTF-8 text file of at most `most` bytes.
 ///
 /// # Errors
-/// As for [`read`], and if the text is not UTF-8.
+/// Fails like [`read`], and if the text is not UTF-8.
 pub(crate) fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
     String::from_utf8(read(path, most)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }

@@ -1,9 +1,9 @@
 //! Reads and writes index files next to the data, so that a dataset is scanned only once. Writes
 //! are atomic, and reads verify a hash.
 //!
-//! The format is little-endian. The file begins with a magic number of 8 bytes, of which the last
+//! The format is little-endian. The file begins with an 8-byte magic number, of which the last
 //! is the version. Then come numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and
-//! raw bytes, in the order of the calls of `Encoder`. The last 8 bytes are the FNV-1a hash of all
+//! raw bytes, in the order of the calls to `Encoder`. The last 8 bytes are the FNV-1a hash of all
 //! bytes before them.
 
 use std::fs::{self, Metadata};

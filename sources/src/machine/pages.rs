@@ -3,7 +3,7 @@
 //! Touching a mapped page that cannot be loaded, because the file was truncated or the disk failed,
 //! kills the process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and
 //! reports a failure as an error. A single system call replaces one page fault per 64 KiB. For
-//! samples of 110 KB, the cost of the call is not measurable; for samples of 3 KB, it is about 0.5
+//! 110 KB samples, the cost of the call is not measurable; for 3 KB samples, it is about 0.5
 //! µs, compared with 20 µs for decoding. The call does not protect later accesses: if a file is
 //! truncated while a worker decodes a sample from it, the process still dies. Other systems have no
 //! such call, so on these systems, truncating an open file can always kill the process.

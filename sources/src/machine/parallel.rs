@@ -33,7 +33,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
 /// Like [`in_parallel`], but on up to `threads` threads.
 ///
 /// # Errors
-/// As for [`in_parallel`].
+/// See [`in_parallel`].
 pub(crate) fn on_threads<T: Sync, R: Send>(
     threads: usize,
     items: &[T],

@@ -10,7 +10,7 @@ const HEADER: usize = SIGNATURE.len() + 4;
 const END: usize = size_of::<u64>();
 
 /// The frames of a clip: several encoded images in one field of a sample. `field::Image::frames` in
-/// the crate `warpfeed` reads such a field.
+/// the `warpfeed` crate reads such a field.
 ///
 /// The field contains, in this order:
 ///

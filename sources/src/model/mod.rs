@@ -1,4 +1,4 @@
-//! The traits [`Source`] and [`Store`], and sources that do not read files.
+//! The [`Source`] and [`Store`] traits, and sources that do not read files.
 //!
 //! 1. [`Source`]: maps an index to a [`Sample`]. A field of a sample contains bytes or a [`Value`].
 //! 2. [`Store`]: reads objects by URL.

@@ -23,7 +23,7 @@ const MAX_RELABELS: usize = 4;
 /// One sample, borrowed from its source: a key, a few named fields, and an optional label.
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field
-/// contains bytes or a typed [`Value`]. The label is not a field: a field `cls` becomes the
+/// contains bytes or a typed [`Value`]. The label is not a field: a `cls` field becomes the
 /// [`label`](Sample::label). Therefore, an image in a class folder and an image with a `cls` file
 /// next to it result in the same sample.
 ///
@@ -81,7 +81,7 @@ enum Label<'a> {
     /// The source set the label, for example from a class folder or from an integer in a
     /// MessagePack map.
     Class(i64),
-    /// Decimal text in the field `cls`. It is parsed only when the label is requested, so that the
+    /// Decimal text in the `cls` field. It is parsed only when the label is requested, so that the
     /// field may have any content if labels are not used.
     Text(&'a [u8]),
 }
@@ -114,7 +114,7 @@ impl<'a> Sample<'a> {
     }
 
     /// Adds a field. The value is anything that converts to a [`Value`], such as bytes or text. The
-    /// field `cls`, which contains decimal text, sets the label instead, unless the label is
+    /// `cls` field, which contains decimal text, sets the label instead, unless the label is
     /// already set.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl<'a> Sample<'a> {
     /// are not classes and are returned unchanged.
     ///
     /// # Errors
-    /// As for [`class`](Sample::class), and if the new value would be 255.
+    /// Fails like [`class`](Sample::class), and if the new value would be 255.
     #[doc(hidden)]
     pub fn mask_value(&self, value: i64, first: i64) -> Result<i64> {
         if value < first || value == i64::from(VOID) {
@@ -286,7 +286,7 @@ impl<'a> Sample<'a> {
         self.bytes_named(format::is_image)
     }
 
-    /// Returns the content of the field `cls`, if it determines the label.
+    /// Returns the content of the `cls` field, if it determines the label.
     pub(crate) fn label_text(&self) -> Option<&'a [u8]> {
         if let Label::Text(text) = self.label { Some(text) } else { None }
     }
@@ -294,7 +294,7 @@ impl<'a> Sample<'a> {
     /// Returns the label, or `None` if the sample has no label.
     ///
     /// # Errors
-    /// If the field `cls` is not a decimal number that fits in an `i64`, or if the class is not in
+    /// If the `cls` field is not a decimal number that fits in an `i64`, or if the class is not in
     /// the list of classes.
     pub fn label(&self) -> Result<Option<i64>> {
         let label = match self.label {

@@ -17,7 +17,7 @@ use crate::stats::NetworkStats;
 /// use warpfeed_sources::Result;
 /// use warpfeed_sources::{Sample, Source};
 ///
-/// /// 1,000 gray images of 8 by 8 pixels, encoded as BMP on each read.
+/// /// 1,000 gray 8x8 images, encoded as BMP on each read.
 /// struct Gray;
 ///
 /// impl Source for Gray {
@@ -153,7 +153,7 @@ pub trait Source: Send + Sync {
 
     /// Verifies whole files against checksums that individual reads do not check, such as the
     /// `hashes` of MDS shards. Verifies each file whose first sample is in `samples`. Calls `found`
-    /// with an error for each file that is damaged or unreadable. The command `warpfeed verify`
+    /// with an error for each file that is damaged or unreadable. The `warpfeed verify` command
     /// calls this method; a loader never does. The default does nothing.
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let _ = (samples, found);
@@ -172,7 +172,7 @@ pub trait Source: Send + Sync {
     /// the sample.
     ///
     /// # Errors
-    /// As for [`read`](Source::read), and if the label is not a number.
+    /// Fails like [`read`](Source::read), and if the label is not a number.
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         self.read(index, scratch)?.label()
     }
@@ -181,7 +181,7 @@ pub trait Source: Send + Sync {
     /// method if the source can find keys without reading samples. The default reads the sample.
     ///
     /// # Errors
-    /// As for [`read`](Source::read).
+    /// See [`read`](Source::read).
     fn key(&self, index: usize, scratch: &mut Vec<u8>) -> Result<String> {
         Ok(self.read(index, scratch)?.key().to_owned())
     }
@@ -222,7 +222,7 @@ pub trait Source: Send + Sync {
     /// Returns whether samples have images. Returns `None`, the default, if the source does not
     /// know this without reading samples.
     ///
-    /// If a source has no images, a loader with other fields omits the field `image`, unless the
+    /// If a source has no images, a loader with other fields omits the `image` field, unless the
     /// program requested it.
     fn has_images(&self) -> Option<bool> {
         None

@@ -86,7 +86,7 @@ pub trait Store: Send + Sync {
     /// validated against the server again.
     ///
     /// # Errors
-    /// As for [`list`](Store::list).
+    /// See [`list`](Store::list).
     fn list_now(&self, prefix: &str) -> Result<Vec<Object>> {
         self.list(prefix)
     }
@@ -112,7 +112,7 @@ pub trait Store: Send + Sync {
     /// ranges one by one, so a store with high latency should override it.
     ///
     /// # Errors
-    /// As for [`read`](Store::read).
+    /// See [`read`](Store::read).
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
     }
@@ -161,7 +161,7 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Downloads `objects`, which are below the URL `base`, to a local folder, and returns the path
+    /// Downloads `objects`, which are under the URL `base`, to a local folder, and returns the path
     /// of the folder. For formats that can read only local files. An object at `base/a/b` becomes
     /// the file `a/b` in the folder. `read` reads several ranges of objects in this store at once,
     /// and retries failures. The files must exist at least until this process ends. The default
@@ -280,7 +280,7 @@ struct Shared {
     first: AtomicU64,
     /// Nanoseconds from the start of the request to its latest bytes, or 0 if no byte has arrived.
     latest: AtomicU64,
-    cancelled: AtomicBool,
+    canceled: AtomicBool,
 }
 
 impl ReadCompletion {
@@ -291,8 +291,8 @@ impl ReadCompletion {
     }
 
     /// Returns a handle that cancels the request.
-    pub(crate) fn canceller(&self) -> Canceller {
-        Canceller(self.shared.clone())
+    pub(crate) fn canceler(&self) -> Canceler {
+        Canceler(self.shared.clone())
     }
 
     /// Records the arrival of the first byte.
@@ -317,7 +317,7 @@ impl ReadCompletion {
 
     /// Returns whether the result is no longer needed, so that the store may drop the request.
     pub fn is_cancelled(&self) -> bool {
-        self.shared.cancelled.load(Ordering::Relaxed)
+        self.shared.canceled.load(Ordering::Relaxed)
     }
 
     /// Completes the request with the bytes of the range or with an error.
@@ -343,11 +343,11 @@ impl ReadCompletion {
 }
 
 /// A handle that cancels a request whose result is no longer needed.
-pub(crate) struct Canceller(Arc<Shared>);
+pub(crate) struct Canceler(Arc<Shared>);
 
-impl Canceller {
+impl Canceler {
     pub(crate) fn cancel(&self) {
-        self.0.cancelled.store(true, Ordering::Relaxed);
+        self.0.canceled.store(true, Ordering::Relaxed);
     }
 
     /// Returns the time from the start of the request to its first byte.

@@ -218,7 +218,7 @@ impl<'a> Numbers<'a> {
     /// If the shape has more than three axes, or does not match the number of elements.
     pub fn new<T: Number>(numbers: &'a [T], shape: &[usize]) -> Result<Self> {
         let found = numbers.len();
-        Self::of_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
+        Self::from_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
             Error::in_source(format!(
                 "{found} numbers do not match the shape {shape:?}; expected as many numbers as the product of the \
                  shape, and at most {AXES} axes"
@@ -228,13 +228,13 @@ impl<'a> Numbers<'a> {
 
     /// Creates an array from `bytes`, which may be unaligned. Returns `None` if the length does not
     /// match the shape.
-    pub(crate) fn of_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
-        Self::of_element(bytes, T::ELEMENT, shape)
+    pub(crate) fn from_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
+        Self::from_element(bytes, T::ELEMENT, shape)
     }
 
-    /// Like [`of_bytes`](Numbers::of_bytes), but for an element type that is known only at run
+    /// Like [`from_bytes`](Numbers::from_bytes), but for an element type that is known only at run
     /// time.
-    pub(crate) fn of_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
+    pub(crate) fn from_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
         let mut sides = [0; AXES];
         for (axis, &side) in shape.iter().enumerate() {
             *sides.get_mut(axis)? = u32::try_from(side).ok()?;
@@ -396,7 +396,7 @@ impl<'a> Lists<'a> {
 
     /// Creates lists from bytes that [`append_lists`] wrote for `count` lists.
     #[cfg(feature = "annotations")]
-    pub(crate) fn of_bytes(bytes: &'a [u8], count: usize) -> Self {
+    pub(crate) fn from_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }
     }
 

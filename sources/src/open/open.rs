@@ -21,7 +21,7 @@ use crate::options::{DataFormat, Options};
 ///
 /// # Errors
 /// If the path does not exist, if the format is not recognized (the message lists the formats), or
-/// if the dataset cannot be opened. Also if a folder contains both shards and images.
+/// if the dataset cannot be opened. Also fails if a folder contains both shards and images.
 pub fn open(path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
     Options::new().open(path)
 }
@@ -30,10 +30,10 @@ impl Options {
     /// Opens the dataset at `path` like [`open`], but with these options.
     ///
     /// # Errors
-    /// As for [`open`]. Also if an option does not apply to this dataset:
+    /// Fails like [`open`], and if an option does not apply to this dataset:
     /// [`index`](Options::index), [`table`](Options::table), or `mmap(false)` for an LMDB database.
-    /// Also if a class is not in the class list, if no [store](Options::store) is registered for
-    /// the URL, or if the format cannot be read from stores.
+    /// Also fails if a class is not in the class list, if no [store](Options::store) is registered
+    /// for the URL, or if the format cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         // Clones share the record of used options, so use a copy with its own record.
         let (path, options) = (path.as_ref(), self.renewed());
@@ -48,7 +48,7 @@ impl Options {
     /// them.
     ///
     /// # Errors
-    /// As for [`open`](Options::open), except for options that do not apply.
+    /// Fails like [`open`](Options::open), except for options that do not apply.
     pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         let source = self.number(open_any_format(path, self)?).map_err(|e| e.at_path(path))?;

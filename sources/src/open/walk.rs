@@ -45,7 +45,7 @@ enum Found {
 /// # Errors
 ///
 /// If nothing exists at the location, if no format is detected, or if the dataset cannot be opened
-/// in its format. Also if a folder cannot be listed, or contains both shards and images.
+/// in its format. Also fails if a folder cannot be listed, or contains both shards and images.
 pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFormat>, options: &Options) -> Opened {
     // With an explicit format, skip the lookup in the store. The exception is a URL that may name a
     // part of a dataset, such as `all.lmdb/train`.

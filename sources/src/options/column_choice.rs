@@ -2,7 +2,7 @@
 
 /// The columns that the user has selected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ColumnChoice {
     pub(crate) image: Option<String>,
     pub(crate) label: Option<String>,
     pub(crate) without_label: bool,

@@ -39,7 +39,7 @@ pub struct DataFormat {
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
     /// Companion files to download with the dataset, if the format can read only local files.
-    pub(crate) brings: Option<Companions>,
+    pub(crate) companions: Option<Companions>,
     pub(crate) opener: Open,
 }
 
@@ -61,7 +61,7 @@ impl DataFormat {
             is_pattern: |_| Ok(false),
             annotates: |_| Ok(None),
             has_parts: false,
-            brings: None,
+            companions: None,
             opener,
         }
     }
@@ -76,7 +76,7 @@ impl DataFormat {
         if !self.has_parts {
             self.check_whole(&location)?;
         }
-        match &self.brings {
+        match &self.companions {
             Some(companions) => (self.opener)(location.downloaded(companions, options.mapped)?, options),
             None => (self.opener)(location, options),
         }

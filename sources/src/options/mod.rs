@@ -14,7 +14,7 @@ mod options;
 #[cfg(feature = "tables")]
 mod table;
 
-pub(super) use column_choice::Wanted;
+pub(super) use column_choice::ColumnChoice;
 pub use dataset::Dataset;
 pub use format::DataFormat;
 #[allow(unused_imports)] // unused if all features are enabled

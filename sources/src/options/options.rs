@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::ColumnChoice;
 #[cfg(feature = "tables")]
 use super::TableOptions;
-use super::Wanted;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::model::store::{Location, Store, Stores};
@@ -107,7 +107,7 @@ impl Options {
 
     /// Reads the masks of an image folder from `folder`. The mask of the image `a/1.jpg` is the
     /// file `a/1.png` in `folder`, or the file with the same name and the extension `.npy`, `.tif`,
-    /// `.gif`, `.bmp` or `.webp`. The mask becomes the sample's field `mask`, which `field::Mask`
+    /// `.gif`, `.bmp` or `.webp`. The mask becomes the sample's `mask` field, which `field::Mask`
     /// reads. If `folder` is relative, it is resolved against the parent of the image folder. A `*`
     /// in the last component of `folder` represents the name of the image, as in
     /// `train_masks/*_mask`.
@@ -202,7 +202,7 @@ impl Options {
             ));
         }
         #[cfg(feature = "tables")]
-        if self.table.wanted() != Wanted::default() && !used(&self.used.columns) {
+        if self.table.column_choice() != ColumnChoice::default() && !used(&self.used.columns) {
             return Err(Error::config(
                 "the option table describes columns, but this dataset has no columns: remove the option",
             ));
@@ -220,11 +220,11 @@ impl Options {
     }
 
     /// Returns the selection of columns.
-    pub(crate) fn wanted(&self) -> Wanted {
+    pub(crate) fn column_choice(&self) -> ColumnChoice {
         #[cfg(feature = "tables")]
-        return self.table.wanted();
+        return self.table.column_choice();
         #[cfg(not(feature = "tables"))]
-        Wanted::default()
+        ColumnChoice::default()
     }
 
     /// Resolves `path`, a path or a URL.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::options::Wanted;
+use crate::options::ColumnChoice;
 
 /// Describes the columns of a table.
 ///
@@ -41,7 +41,7 @@ impl TableOptions {
     }
 
     /// Sets the column with the image paths. These paths may point anywhere. Without this option,
-    /// image paths must stay below the table's folder.
+    /// image paths must stay inside the table's folder.
     #[must_use]
     pub fn image(mut self, column: impl Into<String>) -> Self {
         self.image = Some(column.into());
@@ -80,9 +80,9 @@ impl TableOptions {
     }
 
     /// Declares a column that contains the paths of files, such as masks. The content of the file
-    /// becomes the sample's field `<column>.<extension>`, such as `mask.png`. Columns that are not
+    /// becomes the sample's `<column>.<extension>` field, such as `mask.png`. Columns that are not
     /// declared are treated in the same way if their first 32 values are paths with an extension,
-    /// and at least one of these files exists below the table's folder.
+    /// and at least one of these files exists under the table's folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());
@@ -128,8 +128,8 @@ impl TableOptions {
     }
 
     /// Returns the selection of columns.
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted {
+    pub(crate) fn column_choice(&self) -> ColumnChoice {
+        ColumnChoice {
             image: self.image.clone(),
             label: self.label.clone(),
             without_label: self.without_label,

@@ -39,7 +39,7 @@ pub struct NetworkStats {
     pub cached: bool,
 }
 
-/// The difference keeps the flag `cached` of `self`, because the flag is not a counter.
+/// The difference keeps the `cached` flag of `self`, because the flag is not a counter.
 impl Since for NetworkStats {
     fn since(&self, earlier: &Self) -> Self {
         macro_rules! grown {

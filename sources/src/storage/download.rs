@@ -42,7 +42,7 @@ impl Companions {
 /// If nothing exists at the URL, or the download fails.
 pub(crate) fn download(companions: &Companions, remote: &Remote, url: &str) -> Result<PathBuf> {
     let path = Downloader { companions, remote }.dataset(url)?;
-    path.ok_or_else(|| Error::in_source("no object exists at or below this URL").at_path(url))
+    path.ok_or_else(|| Error::in_source("no object exists at or under this URL").at_path(url))
 }
 
 /// Splits `url` into its parent and its last component. Returns `None` if `url` has no component
@@ -88,7 +88,7 @@ impl Downloader<'_> {
         if objects.is_empty() { Ok(None) } else { self.objects(url, &objects).map(Some) }
     }
 
-    /// Lists the objects below `url`, bypassing cached listings. The result contains the current
+    /// Lists the objects under `url`, bypassing cached listings. The result contains the current
     /// version of each object, so that files from an earlier download need no separate validation.
     fn list(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;
@@ -97,7 +97,7 @@ impl Downloader<'_> {
         Ok(objects)
     }
 
-    /// Downloads `objects`, which are below the URL `base`, and returns the local path of `base`.
+    /// Downloads `objects`, which are under the URL `base`, and returns the local path of `base`.
     fn objects(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
         let remote = self.remote;
         let read = |parts: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {

@@ -18,7 +18,7 @@ use memmap2::Mmap;
 
 use super::RowBytes;
 use crate::error::{Error, Result};
-use crate::machine::bytes::{Bytes, Unmapped, room};
+use crate::machine::bytes::{Bytes, Unmapped, grow_to};
 use crate::machine::identity::Identity;
 use crate::machine::pages::{Map, fetch};
 use crate::model::Object;
@@ -29,9 +29,10 @@ pub(crate) struct OpenFile {
     /// Path of the file, or URL of the object.
     pub(crate) path: PathBuf,
     content: Content,
-    /// Largest value of `looks` for which [`look`](OpenFile::look) has found the file unchanged.
+    /// Largest value of `requested_checks` for which [`check_once`](OpenFile::check_once) has found
+    /// the file unchanged.
     checked: AtomicU64,
-    /// The error that `look` returns from then on, once it has found a change.
+    /// The error that `check_once` returns from then on, once it has found a change.
     changed: Mutex<Option<Error>>,
 }
 
@@ -88,20 +89,20 @@ impl OpenFile {
     }
 
     /// Checks that the file is unchanged, unless it has already been checked for this value of
-    /// `looks`. If the check fails with a transient error, the next call checks again. Only threads
-    /// that read this file wait for the check.
+    /// `requested_checks`. If the check fails with a transient error, the next call checks again.
+    /// Only threads that read this file wait for the check.
     ///
     /// # Errors
     /// If the file has changed, or the check fails.
-    pub(crate) fn look(&self, looks: u64) -> Result<()> {
+    pub(crate) fn check_once(&self, requested_checks: u64) -> Result<()> {
         // Relaxed suffices, because the check concerns only the file and publishes no memory.
-        if self.checked.load(Ordering::Relaxed) >= looks {
+        if self.checked.load(Ordering::Relaxed) >= requested_checks {
             return Ok(());
         }
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.is_none() && self.checked.load(Ordering::Relaxed) < looks {
+        if changed.is_none() && self.checked.load(Ordering::Relaxed) < requested_checks {
             match self.check() {
-                Ok(()) => self.checked.store(looks, Ordering::Relaxed),
+                Ok(()) => self.checked.store(requested_checks, Ordering::Relaxed),
                 // The next check may succeed, so do not store the error.
                 Err(e) if e.is_transient() => return Err(e),
                 Err(e) => *changed = Some(e),
@@ -125,10 +126,10 @@ impl OpenFile {
         }
     }
 
-    /// Returns the largest value of `looks` for which [`look`](OpenFile::look) has found the file
-    /// unchanged.
+    /// Returns the largest value of `requested_checks` for which
+    /// [`check_once`](OpenFile::check_once) has found the file unchanged.
     #[cfg(test)]
-    pub(crate) fn looked(&self) -> u64 {
+    pub(crate) fn checked(&self) -> u64 {
         self.checked.load(Ordering::Relaxed)
     }
 
@@ -176,7 +177,7 @@ impl OpenFile {
     /// prefetched.
     ///
     /// # Errors
-    /// As for [`fill`](OpenFile::fill).
+    /// See [`fill`](OpenFile::fill).
     pub(crate) fn fill_for(&self, index: u64, at: u64, to: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Stored { object, remote } => remote.read(index, object, at, to),
@@ -188,7 +189,7 @@ impl OpenFile {
     /// the index of the read in a loader's order, or `None` for reads outside a loader's order.
     ///
     /// # Errors
-    /// As for [`fill`](OpenFile::fill), and if the range exceeds the size limit of a value.
+    /// Fails like [`fill`](OpenFile::fill), and if the range exceeds the size limit of a value.
     pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];
@@ -217,7 +218,7 @@ impl OpenFile {
                 let bytes = &map[start as usize..end as usize];
                 self.load(bytes, end).map(|()| bytes)
             }
-            None => room(scratch, end - start).and_then(|to| self.fill(start, to).map(|()| &*to)),
+            None => grow_to(scratch, end - start).and_then(|to| self.fill(start, to).map(|()| &*to)),
         };
         read.map_err(|e| e.at_path(&self.path))
     }
@@ -253,7 +254,7 @@ impl Bytes for OpenFile {
         if let Some(map) = self.map() {
             return Ok(&map[at as usize..][..len]);
         }
-        let to = room(scratch, len as u64)?;
+        let to = grow_to(scratch, len as u64)?;
         self.fill(at, to)?;
         Ok(to)
     }

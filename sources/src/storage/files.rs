@@ -18,7 +18,7 @@ pub(crate) struct Files<T> {
     /// Index of the first sample of each file, followed by the total number of samples.
     starts: Vec<usize>,
     /// Number of times that [`check`](Files::check) has been called.
-    looks: AtomicU64,
+    requested_checks: AtomicU64,
 }
 
 /// Maximum number of files that are all checked when an epoch begins. If there are more files, each
@@ -28,9 +28,12 @@ const MAX_CHECKED: usize = 64;
 /// Returns whether `files` are unchanged. Returns `true` without a check if checking would take
 /// long: for files in a store, and for more than [`MAX_CHECKED`] files, because these may be on a
 /// network.
-pub(crate) fn are_unchanged<'a>(files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone, looks: u64) -> bool {
+pub(crate) fn are_unchanged<'a>(
+    files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone,
+    requested_checks: u64,
+) -> bool {
     let quick = files.len() <= MAX_CHECKED && files.clone().all(|file| file.object().is_none());
-    !quick || files.clone().all(|file| file.look(looks).is_ok())
+    !quick || files.clone().all(|file| file.check_once(requested_checks).is_ok())
 }
 
 /// Implements the methods of a [`Source`](crate::model::Source) that delegate to its field of type
@@ -64,7 +67,7 @@ impl<T> Files<T> {
             let end = starts[starts.len() - 1].checked_add(count(layout));
             push(&mut starts, end.ok_or_else(|| Error::in_source("too many samples").at_path(&file.path))?)?;
         }
-        Ok(Files { files, starts, looks: AtomicU64::new(0) })
+        Ok(Files { files, starts, requested_checks: AtomicU64::new(0) })
     }
 
     /// Returns the number of samples in all files.
@@ -102,7 +105,7 @@ impl<T> Files<T> {
     /// If the file has changed, or the check fails.
     pub(crate) fn open(&self, index: usize) -> Result<(&OpenFile, &T, usize)> {
         let found = self.locate(index);
-        found.0.look(self.looks.load(Ordering::Relaxed))?;
+        found.0.check_once(self.requested_checks.load(Ordering::Relaxed))?;
         Ok(found)
     }
 
@@ -117,13 +120,13 @@ impl<T> Files<T> {
     /// # Errors
     /// Never. The return type is required by [`Source::check`](crate::Source::check).
     pub(crate) fn check(&self) -> Result<()> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.requested_checks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// See [`are_unchanged`].
     pub(crate) fn is_unchanged(&self) -> bool {
-        are_unchanged(self.files.iter().map(|(file, _)| file), self.looks.load(Ordering::Relaxed))
+        are_unchanged(self.files.iter().map(|(file, _)| file), self.requested_checks.load(Ordering::Relaxed))
     }
 
     /// Returns the store that contains the files, or `None` if they are local.

@@ -56,7 +56,7 @@ impl DatasetLocation {
         }
     }
 
-    /// Lists the objects below the URL if the dataset is in a store. Returns whether any exist.
+    /// Lists the objects under the URL if the dataset is in a store. Returns whether any exist.
     /// Always returns true for a local path.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl DatasetLocation {
                 *listed = [object].into();
                 Ok(false)
             }
-            // If no objects exist below the URL either, return the error for the URL itself,
+            // If no objects exist under the URL either, return the error for the URL itself,
             // because it is clearer than a message about an empty listing.
             Err(e) => {
                 if matches!(self.list(), Ok(true)) {

@@ -115,7 +115,7 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
 /// configuration, file names determine the splits.
 ///
 /// # Errors
-/// As for [`choose`] and [`complete`].
+/// See [`choose`] and [`complete`].
 #[cfg(any(feature = "parquet", test))]
 pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');

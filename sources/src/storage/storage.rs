@@ -27,7 +27,7 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// Returns the storage after listing the objects below `folder`, if it is a store that supports
+    /// Returns the storage after listing the objects under `folder`, if it is a store that supports
     /// listing. The listing saves one request per file, and fixes the versions of all files at the
     /// same time.
     pub(crate) fn listed(self, folder: &Path) -> Self {
@@ -38,7 +38,7 @@ impl Storage {
         storage
     }
 
-    /// Lists the objects below `url`, if the storage is a store and they have not been listed yet.
+    /// Lists the objects under `url`, if the storage is a store and they have not been listed yet.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -140,7 +140,7 @@ impl Storage {
     /// Like [`read`](Storage::read), but returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// As for [`read`](Storage::read), and if a store does not respond.
+    /// Fails like [`read`](Storage::read), and if a store does not respond.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Storage::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();

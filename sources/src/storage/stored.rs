@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ahead::{Parts, Remote, ahead_of, wide};
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
@@ -49,7 +49,7 @@ pub(crate) fn url_of(root: &str, cell: &str) -> String {
     if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
 }
 
-/// The objects below the URL of a folder. They are listed on first use.
+/// The objects under the URL of a folder. They are listed on first use.
 pub(crate) struct Below<'a> {
     root: &'a str,
     listed: OnceCell<Vec<Object>>,
@@ -60,7 +60,7 @@ impl<'a> Below<'a> {
         Below { root, listed: OnceCell::new() }
     }
 
-    /// Returns whether an object exists at `url`, which must be below the folder.
+    /// Returns whether an object exists at `url`, which must be under the folder.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -72,7 +72,7 @@ impl<'a> Below<'a> {
     }
 }
 
-/// Lists the objects below a folder, sorted by URL.
+/// Lists the objects under a folder, sorted by URL.
 fn list_sorted(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
     let mut objects = remote.list(folder)?;
     objects.sort_by(|a, b| a.url.cmp(&b.url));
@@ -84,7 +84,7 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
 
-/// Implements the methods of a [`Source`](crate::Source) that delegate to its field `stored`, an
+/// Implements the methods of a [`Source`](crate::Source) that delegate to its `stored` field, an
 /// `Option<Stored>`.
 macro_rules! of_stored {
     () => {
@@ -152,7 +152,7 @@ impl Stored {
         let Some((object, range)) = self.table.range(file) else {
             return Err(Error::in_source("the object does not exist").at_path(url));
         };
-        let to = room(scratch, range.end)?;
+        let to = grow_to(scratch, range.end)?;
         self.remote.read(file, &self.table.objects[object as usize], 0, to)?;
         Ok(to)
     }

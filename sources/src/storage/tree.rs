@@ -12,7 +12,7 @@ use crate::machine::file;
 use crate::machine::slashes::slashed;
 use crate::model::Object;
 
-/// Maximum depth below a folder at which files are searched for.
+/// Maximum depth under a folder at which files are searched for.
 const MAX_DEPTH: usize = 2;
 /// Maximum number of folders that are searched at one depth. If there are more, the folders are
 /// classes instead of splits.
@@ -125,7 +125,7 @@ impl<'a> Tree<'a> {
     /// Like [`start`](Tree::start), but returns up to `len` bytes.
     ///
     /// # Errors
-    /// As for [`start`](Tree::start).
+    /// See [`start`](Tree::start).
     pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {

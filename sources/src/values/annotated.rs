@@ -42,12 +42,12 @@ pub(crate) struct Parts<'s> {
 enum RowBytes<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },
-    Numbers { start: usize, shape: ArrayVec<usize, 3>, of_bytes: OfBytes<'s> },
+    Numbers { start: usize, shape: ArrayVec<usize, 3>, from_bytes: FromBytes<'s> },
     Lists { start: usize, count: usize },
 }
 
 /// Creates an array from raw bytes and a shape.
-type OfBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
+type FromBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
 impl RowBytes<'_> {
     /// Returns the offset of the field's first byte, if the field is in the scratch buffer.
@@ -84,7 +84,7 @@ impl<'s> Parts<'s> {
         numbers: impl IntoIterator<Item = T>,
     ) {
         let (start, shape) = (self.bytes.len(), shape.iter().copied().collect());
-        self.fields.push((name, RowBytes::Numbers { start, shape, of_bytes: Numbers::of_bytes::<T> }));
+        self.fields.push((name, RowBytes::Numbers { start, shape, from_bytes: Numbers::from_bytes::<T> }));
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
@@ -128,10 +128,10 @@ impl<'s> Parts<'s> {
             let value = match part {
                 RowBytes::Borrowed(value) => *value,
                 RowBytes::Bytes { start } => Value::Bytes(&bytes[*start..end]),
-                RowBytes::Numbers { start, shape, of_bytes } => {
-                    of_bytes(&bytes[*start..end], shape).expect("the number of elements matches the shape").into()
+                RowBytes::Numbers { start, shape, from_bytes } => {
+                    from_bytes(&bytes[*start..end], shape).expect("the number of elements matches the shape").into()
                 }
-                RowBytes::Lists { start, count } => Lists::of_bytes(&bytes[*start..end], *count).into(),
+                RowBytes::Lists { start, count } => Lists::from_bytes(&bytes[*start..end], *count).into(),
             };
             sample.push(name, value)?;
         }
@@ -161,7 +161,7 @@ pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
     (&name[..dot], format::field_of_file(extension, formats).unwrap_or("img"))
 }
 
-/// Checks that a file name in an annotation stays below the image folder.
+/// Checks that a file name in an annotation stays inside the image folder.
 ///
 /// # Errors
 /// If the name is absolute or contains `..`.
@@ -183,12 +183,12 @@ pub(crate) fn below(name: &str) -> Result<()> {
 /// If an edge is NaN or lies outside the image, or if two opposite edges are swapped. The message
 /// states both edges.
 pub(crate) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
-    for (axis, side, low, high, room) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
-        let rounding = pixel.max(room / 100.0);
+    for (axis, side, low, high, image_side) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
+        let rounding = pixel.max(image_side / 100.0);
         // Negate the condition, so that NaN fails.
-        if !(low <= high && low >= -rounding && high <= room + rounding) {
+        if !(low <= high && low >= -rounding && high <= image_side + rounding) {
             return Err(Error::in_source(format!(
-                "{axis} ranges from {low} to {high}, but the image is {room} {side}"
+                "{axis} ranges from {low} to {high}, but the image is {image_side} {side}"
             )));
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::record::Holds;
+use super::record::ColumnType;
 use crate::error::{Error, Result};
 use crate::machine::file;
 
@@ -47,12 +47,12 @@ impl Features {
 
     /// Returns the type of a column that contains files, if the column's feature determines the
     /// type.
-    pub(crate) fn file(&self, column: &str) -> Option<Holds> {
+    pub(crate) fn file(&self, column: &str) -> Option<ColumnType> {
         match self.0.get(column)?.get("_type")?.as_str()? {
-            "Image" => Some(Holds::Images),
+            "Image" => Some(ColumnType::Images),
             "Value" => None,
             // For example audio, video and documents.
-            _ => Some(Holds::Bytes),
+            _ => Some(ColumnType::Bytes),
         }
     }
 }
@@ -79,7 +79,7 @@ impl<'a> FileFeatures<'a> {
         &self.all
     }
 
-    /// Returns the class names of the column `label`.
+    /// Returns the class names of the `label` column.
     ///
     /// # Errors
     /// If a label in one of `columns` has different class names in two files.
@@ -138,11 +138,11 @@ mod tests {
         for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
             let found = Features::of(&json).unwrap();
             assert_eq!(found.classes("label").unwrap(), ["cat", "dog"]);
-            assert_eq!((found.file("image"), found.file("n")), (Some(Holds::Images), None));
+            assert_eq!((found.file("image"), found.file("n")), (Some(ColumnType::Images), None));
             assert!(found.classes("n").is_none());
         }
         let sound = Features::of(r#"{"features": {"s": {"_type": "Audio"}, "b": {"_type": "Value"}}}"#).unwrap();
-        assert_eq!((sound.file("s"), sound.file("b")), (Some(Holds::Bytes), None));
+        assert_eq!((sound.file("s"), sound.file("b")), (Some(ColumnType::Bytes), None));
         for json in ["", "[]", "{}", r#"{"info": 3}"#, r#"{"features": []}"#] {
             assert!(Features::of(json).is_none(), "{json}");
         }

@@ -100,8 +100,8 @@ impl Candidate {
 /// # Errors
 ///
 /// If the position of the channel axis is ambiguous, or if the column `wanted` contains `u8` arrays
-/// that are not images. Also if a different column is equally likely to be the image, such as a
-/// column of floating-point pixels.
+/// that are not images. Also fails if a different column is equally likely to be the image, such as
+/// a column of floating-point pixels.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));

@@ -1,5 +1,5 @@
-//! Fuzzes the reader of LeRobot datasets. Each case damages one file of a dataset that the library
-//! `lerobot` wrote, and then opens and reads the dataset.
+//! Fuzzes the reader of LeRobot datasets. Each case damages one file of a dataset that the
+//! `lerobot` library wrote, and then opens and reads the dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use super::layout::{MsgPack, ValueFormat, classes, detect};
 use super::pickled::{self, Pickled};
 use super::{RawValues, header};
 use crate::fuzz::{self, Random};
-use crate::options::Wanted;
+use crate::options::ColumnChoice;
 use crate::storage::RowBytes;
 use crate::values::pixels::Colors;
 
@@ -97,7 +97,7 @@ fn pickles() -> Vec<Vec<u8>> {
         (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..][..2], 16).expect("hexadecimal")).collect()
     };
     let small = text.lines().map(hex).map(bytes).filter(|pickle| pickle.len() < 2000);
-    small.filter(|pickle| Pickled::new([Ok(&pickle[..])].into_iter(), &Wanted::default()).is_ok()).collect()
+    small.filter(|pickle| Pickled::new([Ok(&pickle[..])].into_iter(), &ColumnChoice::default()).is_ok()).collect()
 }
 
 /// Checks that reading a damaged pickle either fails or returns a sample that does not depend on
@@ -112,7 +112,7 @@ fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
     };
     drop(pickled::classes(&value));
     let values = || [first, &value].map(|value| Ok(&value[..])).into_iter();
-    let Ok(mut layout) = Pickled::new(values(), &Wanted::default()) else { return false };
+    let Ok(mut layout) = Pickled::new(values(), &ColumnChoice::default()) else { return false };
     if layout.learn(values(), None, true).is_err() {
         return false;
     }

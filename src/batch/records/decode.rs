@@ -192,7 +192,7 @@ impl DecodeOps {
             rows: grid.mcus.1,
             blocks: grid.blocks,
             color: grid.color,
-            count: grid.parts().len() as u32,
+            count: grid.components().len() as u32,
             tables: grid.tables,
             place: place as u32,
             kept: kept as u32,
@@ -207,18 +207,18 @@ impl DecodeOps {
             down: down.into(),
             ..Self::nothing()
         };
-        for (i, part) in grid.parts().iter().enumerate() {
+        for (i, component) in grid.components().iter().enumerate() {
             ops.parts[i] = Component {
-                h: part.h,
-                v: part.v,
-                first: part.first,
-                across: part.across,
-                down: part.down,
-                upsampling: part.upsampling,
-                width: part.size.0,
-                height: part.size.1,
+                h: component.h,
+                v: component.v,
+                first: component.first,
+                across: component.across,
+                down: component.down,
+                upsampling: component.upsampling,
+                width: component.size.0,
+                height: component.size.1,
             };
-            ops.choice[i] = part.dc | part.ac << 8;
+            ops.choice[i] = component.dc | component.ac << 8;
         }
         Some(ops)
     }

@@ -36,8 +36,8 @@ impl Kind {
         }
     }
 
-    /// Returns the bits of the element nearest to `value`. For `u8`, values are clamped to 0 to
-    /// 255.
+    /// Returns the bits of the element nearest to `value`. For `u8`, values are clamped to
+    /// 0..=255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
             Kind::U8 => value.round() as u8 as u32,

@@ -43,7 +43,7 @@ impl BatchWriter {
     /// Applies `effects` to an image that was written unchanged ([`BatchWriter::is_copy`]).
     ///
     /// # Errors
-    /// As for [`write_changed`](BatchWriter::write_changed).
+    /// See [`write_changed`](BatchWriter::write_changed).
     pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
         self.check("an image's row in the batch", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
@@ -177,7 +177,7 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Returns two images of 256 x 256 pixels. Across all positions, corresponding pixels take
+    /// Returns two 256x256 images. Across all positions, corresponding pixels take
     /// every pair of byte values, in all three channels.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];

@@ -117,6 +117,14 @@ impl Codecs {
         self.rebuild()
     }
 
+    /// Sets the index of the GPU that decodes the frames of videos that the host does not decode.
+    #[cfg(feature = "_device")]
+    #[must_use]
+    pub(crate) fn gpu(mut self, gpu: usize) -> Self {
+        self.options.gpu = gpu;
+        self.rebuild()
+    }
+
     /// Recreates the built-in codecs with the current options.
     fn rebuild(mut self) -> Self {
         if !self.built_in.is_empty() {

@@ -72,7 +72,7 @@ impl Decoder for Gif<'_> {
 }
 
 impl Gif<'_> {
-    /// Returns the palette indices of the pixels of the canvas.
+    /// Returns the palette indices of the canvas's pixels.
     fn canvas(&mut self) -> Result<Vec<u8>, String> {
         let mut frame = vec![0; self.frame.area() as usize];
         self.decoder.read_into_buffer(&mut frame).map_err(|e| e.to_string())?;

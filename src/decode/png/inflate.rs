@@ -84,12 +84,12 @@ impl<'a> Inflated<'a> {
     /// Decompresses more data, after making space in the window for a row of `bytes` bytes.
     fn more(&mut self, bytes: usize) -> Result<()> {
         let window = &mut self.scratch.window;
-        let room = HISTORY + bytes.max(MIN_NEW_BYTES);
-        if window.len() < room {
-            resize(window, room, 0);
+        let capacity = HISTORY + bytes.max(MIN_NEW_BYTES);
+        if window.len() < capacity {
+            resize(window, capacity, 0);
         }
-        // The window may be larger than `room` if it was used for a wider image.
-        if self.to >= room {
+        // The window may be larger than `capacity` if it was used for a wider image.
+        if self.to >= capacity {
             let keep = self.from.min(self.to - HISTORY);
             window.copy_within(keep..self.to, 0);
             (self.from, self.to) = (self.from - keep, self.to - keep);
@@ -102,7 +102,7 @@ impl<'a> Inflated<'a> {
                 (self.data, self.chunk) = (&self.bytes[self.chunk + 8..next - 4], next);
             }
         }
-        let read = self.inflater.read(self.data, &mut window[..room], self.to, !more);
+        let read = self.inflater.read(self.data, &mut window[..capacity], self.to, !more);
         let (consumed, produced) = read.map_err(|e| Error::decode(format!("the data of the png is damaged: {e:?}")))?;
         (self.data, self.to) = (&self.data[consumed..], self.to + produced);
         if consumed == 0 && produced == 0 && (!more || self.inflater.is_done()) {

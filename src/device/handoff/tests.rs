@@ -60,7 +60,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
 
 /// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Release {
     /// Drops each batch immediately.
     Drop,
     /// Drops each batch on a different thread, at an arbitrary time.
@@ -83,7 +83,7 @@ enum Driver {
 
 /// Uploads `batches` batches, each on a random one of `streams` streams. Returns the number of torn
 /// batches.
-fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: Way, seed: u64) -> usize {
+fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, release: Release, seed: u64) -> usize {
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
     let captures = Arc::new(AtomicBool::new(driver == Driver::Captured));
@@ -116,10 +116,10 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
         let stream = &streams[rng.below(streams.len() as u64) as usize];
         upload(&sim, stream, &memory, number, &slot);
-        match way {
-            Way::Drop => handoff.keep(slot),
-            Way::DropElsewhere => dropped.send(slot).unwrap(),
-            Way::Exact => {
+        match release {
+            Release::Drop => handoff.keep(slot),
+            Release::DropElsewhere => dropped.send(slot).unwrap(),
+            Release::Exact => {
                 let mark = sim.event().unwrap();
                 sim.record(&mark, stream).unwrap();
                 handoff.keep_until(slot, Some(mark));
@@ -139,10 +139,10 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, way: W
 fn dropping_a_batch_during_its_upload_does_not_tear_it() {
     for seed in 0..3 {
         for streams in 1..=3 {
-            for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
+            for release in [Release::Drop, Release::DropElsewhere, Release::Exact] {
                 for driver in [Driver::Current, Driver::Old, Driver::Captured] {
-                    let torn = torn(Mistake::None, driver, 50, streams, way, seed);
-                    assert_eq!(torn, 0, "{driver:?} driver, {streams} streams, {way:?}, seed {seed}");
+                    let torn = torn(Mistake::None, driver, 50, streams, release, seed);
+                    assert_eq!(torn, 0, "{driver:?} driver, {streams} streams, {release:?}, seed {seed}");
                 }
             }
         }
@@ -152,8 +152,8 @@ fn dropping_a_batch_during_its_upload_does_not_tear_it() {
 /// Shows that `torn` detects slots that are returned too early.
 #[test]
 fn early_reuse_of_slots_is_detected() {
-    for way in [Way::Drop, Way::DropElsewhere, Way::Exact] {
-        assert!(torn(Mistake::EarlyReturn, Driver::Current, 60, 2, way, 0) > 10, "{way:?}");
+    for release in [Release::Drop, Release::DropElsewhere, Release::Exact] {
+        assert!(torn(Mistake::EarlyReturn, Driver::Current, 60, 2, release, 0) > 10, "{release:?}");
     }
 }
 

@@ -210,14 +210,14 @@ pub enum Stage {
 
 impl Stage {
     /// The first stages, which process all samples at once.
-    pub const TOGETHER: [Stage; 3] = [Stage::Clear, Stage::Axes, Stage::Tables];
+    pub const ALL_SAMPLES: [Stage; 3] = [Stage::Clear, Stage::Axes, Stage::Tables];
     /// The remaining stages, in order.
-    pub const APART: [Stage; 6] =
+    pub const PER_PART: [Stage; 6] =
         [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Turn, Stage::Resize];
 
     /// Returns all stages in order.
     pub fn all() -> impl Iterator<Item = Stage> {
-        Stage::TOGETHER.into_iter().chain(Stage::APART)
+        Stage::ALL_SAMPLES.into_iter().chain(Stage::PER_PART)
     }
 }
 
@@ -312,7 +312,7 @@ impl Decode {
             // SAFETY: guaranteed by the caller.
             unsafe { self.launch_stage(stream, memory, at, stage, samples) }
         };
-        Stage::TOGETHER.into_iter().try_for_each(|stage| queue(stream, stage, 0..at.count))?;
+        Stage::ALL_SAMPLES.into_iter().try_for_each(|stage| queue(stream, stage, 0..at.count))?;
         let branches = &self.branches[..parts - 1];
         if !branches.is_empty() {
             self.begun.record(stream)?;
@@ -320,7 +320,9 @@ impl Decode {
         let streams = || branches.iter().map(|branch| &branch.stream).chain([stream]).enumerate();
         let part = |i: usize| at.count * i / parts..at.count * (i + 1) / parts;
         let queued = branches.iter().try_for_each(|branch| branch.stream.wait(&self.begun)).and_then(|()| {
-            Stage::APART.into_iter().try_for_each(|stage| streams().try_for_each(|(i, at)| queue(at, stage, part(i))))
+            Stage::PER_PART
+                .into_iter()
+                .try_for_each(|stage| streams().try_for_each(|(i, at)| queue(at, stage, part(i))))
         });
         branches.iter().fold(queued, |queued, branch| {
             // Uphold invariant 2. If the driver cannot order the streams, the host waits.
@@ -330,7 +332,7 @@ impl Decode {
     }
 
     /// Queues one stage for the samples `samples`, or for all samples if the stage is in
-    /// [`Stage::TOGETHER`]. Queuing all stages in order is equivalent to
+    /// [`Stage::ALL_SAMPLES`]. Queuing all stages in order is equivalent to
     /// [`launch`](Decode::launch).
     ///
     /// # Safety

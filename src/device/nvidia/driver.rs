@@ -309,7 +309,7 @@ mod tests {
         let context = Context::new(0).unwrap();
         let current = || result::ctx::get_current().ok().flatten();
         let before = current();
-        let stay = context.enter().unwrap().resting();
+        let guard = context.enter().unwrap().resting();
         let nested = context.enter().unwrap();
         assert!(exit::calls_in_progress() > 0);
         drop(nested);
@@ -320,7 +320,7 @@ mod tests {
             assert!(since.elapsed().as_secs() < 60, "a resting context counts as a call");
             std::thread::yield_now();
         }
-        drop(stay);
+        drop(guard);
         assert_eq!(current(), before);
     }
 

@@ -41,7 +41,7 @@ impl Nvidia {
 enum Kernel {
     None,
     Convert { retouch: Option<Retouch>, convert: Convert },
-    Shares(SoftLabels),
+    SoftLabels(SoftLabels),
 }
 
 /// The kernels for all arrays of a spec, and the kernels that decode images.
@@ -56,15 +56,15 @@ impl Gpu for Nvidia {
     type Buffer = DeviceBuffer;
     type Kernels = Kernels;
     type Faults = Pinned;
-    type Stay = Entered;
+    type CallGuard = Entered;
 
-    const PLACE: fn(usize) -> DlDevice = DlDevice::Cuda;
+    const DLPACK_DEVICE: fn(usize) -> DlDevice = DlDevice::Cuda;
 
     fn ordinal(&self) -> usize {
         self.0.ordinal()
     }
 
-    fn stay(&self) -> Result<Entered> {
+    fn call_guard(&self) -> Result<Entered> {
         self.0.enter().map(Entered::resting)
     }
 
@@ -112,8 +112,8 @@ impl Gpu for Nvidia {
                     let convert = Convert::load(&self.0, dtype, layout, size, normalize, records.is_some())?;
                     Kernel::Convert { retouch, convert }
                 }
-                Origin::Shares { classes, smoothing, .. } => {
-                    Kernel::Shares(SoftLabels::load(&self.0, classes, smoothing)?)
+                Origin::SoftLabels { classes, smoothing, .. } => {
+                    Kernel::SoftLabels(SoftLabels::load(&self.0, classes, smoothing)?)
                 }
             })
         };
@@ -227,7 +227,7 @@ impl Gpu for Nvidia {
                 unsafe { convert.launch(stream, memory, at) }
             }
             // SAFETY: invariant 2.
-            Kernel::Shares(kernel) => unsafe { kernel.launch(stream, memory, at) },
+            Kernel::SoftLabels(kernel) => unsafe { kernel.launch(stream, memory, at) },
         }
     }
 }

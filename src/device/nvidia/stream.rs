@@ -219,7 +219,7 @@ impl Stream {
     }
 }
 
-/// Defined here, because the module `event` cannot import from `stream`.
+/// Defined here, because the `event` module cannot import from `stream`.
 impl Event {
     /// Records the event in `stream`, after the work that has been queued so far.
     ///

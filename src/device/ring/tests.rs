@@ -29,8 +29,8 @@ fn open(sim: &Sim, dtype: Dtype, delay: u64) -> Result<Ring<Sim>> {
 
 fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
     let consumer = sim.stream()?;
-    let maker = Maker::new(&spec, delay);
-    Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, Duration::from_millis(200), maker, times())
+    let feed = TestFeed::new(&spec, delay);
+    Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, Duration::from_millis(200), feed, times())
 }
 
 /// Results of the consumer's kernels: the epoch, the batch, and whether all arrays were correct.
@@ -171,12 +171,12 @@ fn steady_state_allocates_nothing_and_never_blocks_the_host() {
 /// Opens a ring. Returns it with its counters.
 fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Ring<Sim>, Arc<trace::Counters>) {
     let spec = spec(dtype);
-    let (consumer, maker, times) = (sim.stream().unwrap(), Maker::new(&spec, 0), times());
+    let (consumer, feed, times) = (sim.stream().unwrap(), TestFeed::new(&spec, 0), times());
     if let Some(trace) = trace {
         times.trace_to(trace);
     }
     let timeout = Duration::from_secs(5);
-    let ring = Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, timeout, maker, times.clone()).unwrap();
+    let ring = Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, timeout, feed, times.clone()).unwrap();
     (ring, times)
 }
 
@@ -423,10 +423,10 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
 fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let sim = Sim::new(Mistake::None, 5);
     let spec = spec(CONVERTED);
-    let mut maker = Maker::new(&spec, 0);
-    maker.bad = Some(5);
+    let mut feed = TestFeed::new(&spec, 0);
+    feed.bad = Some(5);
     let consumer = sim.stream().unwrap();
-    let mut ring: Ring<Sim> = Ring::new(sim, consumer, vec![spec], 2, Duration::from_secs(1), maker, times()).unwrap();
+    let mut ring: Ring<Sim> = Ring::new(sim, consumer, vec![spec], 2, Duration::from_secs(1), feed, times()).unwrap();
     for epoch in 0..3 {
         ring.start(Course::one(epoch, 0..BATCHES));
         for number in 0..5 {

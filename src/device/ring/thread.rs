@@ -41,7 +41,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
 impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
         // If this fails, the first device call also fails, and reports the error.
-        let _stay = self.shared.gpu.stay();
+        let _guard = self.shared.gpu.call_guard();
         while let Ok(course) = self.started.recv() {
             let run = course.run;
             if !self.shared.is_wanted(run) {

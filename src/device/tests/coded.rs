@@ -49,7 +49,7 @@ impl Coded {
         let bytes = stream.len();
         self.arena.resize((at + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
         stream.write(&mut self.arena[at..at + bytes]);
-        let heads = grid.parts().len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
+        let heads = grid.components().len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
         self.data.push(at + heads..at + bytes);
         let encoded = Encoded { place: self.count(), at, bytes, block: self.blocks };
         let ops = DecodeOps::new(&grid, plan, encoded).expect("the batch is small enough");

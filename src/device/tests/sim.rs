@@ -197,7 +197,7 @@ pub(in crate::device) fn sample_bytes(array: &Array) -> (usize, usize) {
     match array.origin {
         Origin::Copied { .. } => (0, 0),
         Origin::Converted { height, width, .. } => (height * width * 3, height * width * 3),
-        Origin::Shares { classes, .. } => (classes * 4, 8),
+        Origin::SoftLabels { classes, .. } => (classes * 4, 8),
     }
 }
 
@@ -207,15 +207,15 @@ impl Gpu for Sim {
     type Buffer = SimMemory;
     type Kernels = SimKernels;
     type Faults = SimFaults;
-    type Stay = ();
+    type CallGuard = ();
 
-    const PLACE: fn(usize) -> DlDevice = |_| DlDevice::Host;
+    const DLPACK_DEVICE: fn(usize) -> DlDevice = |_| DlDevice::Host;
 
     fn ordinal(&self) -> usize {
         0
     }
 
-    fn stay(&self) -> Result<()> {
+    fn call_guard(&self) -> Result<()> {
         Ok(())
     }
 

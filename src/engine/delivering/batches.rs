@@ -42,7 +42,7 @@ pub struct Batches<B> {
     runs: u64,
     /// Number of batches that the epoch in progress has not delivered yet.
     pub(super) left: u64,
-    /// Action of the next call of `next`. Unused once the epoch has no batches left.
+    /// Action of the next call to `next`. Unused once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
@@ -50,7 +50,7 @@ pub struct Batches<B> {
     given_up: Option<Duration>,
 }
 
-/// Action of the next call of [`Batches::next`] while an epoch is in progress.
+/// Action of the next call to [`Batches::next`] while an epoch is in progress.
 pub(super) enum Next {
     /// Returns the next batch of the feed.
     Batch,
@@ -358,7 +358,7 @@ impl<B> Batches<B> {
         match &batch {
             Ok(batch) => {
                 *next = Next::Batch;
-                shared.run.delivered((self.info)(batch), feed.held_up_since(since));
+                shared.run.delivered((self.info)(batch), feed.delayed_since(since));
             }
             Err(_) if only_samples => *next = Next::AfterFailed,
             Err(_) => {}

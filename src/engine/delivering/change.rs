@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::sampler::Changes;
 use crate::source::BatchIndex;
 
-/// Maximum value of `after`, the number of batches before a change.
-const MAX_AFTER: u64 = 1 << 24;
+/// Maximum number of batches between a call and its change.
+const MAX_DELAY: u64 = 1 << 24;
 
 impl<B> Batches<B> {
     /// Changes the proportions of a [mixture](crate::Loader::mixture) during the run, for example
@@ -68,7 +68,7 @@ impl<B> Batches<B> {
         self.change(Changes::Weights, weights, after)
     }
 
-    fn change(&self, kind: Changes, values: &[f64], after: u64) -> Result<BatchIndex> {
+    fn change(&self, kind: Changes, values: &[f64], delay: u64) -> Result<BatchIndex> {
         self.check_process()?;
         let Shared { schedule, recipe, .. } = self.shared();
         let (call, needs) = match kind {
@@ -85,14 +85,14 @@ impl<B> Batches<B> {
                  remove mosaic and copy_paste"
             )));
         }
-        if after > MAX_AFTER {
-            return Err(Error::config(format!("{call}: after={after} is too large; the maximum is {MAX_AFTER}")));
+        if delay > MAX_DELAY {
+            return Err(Error::config(format!("{call}: after={delay} is too large; the maximum is {MAX_DELAY}")));
         }
-        let (now, batch) = (changes.now(), schedule.global_batch());
-        let first = self.first_batch_after(after)?;
-        let samples = |place: BatchIndex| {
-            let before = place.epoch.checked_mul(now.draws())?;
-            before.checked_add(place.batch.checked_mul(batch)?)
+        let (current, batch) = (changes.current(), schedule.global_batch());
+        let first = self.first_batch_after(delay)?;
+        let samples = |index: BatchIndex| {
+            let before = index.epoch.checked_mul(current.draws())?;
+            before.checked_add(index.batch.checked_mul(batch)?)
         };
         let (Some(from), Some(epoch)) = (samples(first), samples(BatchIndex { batch: 0, ..self.shared().position() }))
         else {
@@ -102,27 +102,27 @@ impl<B> Batches<B> {
             )));
         };
         let (effective, begun) = changes.change(from, values, epoch)?;
-        let draws = now.draws().max(1);
-        let mut place = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
+        let draws = current.draws().max(1);
+        let mut affected = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
         // If the change takes effect among the samples that `LastBatch::Drop` drops, the first
         // affected batch is batch 0 of the next epoch. If that epoch has no batches, the run is
         // over, and the index is not moved.
-        if (1..=place.batch).contains(&schedule.num_batches(place.epoch)) {
-            place = BatchIndex { epoch: place.epoch + 1, batch: 0 };
+        if (1..=affected.batch).contains(&schedule.num_batches(affected.epoch)) {
+            affected = BatchIndex { epoch: affected.epoch + 1, batch: 0 };
         }
-        if begun.is_some_and(|begun| begun >= place) {
+        if begun.is_some_and(|begun| begun >= affected) {
             self.shared().mark_changed();
         }
-        tracing::debug!(epoch = place.epoch, batch = place.batch, "{call}");
-        Ok(place)
+        tracing::debug!(epoch = affected.epoch, batch = affected.batch, "{call}");
+        Ok(affected)
     }
 
-    /// Returns the position that follows the last received batch and `after` more batches.
-    fn first_batch_after(&self, after: u64) -> Result<BatchIndex> {
+    /// Returns the position that follows the last received batch and `delay` more batches.
+    fn first_batch_after(&self, delay: u64) -> Result<BatchIndex> {
         let BatchIndex { mut epoch, mut batch } = self.shared().position();
         // Count the failed batch as received, so that this rank agrees with the other ranks.
         let failed = u64::from(matches!(self.next, Next::AfterFailed));
-        batch = batch.saturating_add(failed).saturating_add(after);
+        batch = batch.saturating_add(failed).saturating_add(delay);
         loop {
             let batches = state::batches(&self.shared().schedule, epoch)?;
             if batch < batches || batches == 0 {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schemas, Wait, ended};
+use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schema, Schemas, Wait, ended};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::Settings;
@@ -51,7 +51,7 @@ pub(crate) struct Engine<B> {
     home: Home,
     /// Full slots, and possibly the end of the run, that arrived out of order and wait for an
     /// earlier batch. The index of an entry is the sequence number of its batch, modulo the length.
-    early: Box<[Option<Arrival>]>,
+    out_of_order: Box<[Option<Arrival>]>,
     /// Number of the current run.
     run: u64,
     /// Position of the next batch to deliver; `None` if the run has ended.
@@ -62,7 +62,7 @@ pub(crate) struct Engine<B> {
     logged: Duration,
     /// When the requested batch became the only prefetched batch that is not full. `None` if no
     /// batch is requested, or if other batches are also being filled.
-    behind: Option<Instant>,
+    behind_since: Option<Instant>,
     /// Chooses the samples of each batch if there is no schedule. `fill` is called on the
     /// coordinator thread and may block it.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
@@ -164,12 +164,12 @@ impl<B> Engine<B> {
             home,
             // There is one more entry than there are slots, because the end-of-run message may also
             // arrive out of order.
-            early: (0..=count).map(|_| None).collect(),
+            out_of_order: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
             seq: 0,
             logged: Duration::ZERO,
-            behind: None,
+            behind_since: None,
             batch_sampler,
             timeout,
             coordinator: Some(spawn(coordinator)?),
@@ -190,9 +190,9 @@ impl<B> Engine<B> {
         &self.home
     }
 
-    /// Returns the index in `early` for the batch with sequence number `seq`.
-    fn early_index(&self, seq: u64) -> usize {
-        (seq % self.early.len() as u64) as usize
+    /// Returns the index in `out_of_order` for the batch with sequence number `seq`.
+    fn out_of_order_index(&self, seq: u64) -> usize {
+        (seq % self.out_of_order.len() as u64) as usize
     }
 
     /// Returns an error if the next batch cannot arrive because the consumer holds all slots. Logs
@@ -241,29 +241,33 @@ impl<B> Engine<B> {
             if let Some(error) = &self.lost {
                 return Some(Err(error.clone()));
             }
-            if let Some(arrival) = self.early[self.early_index(self.seq)].take() {
+            if let Some(arrival) = self.out_of_order[self.out_of_order_index(self.seq)].take() {
                 if let Err(None) = arrival {
                     self.next = None;
                 }
-                if let Some(since) = self.behind.take() {
+                if let Some(since) = self.behind_since.take() {
                     self.shared.run.counters.behind.add(trace::nanos(Instant::now(), since), 0);
                 }
                 return arrival.map_or_else(|error| error.map(Err), |full| Some(Ok(full)));
             }
             let settings = &self.shared.run.settings;
-            if self.behind.is_none() && self.early.iter().flatten().flatten().count() >= settings.prefetch() {
-                self.behind = Some(Instant::now());
+            if self.behind_since.is_none()
+                && self.out_of_order.iter().flatten().flatten().count() >= settings.prefetch()
+            {
+                self.behind_since = Some(Instant::now());
             }
             settings.lend(self.home.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(wait.pause()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
                 Ok(Ok(full)) => {
-                    let index = self.early_index(full.header().seq);
-                    self.early[index] = Some(Ok(full));
+                    let index = self.out_of_order_index(full.header().seq);
+                    self.out_of_order[index] = Some(Ok(full));
                 }
                 Ok(Err(Ended::Thread(e))) => self.lost = Some(e),
                 Ok(Err(Ended::Run { run, .. })) if run != self.run => {}
-                Ok(Err(Ended::Run { seq, error, .. })) => self.early[self.early_index(seq)] = Some(Err(error)),
+                Ok(Err(Ended::Run { seq, error, .. })) => {
+                    self.out_of_order[self.out_of_order_index(seq)] = Some(Err(error))
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(e) = self.check_stall(wait.since.elapsed()) {
                         return Some(Err(e));
@@ -318,7 +322,7 @@ impl<B> Feed for Engine<B> {
         (self.run, self.next, self.seq) = (course.run, Some(course.first), 0);
         self.shared.run.want(course.run);
         self.shared.run.balance.begin();
-        (self.logged, self.behind) = (Duration::ZERO, None);
+        (self.logged, self.behind_since) = (Duration::ZERO, None);
         if course.repeats && self.stage.follow.is_some() {
             // Do not prepare later epochs: this run repeats the current epoch, but the source would
             // prefetch the next one.
@@ -328,7 +332,7 @@ impl<B> Feed for Engine<B> {
         let started = self.stage.follow.start(course.run, course.first);
         if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| ended())) {
             // Return this error in place of the first batch.
-            self.early[0] = Some(Err(Some(e)));
+            self.out_of_order[0] = Some(Err(Some(e)));
         }
     }
 
@@ -360,7 +364,7 @@ impl<B> Feed for Engine<B> {
         if self.next.take().is_some() {
             self.stage.follow.stop();
         }
-        for slot in &mut self.early {
+        for slot in &mut self.out_of_order {
             if let Some(Ok(full)) = slot.take() {
                 let _ = self.home.free.send(full.release());
             }
@@ -380,17 +384,18 @@ impl<B> Feed for Engine<B> {
 
     /// Returns the number of full slots that the consumer has not received yet.
     fn ready(&self) -> usize {
-        self.full.len() + self.early.iter().flatten().flatten().count()
+        self.full.len() + self.out_of_order.iter().flatten().flatten().count()
     }
 
-    fn held_up_since(&self, requested: Instant) -> Instant {
+    fn delayed_since(&self, requested: Instant) -> Instant {
         self.home.waited_since(requested)
     }
 }
 
 /// Returns the maximum number of parts in a batch.
 fn max_parts(slots: &[Free], settings: &Settings) -> usize {
-    slots.first().map_or(1, |slot| slot.batch().div_ceil(Settings::group(slot.batch(), settings.workers)))
+    let parts = |schema: &Schema| schema.batch.div_ceil(Settings::group(schema.batch, settings.workers));
+    slots.first().and_then(|slot| slot.schemas().iter().map(parts).max()).unwrap_or(1)
 }
 
 impl<B> Drop for Engine<B> {

@@ -39,9 +39,9 @@ impl<B> Batches<B> {
     /// # Errors
     /// See [`replay`](Batches::replay).
     pub fn replay_while(&mut self, n: usize, idle: &mut dyn FnMut() -> Option<Duration>) -> Result<Option<Replay<B>>> {
-        let room = self.shared().run.settings.prefetch.least + 1;
-        if n == 0 || n > room {
-            return Err(Error::config(format!("replay({n}): expected 1 to {room} batches; raise prefetch for more")));
+        let max = self.shared().run.settings.prefetch.min + 1;
+        if n == 0 || n > max {
+            return Err(Error::config(format!("replay({n}): expected 1 to {max} batches; raise prefetch for more")));
         }
         // Bypass `next`, which would move the position of the run.
         self.start(0, 0);

@@ -43,9 +43,9 @@ impl ReadBuffers {
     /// Creates buffers for a part. Each entry of the part has up to `tiles` samples. `max_bytes` is
     /// the maximum size of a sample.
     pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, tiles: usize) -> Self {
-        let room = MAX_GROUP * tiles;
-        let buffers = vec![Vec::new(); room].into_boxed_slice();
-        ReadBuffers { samples: Vec::with_capacity(room), buffers, source, max_bytes }
+        let count = MAX_GROUP * tiles;
+        let buffers = vec![Vec::new(); count].into_boxed_slice();
+        ReadBuffers { samples: Vec::with_capacity(count), buffers, source, max_bytes }
     }
 
     /// Reads sample `id` of the source into the next free buffer. There must be a free buffer. If

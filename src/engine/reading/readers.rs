@@ -315,7 +315,7 @@ impl ReadStage {
             budget.reserve(fetched.reserved);
             drop(budget);
             let recipe = &self.recipe;
-            let new = || ReadBuffers::new(recipe.reads.clone(), recipe.sample_bytes, recipe.ever_most_tiles());
+            let new = || ReadBuffers::new(recipe.reads.clone(), recipe.sample_bytes, recipe.max_tiles_ever());
             fetched.buffers = Some(buffers.unwrap_or_else(new));
         }
         Some((part, fetched))

@@ -34,10 +34,10 @@ const LONG_READ_NS: u64 = 200_000;
 
 /// The current choice between readers and workers, and the observations on which it is based.
 pub(crate) struct Waits {
-    on: AtomicBool,
-    /// Whether `on` must stay false.
-    never: AtomicBool,
-    seen: Mutex<Observations>,
+    readers_enabled: AtomicBool,
+    /// Whether `readers_enabled` must stay false.
+    readers_disabled: AtomicBool,
+    observations: Mutex<Observations>,
 }
 
 #[derive(Default)]
@@ -57,55 +57,65 @@ struct Observations {
 
 impl Waits {
     pub(crate) fn new() -> Self {
-        Waits { on: AtomicBool::new(false), never: AtomicBool::new(false), seen: Mutex::default() }
+        Waits {
+            readers_enabled: AtomicBool::new(false),
+            readers_disabled: AtomicBool::new(false),
+            observations: Mutex::default(),
+        }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Observations> {
-        self.seen.lock().expect("no code panics while holding this lock")
+    fn observations(&self) -> MutexGuard<'_, Observations> {
+        self.observations.lock().expect("no code panics while holding this lock")
     }
 
     /// Returns whether the readers are active.
     pub(crate) fn readers_enabled(&self) -> bool {
-        self.on.load(Relaxed)
+        self.readers_enabled.load(Relaxed)
     }
 
     /// Disables readers permanently.
     pub(crate) fn disable(&self) {
-        self.never.store(true, Relaxed);
-        self.on.store(false, Relaxed);
+        self.readers_disabled.store(true, Relaxed);
+        self.readers_enabled.store(false, Relaxed);
     }
 
     /// Records that a worker spent `ns` reading a part, including `waited_ns` blocked on storage.
     pub(crate) fn record_worker(&self, waited_ns: u64, ns: u64) {
-        let mut seen = self.seen();
-        seen.parts += 1;
-        seen.waiting += u32::from(waited_ns > 0);
-        seen.waited_ns += waited_ns;
-        seen.ns += ns;
-        if seen.waiting >= MIN_WAITING_PARTS
-            && seen.waited_ns as f64 >= WAIT_FRACTION * seen.ns as f64
-            && !self.never.load(Relaxed)
+        let mut observations = self.observations();
+        observations.parts += 1;
+        observations.waiting += u32::from(waited_ns > 0);
+        observations.waited_ns += waited_ns;
+        observations.ns += ns;
+        if observations.waiting >= MIN_WAITING_PARTS
+            && observations.waited_ns as f64 >= WAIT_FRACTION * observations.ns as f64
+            && !self.readers_disabled.load(Relaxed)
         {
-            *seen = Observations::default();
-            drop(seen);
-            if !self.on.swap(true, Relaxed) {
+            *observations = Observations::default();
+            drop(observations);
+            if !self.readers_enabled.swap(true, Relaxed) {
                 tracing::debug!("reads block on storage; switching to reader threads");
             }
-        } else if seen.parts >= MEMORY_PARTS {
-            let Observations { parts, waiting, waited_ns, ns, .. } = *seen;
-            *seen =
-                Observations { parts: parts / 2, waiting: waiting / 2, waited_ns: waited_ns / 2, ns: ns / 2, ..*seen };
+        } else if observations.parts >= MEMORY_PARTS {
+            let Observations { parts, waiting, waited_ns, ns, .. } = *observations;
+            *observations = Observations {
+                parts: parts / 2,
+                waiting: waiting / 2,
+                waited_ns: waited_ns / 2,
+                ns: ns / 2,
+                ..*observations
+            };
         }
     }
 
     /// Records that a reader read a part. `waited` states whether a read blocked.
     pub(crate) fn record_reader(&self, waited: bool) {
-        let mut seen = self.seen();
-        seen.quiet = if waited { seen.quiet.saturating_sub(WAIT_PENALTY) } else { seen.quiet + 1 };
-        if seen.quiet >= QUIET_PARTS {
-            *seen = Observations::default();
-            drop(seen);
-            if self.on.swap(false, Relaxed) {
+        let mut observations = self.observations();
+        observations.quiet =
+            if waited { observations.quiet.saturating_sub(WAIT_PENALTY) } else { observations.quiet + 1 };
+        if observations.quiet >= QUIET_PARTS {
+            *observations = Observations::default();
+            drop(observations);
+            if self.readers_enabled.swap(false, Relaxed) {
                 tracing::debug!("reads no longer block; the workers read directly again");
             }
         }

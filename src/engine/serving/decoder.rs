@@ -107,8 +107,8 @@ impl<B: Send + 'static> Decoder<B> {
         B: Delivered,
     {
         let (monitor, memory) = (batches.handle(), batches.memory_plan());
-        let room = if memory.device_slots > 0 { memory.device_slots } else { memory.slots };
-        let server = Server { requests: requests.clone(), batches, room };
+        let capacity = if memory.device_slots > 0 { memory.device_slots } else { memory.slots };
+        let server = Server { requests: requests.clone(), batches, capacity };
         let thread = std::thread::Builder::new()
             .name("warpfeed-answer".into())
             .spawn(move || server.serve())
@@ -342,7 +342,7 @@ struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,
     /// Maximum number of batches that can exist at once.
-    room: usize,
+    capacity: usize,
 }
 
 impl<B> Server<B> {
@@ -357,7 +357,7 @@ impl<B> Server<B> {
             match received.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
                 // The run continues, so the batches in flight will still arrive.
                 Err(e) if is_recoverable(&e) => {
-                    requests.fail_late(self.room, &e);
+                    requests.fail_late(self.capacity, &e);
                 }
                 Err(e) => {
                     requests.respond(Err(e));

@@ -68,7 +68,7 @@ impl Limits {
     }
 }
 
-/// The requests without a response. As a `Source`, this type provides the images of the requests
+/// All requests that have not been answered. As a `Source`, this type provides the images of the requests
 /// that have begun. As a `BatchSampler`, it turns each request into one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
@@ -88,7 +88,7 @@ struct State<B> {
     next_ticket: u64,
     /// Source index of the first image of the next request to begin.
     next_image: u64,
-    /// Epoch of the current run. After an error that ends a run, the next run is the next epoch.
+    /// Epoch of the current run. If an error ends the run, the next run uses the next epoch.
     epoch: u64,
     closed: bool,
     /// Whether the engine has ended, so that no more batches will be delivered.
@@ -218,8 +218,9 @@ impl<B> Requests<B> {
     }
 
     /// Fails the requests that have waited longer than the timeout. If `cause` is a timeout, their
-    /// error states that the program holds all `room` batches. Otherwise, their error is `cause`.
-    pub(crate) fn fail_late(&self, room: usize, cause: &Error) {
+    /// error states that the program holds all `capacity` batches. Otherwise, their error is
+    /// `cause`.
+    pub(crate) fn fail_late(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
         let mut state = self.state();
@@ -231,8 +232,8 @@ impl<B> Requests<B> {
         for Request { since, reply, .. } in late {
             let text = || {
                 format!(
-                    "the request waited {:.1} s for a batch: the program holds all {room} batches of the decoder; drop some before \
-                     requesting more, or raise prefetch",
+                    "the request waited {:.1} s for a batch: the program holds all {capacity} batches of the decoder; drop \
+                     some before requesting more, or raise prefetch",
                     since.elapsed().as_secs_f64()
                 )
             };

@@ -8,10 +8,10 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Size in bytes of a worker's own share if memory is not scarce. Half of the share holds images
-/// that are decoded together: eight images of 0.7 megapixels. A quarter holds encoded bytes, and a
+/// that are decoded together: eight 0.7-megapixel images. A quarter holds encoded bytes, and a
 /// quarter is memory that decoders reuse.
 const OWN: usize = 32 << 20;
-/// Size in bytes of the shared memory, per core. An image of 24 megapixels needs 72 MB, and a
+/// Size in bytes of the shared memory, per core. A 24-megapixel image needs 72 MB, and a
 /// progressive JPEG of that size needs twice as much.
 const SHARED_PER_CORE: usize = 128 << 20;
 /// Size in bytes of the read-ahead budget if memory is not scarce. The budget holds 500 typical
@@ -150,7 +150,7 @@ impl Scratch {
         Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
     }
 
-    /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call of
+    /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call to
     /// this function.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn reset_largest(&self) -> usize {

@@ -21,23 +21,23 @@ pub(crate) const MAX_WORKERS: usize = 768;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Initial value and lower limit.
-    pub(crate) least: usize,
+    pub(crate) min: usize,
     /// Upper limit.
-    pub(crate) most: usize,
+    pub(crate) max: usize,
 }
 
 impl Bounds {
     pub(crate) fn exactly(n: usize) -> Self {
-        Bounds { least: n, most: n }
+        Bounds { min: n, max: n }
     }
 
     /// Returns the range with both limits raised to at least `n`.
     pub(crate) fn at_least(self, n: usize) -> Self {
-        Bounds { least: self.least.max(n), most: self.most.max(n) }
+        Bounds { min: self.min.max(n), max: self.max.max(n) }
     }
 
     pub(crate) fn is_range(self) -> bool {
-        self.least < self.most
+        self.min < self.max
     }
 }
 
@@ -97,7 +97,7 @@ impl Settings {
             workers,
             prefetch,
             low_priority: false,
-            depth: AtomicUsize::new(prefetch.least),
+            depth: AtomicUsize::new(prefetch.min),
             tasks: Mutex::default(),
             clock: Mutex::default(),
             reserve: Mutex::default(),
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn slots_move_between_use_and_the_reserve() {
-        let settings = Settings::new(2, 2, Bounds { least: 1, most: 6 });
+        let settings = Settings::new(2, 2, Bounds { min: 1, max: 6 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(8), free.clone());
         assert_eq!((freed.len(), settings.slots()), (3, 3));
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_holds_all_slots_gets_one_more() {
-        let settings = Settings::new(2, 2, Bounds { least: 1, most: 4 });
+        let settings = Settings::new(2, 2, Bounds { min: 1, max: 4 });
         let (free, freed) = unbounded();
         settings.take_slots(slots(6), free);
         settings.lend(2);

@@ -44,7 +44,7 @@ const MIN_WAIT: f64 = 0.03;
 const SATURATED_DEMAND: f64 = 0.92;
 /// If the consumer waits for at least this fraction of the time for a single batch while all later
 /// batches are full, the depth is raised without a trial.
-const MIN_HELD_UP: f64 = 0.1;
+const MIN_BEHIND: f64 = 0.1;
 /// Pause after the first reverted trial, in blocks.
 const FIRST_PAUSE: u32 = 4;
 /// Maximum pause after a reverted trial, in blocks.
@@ -61,7 +61,7 @@ struct Sums {
     /// Time that the consumer's stream waited for batches.
     stalled: f64,
     /// Time in which the requested batch was missing while all later batches were full.
-    held_up: f64,
+    behind: f64,
     /// Time that the coordinator waited for free slots.
     blocked: f64,
     /// Time that the workers spent in their stages.
@@ -81,7 +81,7 @@ impl Sums {
             samples: counters.samples() as f64,
             waited: seconds(counters.wait.ns()),
             stalled: seconds(counters.stall.ns()),
-            held_up: seconds(counters.behind.ns()),
+            behind: seconds(counters.behind.ns()),
             blocked: seconds(counters.slot.ns()),
             busy: seconds(counters.busy().values().sum()),
             cpu: ProcessStats::cpu_now(),
@@ -96,7 +96,7 @@ impl Sums {
             samples: f(self.samples, other.samples),
             waited: f(self.waited, other.waited),
             stalled: f(self.stalled, other.stalled),
-            held_up: f(self.held_up, other.held_up),
+            behind: f(self.behind, other.behind),
             blocked: f(self.blocked, other.blocked),
             busy: f(self.busy, other.busy),
             cpu: f(self.cpu, other.cpu),
@@ -128,7 +128,7 @@ impl AddAssign for Sums {
     }
 }
 
-/// A change of the prefetch depth.
+/// A change to the prefetch depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     from: usize,
@@ -143,7 +143,7 @@ enum Kind {
     Revert,
     /// Raises the depth without a trial, because a slow sample blocks delivery while later batches
     /// are full.
-    HeldUp,
+    Behind,
 }
 
 /// A trial in progress.
@@ -161,7 +161,7 @@ struct Trial {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pause {
     /// Remaining blocks of the current pause.
-    left: u32,
+    remaining: u32,
     /// Length of the last pause. The next pause is twice as long.
     last: u32,
 }
@@ -172,7 +172,7 @@ struct Climb {
     cores: usize,
     workers: usize,
     prefetch: usize,
-    most: usize,
+    max_prefetch: usize,
     /// Counters of the current block of windows.
     block: Sums,
     /// Number of windows in the current block.
@@ -189,7 +189,7 @@ impl Climb {
             cores: settings.cores,
             workers: settings.workers,
             prefetch: settings.prefetch(),
-            most: settings.prefetch.most,
+            max_prefetch: settings.prefetch.max,
             block: Sums::default(),
             windows: 0,
             trial: None,
@@ -198,15 +198,15 @@ impl Climb {
         }
     }
 
-    /// Adds a window. Returns the resulting change of the depth, if any.
+    /// Adds a window. Returns the resulting change to the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
-        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
+        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
         // With batches on a device, a late batch does not delay the consumer while it has uploaded
         // batches left. Therefore, count only time in which the consumer really waited.
-        if from < to && window.held_up.min(window.wait() * window.seconds) >= MIN_HELD_UP * window.seconds {
+        if from < to && window.behind.min(window.wait() * window.seconds) >= MIN_BEHIND * window.seconds {
             (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
             (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());
-            return Some(Change { from, to, kind: Kind::HeldUp });
+            return Some(Change { from, to, kind: Kind::Behind });
         }
         self.block += window;
         self.windows += 1;
@@ -244,7 +244,7 @@ impl Climb {
         self.trial = None;
         self.steady = before;
         let last = (2 * self.pause.last).clamp(FIRST_PAUSE, MAX_PAUSE);
-        self.pause = Pause { left: last, last };
+        self.pause = Pause { remaining: last, last };
         Some(Some(Change { from: change.to, to: change.from, kind: Kind::Revert }))
     }
 
@@ -265,9 +265,9 @@ impl Climb {
         } else {
             (self.steady, self.pause) = (self.block, Pause::default());
         }
-        let is_over = self.pause.left == 0;
-        self.pause.left = self.pause.left.saturating_sub(1);
-        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.most));
+        let is_over = self.pause.remaining == 0;
+        self.pause.remaining = self.pause.remaining.saturating_sub(1);
+        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
         let idle = busy < 0.95 && demand < SATURATED_DEMAND * self.cores as f64;
         if !is_over || from == to || wait < MIN_WAIT || !idle || blocked < MIN_WAIT * seconds {
             return Some(None);
@@ -299,7 +299,7 @@ struct State {
     ended: Option<(Instant, Sums)>,
     /// Time of the next read of the counters.
     due: Instant,
-    /// Number of batches to ignore, because they were begun before the last change of the depth.
+    /// Number of batches to ignore, because they were begun before the last change to the depth.
     skip: f64,
 }
 
@@ -392,7 +392,7 @@ impl Tuner {
         // delivered.
         let _ = guarded(|| {
             match kind {
-                Kind::HeldUp => {
+                Kind::Behind => {
                     tracing::info!(prefetch = to, was, samples_per_second = rate, "raising prefetch for slow samples");
                 }
                 Kind::Trial => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// The samples that a checkpoint identifies by their keys. Read when the first checkpoint is
     /// requested.
     pub(crate) probes: OnceLock<Vec<Probe>>,
-    /// Set when a change of the order affects batches that are already prepared.
+    /// Set when a change to the order affects batches that are already prepared.
     changed: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ impl Shared {
         let mut failed = failed.peekable();
         // A decoder reports failures in the batch itself, and never skips samples.
         let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
-        if failed.peek().is_none() || self.recipe.blank {
+        if failed.peek().is_none() || self.recipe.blanks_failed {
             return Ok(());
         }
         let mut faults = self.faults.lock().expect("no code panics while holding this lock");
@@ -171,9 +171,9 @@ impl LoaderHandle {
         let mut stats = run.counters.stats();
         stats.options.clone_from(&settings.options);
         stats.workers = settings.workers;
-        stats.on_request = recipe.blank;
+        stats.on_request = recipe.blanks_failed;
         stats.network = guarded(|| Ok(recipe.source.network())).unwrap_or_default();
-        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.most);
+        (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
         stats.delayed_seconds = settings.delayed();

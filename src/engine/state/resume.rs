@@ -80,7 +80,7 @@ pub struct Checkpoint {
     probes: Vec<Probe>,
     /// Augmentations of all images, as JSON, or `None` to accept any augmentation.
     augment: Option<String>,
-    /// Changes of the proportions or weights.
+    /// Changes to the proportions or weights.
     history: Vec<Change>,
     /// Position before which `history` is incomplete.
     history_from: u64,
@@ -169,7 +169,7 @@ impl Checkpoint {
         let BatchIndex { epoch, batch } = next;
         // If the order panics here, the checkpoint is created anyway, but `check` will reject it.
         let evaluated = !(stateful && batch == 0);
-        let changing = schedule.changes().map(|changes| changes.now());
+        let changing = schedule.changes().map(|changes| changes.current());
         let order: &dyn Sampler = match &changing {
             Some(changing) => changing,
             None => schedule.order(),

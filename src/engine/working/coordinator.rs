@@ -19,7 +19,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
-/// Chooses the samples of each batch when the batch begins. Replaces the schedule.
+/// Chooses the samples of each batch when the batch begins. Used instead of the schedule, if set.
 pub(crate) trait BatchSampler: Send + Sync {
     /// Replaces `entries` with the samples of batch `batch`. Blocks until these samples are known.
     /// Leaves `entries` empty if the run to which `epoch` belongs has ended.
@@ -111,18 +111,21 @@ impl Coordinator {
         entries: &mut Vec<Entry>,
     ) {
         let recipe = &self.shared.recipe;
-        let mut group = Settings::group(slot.batch(), self.shared.run.settings.workers);
+        let of_batch = self.shared.schedule.size_of(index.epoch, index.batch);
+        let form = of_batch.unwrap_or_else(|| recipe.forms.at(index.epoch));
+        let schema = slot.schemas().form(form);
+        let mut group = Settings::group(schema.batch, self.shared.run.settings.workers);
         if recipe.copies && !self.stage.waits.readers_enabled() {
-            group = copier::part_len(group, slot.batch(), slot.sample_bytes());
+            group = copier::part_len(group, schema.batch, schema.sample_bytes());
         }
         let parts = slot.begin(group, |header| {
             (header.run, header.seq, header.next) = (run, seq, next);
             (header.epoch, header.number) = (index.epoch, index.batch);
-            header.form = recipe.forms.at(index.epoch);
+            header.form = form;
             std::mem::swap(&mut header.entries, entries);
             // Mixing needs images, and at least two samples.
             let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
-            let mixing = || recipe.augment.mixing(recipe.seed, index.epoch, index.batch);
+            let mixing = || recipe.augment_of(form).mixing(recipe.seed, index.epoch, index.batch);
             header.mixing = partners.then(mixing).flatten();
         });
         for part in parts {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
-use crate::batch::{DecodeOps, Part, Row};
+use crate::batch::{DecodeOps, Header, Part, Row};
 use crate::decode::{Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
@@ -28,8 +28,8 @@ const RARE: u64 = 12;
 
 /// The images of a part that the device decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leave {
-    Nothing,
+pub(crate) enum DeviceImages {
+    None,
     /// Only images that are so large that their batch would have to wait for the worker.
     Large,
     All,
@@ -112,7 +112,7 @@ pub(super) struct PartFiller<'a> {
     /// Scratch memory for the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
     /// The images of this part that the device decodes.
-    pub(super) leaves: Leave,
+    pub(super) device_images: DeviceImages,
     pub(super) part: &'a mut Part,
     pub(super) meter: Meter<'a>,
 }
@@ -127,7 +127,7 @@ impl<'a> PartFiller<'a> {
     ) -> Group<'a> {
         let share = self.run.scratch.share();
         let epoch = self.part.header().epoch;
-        let tiles = self.recipe.most_tiles(epoch);
+        let tiles = self.recipe.max_tiles(epoch);
         let mut group = Group::default();
         // Size of the buffers that the source may have filled, in bytes.
         let mut held = 0;
@@ -238,13 +238,13 @@ impl<'a> PartFiller<'a> {
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
         let share = self.run.scratch.share();
-        let epoch = self.part.header().epoch;
+        let &Header { epoch, form, .. } = self.part.header();
         let (fields, first) = (&self.recipe.any_fields().images, group.shots.len());
         for (index, field) in fields.iter().enumerate() {
             let join = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.join);
             let mut plan = |of: &Sample<'a>, tile: usize| {
                 let (tile, scratch) = (join.map(|join| (join, tile)), (&group.shots[first..], &mut *self.boxes));
-                let shot = self.recipe.plan(field.described(), of, (epoch, entry), tile, scratch)?;
+                let shot = self.recipe.plan(field.described(), of, (form, epoch, entry), tile, scratch)?;
                 group.shots.push(Shot { field: index, ..shot });
                 Ok(())
             };
@@ -255,7 +255,7 @@ impl<'a> PartFiller<'a> {
         }
         let clips = self.plan_clips(&mut group.shots[first..])?;
         // A device decodes images one at a time.
-        if self.leaves != Leave::All {
+        if self.device_images != DeviceImages::All {
             recipe::share(&mut group.shots[first..], share.decode as u64);
         }
         // `copied` is the maximum, not the sum, because images are copied for the device one at a
@@ -269,14 +269,14 @@ impl<'a> PartFiller<'a> {
                 self.meter.counts().plain_jpegs.bump();
             }
             memory = memory.saturating_add(self.decoding_memory(encoded, shot.region));
-            if shot.leaves && others.is_empty() && fields[shot.field].may_be_left() {
-                copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.encoded_room()));
+            if shot.wants_device && others.is_empty() && fields[shot.field].may_decode_on_device() {
+                copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.free_encoded_bytes()));
             }
         }
         let field_plan = match &self.recipe.any_fields().shown {
             Some(name) => {
                 let field = (&Image::new(), &**name);
-                Some(Box::new(self.recipe.plan(field, sample, (epoch, entry), None, (&[], self.boxes))?.plan))
+                Some(Box::new(self.recipe.plan(field, sample, (form, epoch, entry), None, (&[], self.boxes))?.plan))
             }
             None => None,
         };
@@ -293,7 +293,8 @@ impl<'a> PartFiller<'a> {
         let pixels = shot.region.size().area().saturating_mul(3);
         let large = pixels >= LARGE && self.meter.usual_pixels().is_some_and(|usual| pixels / RARE >= usual);
         // Other images of the sample may use the pixels of this image.
-        shot.leaves = self.leaves == Leave::All || (large && alone && self.leaves == Leave::Large);
+        shot.wants_device =
+            self.device_images == DeviceImages::All || (large && alone && self.device_images == DeviceImages::Large);
         shot.divided = large && shot.opened.as_ref().is_some_and(EncodedImage::is_divisible);
     }
 
@@ -325,14 +326,14 @@ impl<'a> PartFiller<'a> {
                 shot.result = shot.opened.as_mut().map_or(Ok(()), Recipe::refuse_damage);
             }
         }
-        if self.leaves != Leave::Nothing {
-            self.leave(group);
+        if self.device_images != DeviceImages::None {
+            self.store_for_device(group);
         }
         let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
         let mut indices = ArrayVec::<usize, MAX_PLANNED>::new();
         for (index, (shot, pixels)) in group.shots.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
             let Some(encoded) = shot.opened.take() else { continue };
-            if !shot.left && shot.result.is_ok() && shot.is_shown() {
+            if !shot.on_device && shot.result.is_ok() && shot.is_shown() {
                 jobs.push(Job { divided: shot.divided, ..Job::new(encoded, shot.region, pixels) });
                 indices.push(index);
             }
@@ -341,14 +342,14 @@ impl<'a> PartFiller<'a> {
         let (mut jobs, mut first) = (indices.into_iter().zip(jobs).peekable(), 0);
         for (taken, shots) in group.iter_mut() {
             while let Some((index, job)) = jobs.next_if(|(index, _)| *index < first + shots.len()) {
-                let shared = shots.iter().any(|shot| shot.with == Some(index - first));
+                let shared = shots.iter().any(|shot| shot.shared_with == Some(index - first));
                 let shot = &mut shots[index - first];
                 let (id, key) = taken.owner(shot.tile);
                 (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
                 // If several images are cut from this decoded region, the damage may lie outside
                 // the part that one of the images needs. Decode each of these images separately.
-                shot.apart = shared && (job.result.is_err() || job.out.damage().is_some());
-                if !shot.apart {
+                shot.separately = shared && (job.result.is_err() || job.out.damage().is_some());
+                if !shot.separately {
                     shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
                     shot.result = job.result;
                 }
@@ -360,29 +361,29 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Copies the data of the images that the device decodes, except images that failed.
-    fn leave(&mut self, group: &mut Group<'a>) {
+    fn store_for_device(&mut self, group: &mut Group<'a>) {
         let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields_of(part.header()).images;
         // Skip mosaics, because they are composed on the CPU.
         for (taken, shots) in group.iter_mut().filter(|(taken, _)| taken.others.is_empty()) {
-            for shot in shots.iter_mut().filter(|shot| shot.leaves && shot.result.is_ok()) {
+            for shot in shots.iter_mut().filter(|shot| shot.wants_device && shot.result.is_ok()) {
                 let Some(encoded) = &shot.opened else { continue };
                 let (field, plan, start) = (&fields[shot.field], &shot.plan, Instant::now());
-                if !field.is_decoded_there(plan) {
+                if !field.device_supports(plan) {
                     continue;
                 }
-                let room = part.encoded_room().saturating_sub(DecodeOps::SLACK);
-                let left = guarded(|| {
-                    let grid = encoded.bitstream(plan.region, room, bitstream);
-                    Ok(grid.map(|grid| field.leave(&grid, bitstream, plan, part, taken.row)))
+                let free = part.free_encoded_bytes().saturating_sub(DecodeOps::SLACK);
+                let stored = guarded(|| {
+                    let grid = encoded.bitstream(plan.region, free, bitstream);
+                    Ok(grid.map(|grid| field.store_encoded(&grid, bitstream, plan, part, taken.row)))
                 });
                 // If this fails, decoding on the worker fails as well, and reports the error.
-                let left = left.unwrap_or_default();
-                shot.left = left == Some(true);
-                if shot.left {
+                let stored = stored.unwrap_or_default();
+                shot.on_device = stored == Some(true);
+                if shot.on_device {
                     meter.counts().decoded_on_device.bump();
                     shot.ns = Some(nanos(Instant::now(), start));
-                } else if left == Some(false) || encoded.bytes().len() > room {
+                } else if stored == Some(false) || encoded.bytes().len() > free {
                     meter.counts().device_full.bump();
                 }
             }
@@ -438,16 +439,16 @@ impl<'a> PartFiller<'a> {
             return self.clip(taken, &mut shots[index], used);
         }
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
-        let with = shots[index].with.unwrap_or(index);
-        let (apart, bytes) = (shots[with].apart, shots[with].bytes);
-        let (shot, pixels, id) = (&mut shots[index], &mut pixels[first + with], taken.timed.id);
+        let source = shots[index].shared_with.unwrap_or(index);
+        let (separately, bytes) = (shots[source].separately, shots[source].bytes);
+        let (shot, pixels, id) = (&mut shots[index], &mut pixels[first + source], taken.timed.id);
         let (tile, (owner, key)) = (shot.tile, taken.owner(shot.tile));
         let of_partner = |e: Error| if tile > 0 { e.at_sample(owner, key) } else { e };
         std::mem::replace(&mut shot.result, Ok(())).map_err(of_partner)?;
-        if shot.left {
+        if shot.on_device {
             return Ok(());
         }
-        if apart && shot.is_shown() {
+        if separately && shot.is_shown() {
             meter.enter(Stage::Decode, id);
             let decoded = guarded(|| recipe.codecs.open(bytes)?.decode(shot.plan.region, pixels));
             decoded.map_err(of_partner)?;

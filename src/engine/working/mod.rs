@@ -27,7 +27,7 @@ mod worker;
 
 pub(crate) use coordinator::{BatchSampler, Coordinator};
 #[cfg(test)]
-pub(crate) use filler::Leave;
+pub(crate) use filler::DeviceImages;
 pub(crate) use outcome::{Ended, Outcome};
 pub(crate) use pool::Pool;
 pub(crate) use queue::WorkSender;
@@ -37,4 +37,4 @@ pub(crate) use task::Task;
 #[cfg(test)]
 pub(crate) use worker::fill_slot;
 #[cfg(all(test, feature = "_device"))]
-pub(crate) use worker::{left_to_device, memory_after_fill, redecode_memory};
+pub(crate) use worker::{images_left_to_device, memory_after_fill, redecode_memory};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::filler::Leave;
+use super::filler::DeviceImages;
 use super::outcome::{Ended, Outcome};
 use super::pool::{Pool, Spawner};
 use super::task::Task;
@@ -165,15 +165,15 @@ impl WorkQueue {
             let (balance, decoded) = (&run.balance, run.counters.device_decode.ns());
             let since = balance.clock();
             // The parts of a canceled run are not processed, so their time must not be recorded.
-            let leave = match run.is_wanted(run_number) {
-                false => Leave::Nothing,
-                true if balance.device_decodes(seq, decoded) => Leave::All,
-                true if balance.device_takes_large(decoded) => Leave::Large,
-                true => Leave::Nothing,
+            let device_images = match run.is_wanted(run_number) {
+                false => DeviceImages::None,
+                true if balance.device_decodes(seq, decoded) => DeviceImages::All,
+                true if balance.device_takes_large(decoded) => DeviceImages::Large,
+                true => DeviceImages::None,
             };
-            let full = worker.run(task, &self.stage.waits, leave);
+            let full = worker.run(task, &self.stage.waits, device_images);
             if run.is_wanted(run_number) {
-                balance.part_finished(leave == Leave::All, since);
+                balance.part_finished(device_images == DeviceImages::All, since);
             }
             let Some(full) = full else { return Ok(()) };
             let header = full.header();

@@ -8,10 +8,10 @@ use arrayvec::ArrayVec;
 
 use super::buffers::fitting;
 use super::copier;
-use super::filler::{Leave, PartFiller};
+use super::filler::{DeviceImages, PartFiller};
 use super::meter::Meter;
 use super::task::{Redecode, Task};
-use crate::batch::{Full, Part};
+use crate::batch::{Full, Header, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::{Fetched, Waits, Watch};
 use crate::engine::settings::Share;
@@ -56,7 +56,7 @@ impl Worker {
             index,
             encoded: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
             pixels: Default::default(),
-            image: vec![0; recipe.image_room()],
+            image: vec![0; recipe.image_buffer_bytes()],
             resizer: Resizer::new(),
             pasted: Pasted::default(),
             mixing: MixScratch::default(),
@@ -67,10 +67,10 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless the part's run has been canceled. `leave` selects the
-    /// images that the device decodes. The last worker to finish a part of the batch returns the
-    /// full slot.
-    pub(crate) fn run(&mut self, task: Task, waits: &Waits, leave: Leave) -> Option<Full> {
+    /// Fills the part of `task`, unless the part's run has been canceled. `device_images` selects
+    /// the images that the device decodes. The last worker to finish a part of the batch returns
+    /// the full slot.
+    pub(crate) fn run(&mut self, task: Task, waits: &Waits, device_images: DeviceImages) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
         // Clear the metadata of the slot's previous batch. Otherwise, a row left unfilled by a
         // panic would keep the old metadata.
@@ -85,7 +85,7 @@ impl Worker {
         // logger. Finish the batch anyway, because otherwise its slot would be lost.
         let stop = self.run.stop(part.header().run);
         let filled = guarded(|| {
-            stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, leave));
+            stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, device_images));
             Ok(())
         });
         if let Err(e) = filled {
@@ -161,7 +161,8 @@ impl Worker {
     /// been written.
     fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &Redecode) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
-        let (entry, epoch, share) = (part.header().entries[row], part.header().epoch, run.scratch.share());
+        let &Header { epoch, form, .. } = part.header();
+        let (entry, share) = (part.header().entries[row], run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
         let sample = recipe.read(entry.sample, &mut encoded[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
@@ -174,7 +175,7 @@ impl Worker {
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in recipe.fields_of(part.header()).images.iter().filter(|field| field.image.clip().is_none()) {
-            let shot = recipe.plan(field.described(), &sample, (epoch, &entry), None, (&[], boxes));
+            let shot = recipe.plan(field.described(), &sample, (form, epoch, &entry), None, (&[], boxes));
             let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
             let mut encoded = opened.expect("the image was only just opened, so nothing has taken it yet");
             let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
@@ -193,7 +194,7 @@ impl Worker {
                     damaged.push(bytes);
                     part.meta(row).damaged += 1;
                 }
-                field.take_back(pixels, &plan, resizer, part, row)
+                field.write_redecoded(pixels, &plan, resizer, part, row)
             });
             if large {
                 pixels.release();
@@ -205,7 +206,7 @@ impl Worker {
         Ok(())
     }
 
-    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, leave: Leave) {
+    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, device_images: DeviceImages) {
         let mut rows = part.range();
         let (start, mut waited) = (Instant::now(), 0);
         while !rows.is_empty() && self.run.is_wanted(part.header().run) {
@@ -218,7 +219,7 @@ impl Worker {
                     break;
                 }
             }
-            waited += self.fill_group(part, fetched, &mut rows, leave);
+            waited += self.fill_group(part, fetched, &mut rows, device_images);
             self.trim();
         }
         if fetched.is_none() {
@@ -240,14 +241,20 @@ impl Worker {
 
     /// Fills samples from the front of `rows`: as many as there are buffers, or fewer if the
     /// encoded samples are large. Returns the time spent waiting for reads, in ns.
-    fn fill_group(&mut self, part: &mut Part, fetched: Option<&Fetched>, rows: &mut Range<usize>, leave: Leave) -> u64 {
+    fn fill_group(
+        &mut self,
+        part: &mut Part,
+        fetched: Option<&Fetched>,
+        rows: &mut Range<usize>,
+        device_images: DeviceImages,
+    ) -> u64 {
         let Worker { recipe, run, index, encoded, pixels, image, resizer, pasted, boxes, bitstream, .. } = self;
         let (recipe, run): (&Recipe, &Run) = (recipe, run);
         let meter = Meter::new(&run.counters, *index, part.header());
-        let may_leave = recipe.any_fields().images.iter().any(ImageField::may_be_left);
-        let leaves = if may_leave { leave } else { Leave::Nothing };
+        let may_decode_on_device = recipe.any_fields().images.iter().any(ImageField::may_decode_on_device);
+        let device_images = if may_decode_on_device { device_images } else { DeviceImages::None };
         let mut filler =
-            PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, leaves, part, meter };
+            PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, device_images, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
         let mut group = filler.read(encoded, fetched, rows);
         let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
@@ -309,14 +316,14 @@ fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
 }
 
 /// Fills a slot with the first `samples` samples as a single part, mixed according to `mixing`.
-/// `leave` selects the images that a device decodes. Returns the batch and the worker.
+/// `device_images` selects the images that a device decodes. Returns the batch and the worker.
 #[cfg(test)]
 pub(crate) fn fill_slot(
     shared: &Shared,
     slot: crate::batch::Free,
     samples: u64,
     mixing: Option<crate::transform::Mixing>,
-    leave: Leave,
+    device_images: DeviceImages,
 ) -> (Full, Worker) {
     let mut worker = Worker::new(shared.recipe.clone(), shared.run.clone(), 0);
     let entries = (0..samples).map(|sample| Entry { sample, variant: 0, valid: true });
@@ -325,7 +332,7 @@ pub(crate) fn fill_slot(
         header.mixing = mixing;
     };
     let part = slot.begin(samples as usize, begin).next().expect("one part");
-    let full = worker.run(Task { part, fetched: None, redecode: None }, &Waits::new(), leave);
+    let full = worker.run(Task { part, fetched: None, redecode: None }, &Waits::new(), device_images);
     (full.expect("the only part"), worker)
 }
 
@@ -335,7 +342,7 @@ pub(crate) fn fill_slot(
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
     let run = &shared.run;
-    let (full, worker) = fill_slot(shared, slot, samples, None, Leave::All);
+    let (full, worker) = fill_slot(shared, slot, samples, None, DeviceImages::All);
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
     let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
     let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
@@ -344,10 +351,15 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
 }
 
 /// Fills the first `samples` rows of a slot like a worker. Returns the number of images that
-/// `leave` leaves to the device.
+/// `device_images` leaves to the device.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn left_to_device(shared: &Shared, slot: crate::batch::Free, samples: u64, leave: Leave) -> u64 {
-    let (full, _) = fill_slot(shared, slot, samples, None, leave);
+pub(crate) fn images_left_to_device(
+    shared: &Shared,
+    slot: crate::batch::Free,
+    samples: u64,
+    device_images: DeviceImages,
+) -> u64 {
+    let (full, _) = fill_slot(shared, slot, samples, None, device_images);
     assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
     shared.run.counters.stats().decoded_on_device
 }
@@ -357,7 +369,7 @@ pub(crate) fn left_to_device(shared: &Shared, slot: crate::batch::Free, samples:
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
     let run = &shared.run;
-    let (full, mut worker) = fill_slot(shared, slot, 1, None, Leave::All);
+    let (full, mut worker) = fill_slot(shared, slot, 1, None, DeviceImages::All);
     run.scratch.reset_largest();
     let wanted = Arc::new(());
     let request = Redecode { rows: Arc::from([0]), wanted: Arc::downgrade(&wanted), done: Arc::new(|_| {}) };

@@ -214,11 +214,11 @@ fn flips_have_the_configured_probability() {
     assert!((1880..2120).contains(&verticals), "{verticals} of 4000 images flipped: expected about 2000");
 }
 
-/// One call of each method of [`Augment`], as Python sends it: the name, and the arguments in
+/// One call to each method of [`Augment`], as Python sends it: the name, and the arguments in
 /// order.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
-    {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
+    {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
     {"letterbox": [[24, 32]]} {"scale_jitter": [32, 0.1, 2]} {"iou_crop": [[24, 32]]} {"train": [32]}
     {"preset": ["classification-v2", 32]}
     {"output": [[24, 40]]} {"scale": [0.2, 0.9]} {"ratio": [0.5, 2]} {"flip": [0.25]} {"vertical_flip": [0.25]}
@@ -238,8 +238,20 @@ fn augmentations_round_trip_through_their_steps() {
     let rows: Vec<String> = row_descriptions().iter().map(RowDescription::step).collect();
     let all = format!("{CALLS} {}", rows.join(" "));
     let calls = serde_json::Deserializer::from_str(&all).into_iter::<serde_json::Value>().map(Result::unwrap);
-    let begins =
-        ["train", "eval", "center_crop", "random_", "shortest", "resize", "pass", "own", "letter", "scale_j", "iou"];
+    let begins = [
+        "train",
+        "eval",
+        "center_crop",
+        "random_",
+        "shortest",
+        "resize",
+        "cover",
+        "pass",
+        "own",
+        "letter",
+        "scale_j",
+        "iou",
+    ];
     let mut seen = 0;
     for call in calls {
         let text = call.to_string();
@@ -257,7 +269,7 @@ fn augmentations_round_trip_through_their_steps() {
     // `CALLS` must contain every operation except `halve` and `policy`.
     let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
-    assert_eq!(seen, 44 + rows.len());
+    assert_eq!(seen, 45 + rows.len());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The kernel is separable. For each row of the output, a vertical pass computes one row of floats,
 //! and a horizontal pass computes the output from these floats. Therefore, the cost per value is
 //! proportional to the kernel size instead of its square. The image is extended by reflection, as
-//! in torchvision. The weights are computed with only one call of `exp`, so that host and device
+//! in torchvision. The weights are computed with only one call to `exp`, so that host and device
 //! compute identical doubles.
 
 use super::effect::{PixelEffect, Scratch};

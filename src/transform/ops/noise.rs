@@ -74,8 +74,8 @@ mod tests {
                 (f64::from(noise.value(x, y, [9.0; 3])[channel]) - f64::from(noise.mean[channel])) / 0.5
             };
             let moment = |power: i32| all().map(|at| z(channel, at).powi(power)).sum::<f64>() / n;
-            for (power, expected, room) in [(1, 0.0, 0.03), (2, 1.0, 0.04), (3, 0.0, 0.1), (4, 2.9, 0.25)] {
-                assert!((moment(power) - expected).abs() < room, "moment {power}: {}", moment(power));
+            for (power, expected, max_error) in [(1, 0.0, 0.03), (2, 1.0, 0.04), (3, 0.0, 0.1), (4, 2.9, 0.25)] {
+                assert!((moment(power) - expected).abs() < max_error, "moment {power}: {}", moment(power));
             }
             // Adjacent pixels, and the channels of a pixel, are independent.
             let with = |other: usize, right: u32, below: u32| {

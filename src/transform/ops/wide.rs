@@ -6,11 +6,11 @@
 //!
 //! **Invariants**
 //! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
-//! 2. [`whole`] clamps every number to 0 to 255 before it converts the number without a check.
+//! 2. [`whole`] clamps to 0..=255 before the unchecked conversion.
 #![allow(unsafe_code)]
 
-/// Defines a function that is compiled twice, for any CPU and for AVX2, and runs the best version
-/// that the CPU supports. All functions in its body must be inlined, because functions that are not
+/// Defines a function that is compiled twice, for any CPU and for AVX2, and that selects the
+/// version at run time. All functions in its body must be inlined, because functions that are not
 /// inlined are compiled only once, without AVX2.
 macro_rules! wide {
     (
@@ -40,7 +40,7 @@ macro_rules! wide {
 }
 pub(super) use wide;
 
-/// Returns the integer part of `v`, clamped to 0 to 255. NaN becomes 0.
+/// Returns the integer part of `v`, clamped to 0..=255. NaN becomes 0.
 // `clamp` would preserve NaN.
 #[allow(clippy::manual_clamp)]
 #[inline(always)]

@@ -37,7 +37,7 @@ pub(super) struct Axis {
 pub(super) struct Key {
     /// Number of positions in the source.
     pub(super) length: u32,
-    /// Start and end of the section of the source that is mapped to the output.
+    /// Start and end of the source section that is mapped to the output.
     pub(super) window: (f64, f64),
     /// Number of positions in the output.
     pub(super) outputs: u32,

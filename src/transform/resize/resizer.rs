@@ -167,8 +167,8 @@ impl Resizer {
         resize(&mut self.row, longer, 0);
         // Reserve twice as many rows as an output row reads, so that rows rarely have to be moved
         // to the front.
-        let room = 2 * self.down.max_taps();
-        let longer = self.lines.len().max(room * line);
+        let max_rows = 2 * self.down.max_taps();
+        let longer = self.lines.len().max(max_rows * line);
         resize(&mut self.lines, longer, 0);
         // `lines` contains the source rows `first..end`.
         let (mut first, mut end) = (0, 0);
@@ -176,7 +176,7 @@ impl Resizer {
             let (start, taps) = self.down.taps(output);
             if start >= end {
                 (first, end) = (start, start);
-            } else if start + taps.len() - first > room {
+            } else if start + taps.len() - first > max_rows {
                 self.lines.copy_within((start - first) * line..(end - first) * line, 0);
                 first = start;
             }

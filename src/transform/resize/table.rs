@@ -77,7 +77,7 @@ impl Table {
                 }
             }
         }
-        // Each load of 16 bytes covers two pairs of taps, which read four pixels or 12 bytes.
+        // Each 16-byte load covers two pairs of taps, which read four pixels or 12 bytes.
         table.reach = furthest + (table.depth.div_ceil(2) - 1) * 12 + 16;
     }
 }

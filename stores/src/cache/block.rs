@@ -51,7 +51,7 @@ impl Range<'_> {
     fn header(&self, owner: Owner, checksum: u32) -> Vec<u8> {
         let (tag, name) = (self.object.tag.as_deref(), name(self.object));
         let mut header = MAGIC.to_vec();
-        for number in [self.at, self.len, self.object.len, owner.set, owner.sample] {
+        for number in [self.at, self.len, self.object.len, owner.dataset, owner.sample] {
             header.extend_from_slice(&number.to_le_bytes());
         }
         let tag_len = tag.map_or(u32::MAX, |tag| tag.len() as u32);
@@ -65,7 +65,7 @@ impl Range<'_> {
         header
     }
 
-    /// Returns the number of bytes that the block occupies on a disk with pages of 4 KiB.
+    /// Returns the number of bytes that the block occupies on a disk with 4 KiB pages.
     pub(super) fn bytes(&self) -> u64 {
         (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
     }
@@ -174,7 +174,7 @@ impl Header {
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let (tag_len, url_len, checksum) = (word(48), word(52) as usize, word(56));
         let tagged = if tag_len == u32::MAX { 0 } else { tag_len as usize };
-        let owner = Owner { set: long(32), sample: long(40) };
+        let owner = Owner { dataset: long(32), sample: long(40) };
         let (at, len, object_len) = (long(8), long(16), long(24));
         if bytes[..8] != MAGIC || tagged + url_len > MAX_HEADER {
             return Ok(None);
@@ -231,7 +231,7 @@ mod tests {
     fn a_block_is_read_as_written_and_damage_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
-        let (object, owner) = (object(Some("v\"1\"")), Owner { set: 3, sample: 5 });
+        let (object, owner) = (object(Some("v\"1\"")), Owner { dataset: 3, sample: 5 });
         let range = Range { object: &object, at: 7, len: 9 };
         write(&mut File::create(&path).unwrap(), range, owner, b"the bytes").unwrap();
         let bytes = fs::read(&path).unwrap();

@@ -58,8 +58,8 @@ pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// The objects of a dataset below the URL `base`, and their local files.
-struct Set<'a> {
+/// The objects of a dataset under the URL `base`, and their local files.
+struct Dataset<'a> {
     base: &'a str,
     objects: &'a [Object],
     names: Vec<PathBuf>,
@@ -80,7 +80,7 @@ pub(super) fn download(
     read: &ReadParts<'_>,
     shrink: impl Fn(),
 ) -> Result<PathBuf> {
-    let set = Set::of(folder, base, objects)?;
+    let dataset = Dataset::of(folder, base, objects)?;
     let bytes = bytes(objects);
     if bytes > limit {
         let cause = format!(
@@ -89,28 +89,28 @@ pub(super) fn download(
         );
         return Err(Error::config(cause).at_path(base));
     }
-    let failed = |e: io::Error| Error::io(&set.path, &e);
-    let is_held = || Ok::<_, Error>(held()?.iter().any(|(path, _)| *path == set.path));
-    if is_held()? && set.is_complete().map_err(failed)? {
-        return Ok(set.data());
+    let failed = |e: io::Error| Error::io(&dataset.path, &e);
+    let is_held = || Ok::<_, Error>(held()?.iter().any(|(path, _)| *path == dataset.path));
+    if is_held()? && dataset.is_complete().map_err(failed)? {
+        return Ok(dataset.data());
     }
-    let in_use = lock_file(&set.path.with_extension("lock")).map_err(failed)?;
+    let in_use = lock_file(&dataset.path.with_extension("lock")).map_err(failed)?;
     // Only a process that removes the files holds this lock exclusively, and only briefly.
-    set.wait(|| try_shared(&in_use))?;
-    if !set.is_complete().map_err(failed)? {
-        let filling = lock_file(&set.path.with_extension("fill")).map_err(failed)?;
-        set.wait(|| try_exclusive(&filling))?;
+    dataset.wait(|| try_shared(&in_use))?;
+    if !dataset.is_complete().map_err(failed)? {
+        let filling = lock_file(&dataset.path.with_extension("fill")).map_err(failed)?;
+        dataset.wait(|| try_exclusive(&filling))?;
         // Another process may have downloaded the files while this process was waiting.
-        if !set.is_complete().map_err(failed)? {
-            free_buffers(folder, limit, &set)?;
+        if !dataset.is_complete().map_err(failed)? {
+            free_space(folder, limit, &dataset)?;
             shrink();
-            set.fill(read)?;
+            dataset.fill(read)?;
         }
     }
     if !is_held()? {
-        held()?.push((set.path.clone(), in_use));
+        held()?.push((dataset.path.clone(), in_use));
     }
-    Ok(set.data())
+    Ok(dataset.data())
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {
@@ -140,16 +140,16 @@ fn bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
 
-/// Removes datasets that no process is using, beginning with the oldest, until `set` fits within
-/// `limit`. Then adds the size of `set` to the total.
-fn free_buffers(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
+/// Removes datasets that no process is using, beginning with the oldest, until `dataset` fits
+/// within `limit`. Then adds the size of `dataset` to the total.
+fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> {
     let files = folder.path.join(FILES);
     let failed = |e: io::Error| Error::io(&files, &e);
-    let room = lock_file(&files.join("room.lock")).map_err(failed)?;
-    set.wait(|| try_exclusive(&room))?;
-    let needed = bytes(set.objects);
+    let space_lock = lock_file(&files.join("room.lock")).map_err(failed)?;
+    dataset.wait(|| try_exclusive(&space_lock))?;
+    let needed = bytes(dataset.objects);
     let (mut others, mut sum) = (Vec::new(), needed);
-    for (path, listing) in sets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != set.path) {
+    for (path, listing) in datasets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != dataset.path) {
         // The size of a dataset without its list is unknown, so this dataset is removed first.
         let Some(listing) = listing else {
             others.push((0, path, 0));
@@ -173,15 +173,15 @@ fn free_buffers(folder: &Folder, limit: u64, set: &Set<'_>) -> Result<()> {
              the cache is {limit} bytes (cache_bytes)",
             sum - needed
         );
-        return Err(Error::config(cause).at_path(set.base));
+        return Err(Error::config(cause).at_path(dataset.base));
     }
-    fs::create_dir_all(set.data()).map_err(failed)?;
+    fs::create_dir_all(dataset.data()).map_err(failed)?;
     let listing = Listing {
         time: listing::now(),
-        prefix: set.base.trim_end_matches('/').to_owned(),
-        objects: set.objects.to_vec(),
+        prefix: dataset.base.trim_end_matches('/').to_owned(),
+        objects: dataset.objects.to_vec(),
     };
-    listing::write(folder, &set.path.join("objects"), &listing.encode()).map_err(failed)?;
+    listing::write(folder, &dataset.path.join("objects"), &listing.encode()).map_err(failed)?;
     listing::write(folder, &files.join(USED), &sum.to_le_bytes()).map_err(failed)
 }
 
@@ -199,12 +199,12 @@ fn remove(path: &Path) -> io::Result<bool> {
 
 /// Returns the datasets in the folder, each with its list of objects, or `None` if the list is
 /// damaged.
-pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
+pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut sets = Vec::new();
+    let mut datasets = Vec::new();
     for entry in entries {
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name());
@@ -218,16 +218,16 @@ pub(super) fn sets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)
             let _ = fs::remove_dir_all(&path);
         } else if name.to_str().is_some_and(is_key) {
             let listing = Listing::load(&path.join("objects"))?;
-            sets.push((path, listing));
+            datasets.push((path, listing));
         }
     }
-    Ok(sets)
+    Ok(datasets)
 }
 
 /// Returns the datasets with files in the folder, each with the number and the total size in bytes
 /// of its files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
-    let known = sets(folder)?.into_iter().filter_map(|(_, listing)| listing);
+    let known = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let known = known.map(|Listing { prefix, objects, .. }| {
         let server = objects.first().and_then(|object| object.server.as_ref());
         let server = server.map(|server| format!(" at {server}")).unwrap_or_default();
@@ -241,7 +241,7 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
-    for (path, listing) in sets(folder).map_err(failed)? {
+    for (path, listing) in datasets(folder).map_err(failed)? {
         let lock = lock_file(&path.with_extension("lock")).map_err(failed)?;
         let filling = lock_file(&path.with_extension("fill")).map_err(failed)?;
         // Skip datasets that are being downloaded or removed.
@@ -253,12 +253,12 @@ pub(super) fn check(folder: &Folder) -> Result<u64> {
             damaged += u64::from(remove(&path).map_err(failed)?);
             continue;
         };
-        let set = Set::of(folder, &prefix, &objects)?;
-        let is_complete = set.complete().map_err(failed)?.is_some();
-        let have = set.arrived().map_err(failed)?;
+        let dataset = Dataset::of(folder, &prefix, &objects)?;
+        let is_complete = dataset.complete().map_err(failed)?.is_some();
+        let have = dataset.arrived().map_err(failed)?;
         let broken = have.iter().zip(&objects).filter(|((have, _), object)| is_complete && *have != object.len).count();
         if broken > 0 {
-            drop_file(&set.path.join("complete")).map_err(failed)?;
+            drop_file(&dataset.path.join("complete")).map_err(failed)?;
             damaged += broken as u64;
         }
     }
@@ -278,10 +278,10 @@ pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     if !files.is_dir() {
         return Ok(());
     }
-    let room = lock_file(&files.join("room.lock"))?;
-    room.lock()?;
+    let space_lock = lock_file(&files.join("room.lock"))?;
+    space_lock.lock()?;
     let mut left: u64 = 0;
-    for (path, listing) in sets(folder)? {
+    for (path, listing) in datasets(folder)? {
         if !remove(&path)? {
             left += listing.map_or(0, |listing| bytes(&listing.objects));
         }
@@ -289,7 +289,7 @@ pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     listing::write(folder, &files.join(USED), &left.to_le_bytes())
 }
 
-impl<'a> Set<'a> {
+impl<'a> Dataset<'a> {
     fn of(folder: &Folder, base: &'a str, objects: &'a [Object]) -> Result<Self> {
         let (mut names, mut seen) = (Vec::new(), HashSet::new());
         let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
@@ -323,7 +323,7 @@ impl<'a> Set<'a> {
         }
         add(base.trim_end_matches('/').as_bytes());
         let path = folder.path.join(FILES).join(format!("{hash:032x}"));
-        Ok(Set { base, objects, names, path })
+        Ok(Dataset { base, objects, names, path })
     }
 
     fn data(&self) -> PathBuf {

@@ -329,7 +329,7 @@ impl Record {
         record[4..8].copy_from_slice(&kind.to_le_bytes());
         record[8..24].copy_from_slice(&key.to_le_bytes());
         record[24..32].copy_from_slice(&bytes.to_le_bytes());
-        record[32..40].copy_from_slice(&owner.set.to_le_bytes());
+        record[32..40].copy_from_slice(&owner.dataset.to_le_bytes());
         record[40..].copy_from_slice(&owner.sample.to_le_bytes());
         let checksum = crc32fast::hash(&record[4..]);
         record[..4].copy_from_slice(&checksum.to_le_bytes());
@@ -341,7 +341,7 @@ impl Record {
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
         let key = Key::from_le_bytes(std::array::from_fn(|i| record[8 + i]));
         match (crc32fast::hash(&record[4..]) == word(0), word(4)) {
-            (true, 1) => Some(Record::Add(key, long(24), Owner { set: long(32), sample: long(40) })),
+            (true, 1) => Some(Record::Add(key, long(24), Owner { dataset: long(32), sample: long(40) })),
             (true, 2) => Some(Record::Remove(key)),
             _ => None,
         }
@@ -435,7 +435,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends records. The lock must have been held since the last call of
+    /// Appends records. The lock must have been held since the last call to
     /// [`news`](Journal::news). The caller must apply the records to the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();

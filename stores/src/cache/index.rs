@@ -32,7 +32,7 @@ const MAX_RANKED: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Owner {
     /// Hash of the dataset, or 0 if the order is not known.
-    pub(super) set: u64,
+    pub(super) dataset: u64,
     pub(super) sample: u64,
 }
 
@@ -41,7 +41,7 @@ struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
-    /// [`Set::state`] when the block was ranked.
+    /// [`Dataset::state`] when the block was ranked.
     state: u64,
 }
 
@@ -88,7 +88,7 @@ impl Follower {
 
 /// The blocks of one dataset.
 #[derive(Default)]
-struct Set {
+struct Dataset {
     /// Loaders that read the dataset. The most recent loader determines the ranks.
     followers: Vec<Follower>,
     /// Counter that is incremented whenever the ranks become outdated.
@@ -101,7 +101,7 @@ struct Set {
     old: Vec<BTreeSet<(u64, Key)>>,
 }
 
-impl Set {
+impl Dataset {
     /// Marks the ranks of all blocks as outdated.
     fn outdate(&mut self) {
         self.state += 1;
@@ -120,14 +120,14 @@ pub(super) struct Index {
     limit: u64,
     bytes: u64,
     entries: HashMap<Key, BlockEntry>,
-    sets: HashMap<u64, Set>,
+    datasets: HashMap<u64, Dataset>,
     uses: u64,
     followers: u64,
 }
 
 impl Index {
     pub(super) fn new(limit: u64) -> Self {
-        Index { limit, bytes: 0, entries: HashMap::new(), sets: HashMap::new(), uses: 0, followers: 0 }
+        Index { limit, bytes: 0, entries: HashMap::new(), datasets: HashMap::new(), uses: 0, followers: 0 }
     }
 
     pub(super) fn set_limit(&mut self, limit: u64) {
@@ -158,65 +158,67 @@ impl Index {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }
 
-    /// Adds the order of a loader that reads `set`. Returns the id of the loader.
-    pub(super) fn follow(&mut self, set: u64, order: Lookahead) -> u64 {
+    /// Adds the order of a loader that reads `dataset`. Returns the id of the loader.
+    pub(super) fn follow(&mut self, dataset: u64, order: Lookahead) -> u64 {
         self.followers += 1;
         let id = self.followers;
         let follower = Follower { id, order, now: BatchIndex::default() };
-        let set = self.sets.entry(set).or_default();
-        set.followers.push(follower);
-        set.outdate();
+        let dataset = self.datasets.entry(dataset).or_default();
+        dataset.followers.push(follower);
+        dataset.outdate();
         id
     }
 
     /// Removes the order of the loader `id`.
-    pub(super) fn unfollow(&mut self, set: u64, id: u64) {
-        if let Some(set) = self.sets.get_mut(&set) {
-            set.followers.retain(|follower| follower.id != id);
-            set.outdate();
+    pub(super) fn unfollow(&mut self, dataset: u64, id: u64) {
+        if let Some(dataset) = self.datasets.get_mut(&dataset) {
+            dataset.followers.retain(|follower| follower.id != id);
+            dataset.outdate();
         }
     }
 
     /// Records that the loader `id` has reached `now`.
-    pub(super) fn start(&mut self, set: u64, id: u64, now: BatchIndex) {
-        let Some(set) = self.sets.get_mut(&set) else { return };
-        let Some(follower) = set.followers.iter_mut().find(|follower| follower.id == id) else { return };
+    pub(super) fn start(&mut self, dataset: u64, id: u64, now: BatchIndex) {
+        let Some(dataset) = self.datasets.get_mut(&dataset) else { return };
+        let Some(follower) = dataset.followers.iter_mut().find(|follower| follower.id == id) else { return };
         // Normally, blocks whose next use has passed are ranked again one by one. After a step
         // back, earlier uses are in the future again, so all ranks are outdated.
         let is_step_back = now < follower.now;
         follower.now = now;
         if is_step_back {
-            set.outdate();
+            dataset.outdate();
         }
     }
 
     /// Ranks some of the blocks whose ranks are outdated. Returns whether all ranks are current.
     fn update_ranks(&mut self) -> bool {
         let mut passed = Vec::new();
-        for set in self.sets.values() {
-            let Some(follower) = set.followers.last() else { continue };
+        for dataset in self.datasets.values() {
+            let Some(follower) = dataset.followers.last() else { continue };
             let now = follower.time(follower.now);
             // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining blocks
             // are not ranked again yet, and count as the blocks that are needed soonest.
-            passed.extend(set.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
+            passed
+                .extend(dataset.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
         }
         for key in passed {
             self.rank(key);
         }
         for _ in 0..MAX_RANKED {
-            let Some(key) = self.sets.values().find_map(|set| set.old.last()?.last().map(|(_, key)| *key)) else {
-                self.sets.retain(|_, set| !set.is_empty());
+            let Some(key) = self.datasets.values().find_map(|dataset| dataset.old.last()?.last().map(|(_, key)| *key))
+            else {
+                self.datasets.retain(|_, dataset| !dataset.is_empty());
                 return true;
             };
             self.rank(key);
         }
-        self.sets.values().all(|set| set.old.is_empty())
+        self.datasets.values().all(|dataset| dataset.old.is_empty())
     }
 
     /// Recomputes the rank of a block.
     fn rank(&mut self, key: Key) {
         let Some(mut entry) = self.take(key) else { return };
-        let follower = self.sets.get(&entry.owner.set).and_then(|set| set.followers.last());
+        let follower = self.datasets.get(&entry.owner.dataset).and_then(|dataset| dataset.followers.last());
         let next = follower.and_then(|follower| follower.next(entry.owner.sample, follower.now));
         entry.rank = match (next, entry.rank) {
             (Some(next), _) => Rank::Next(next),
@@ -232,11 +234,11 @@ impl Index {
     }
 
     fn put(&mut self, key: Key, mut entry: BlockEntry) {
-        let set = self.sets.entry(entry.owner.set).or_default();
-        entry.state = set.state;
+        let dataset = self.datasets.entry(entry.owner.dataset).or_default();
+        entry.state = dataset.state;
         match entry.rank {
-            Rank::Used(used) => set.used.insert((used, key)),
-            Rank::Next(next) => set.queue.insert((next, key)),
+            Rank::Used(used) => dataset.used.insert((used, key)),
+            Rank::Next(next) => dataset.queue.insert((next, key)),
         };
         self.bytes += entry.bytes;
         self.entries.insert(key, entry);
@@ -245,14 +247,14 @@ impl Index {
     fn take(&mut self, key: Key) -> Option<BlockEntry> {
         let entry = self.entries.remove(&key)?;
         self.bytes -= entry.bytes;
-        let set = self.sets.get_mut(&entry.owner.set).expect("a set exists while it has blocks");
+        let dataset = self.datasets.get_mut(&entry.owner.dataset).expect("a dataset exists while it has blocks");
         match entry.rank {
-            Rank::Used(rank) | Rank::Next(rank) if entry.state != set.state => {
-                let _ = set.old.iter_mut().any(|blocks| blocks.remove(&(rank, key)));
-                set.old.retain(|blocks| !blocks.is_empty());
+            Rank::Used(rank) | Rank::Next(rank) if entry.state != dataset.state => {
+                let _ = dataset.old.iter_mut().any(|blocks| blocks.remove(&(rank, key)));
+                dataset.old.retain(|blocks| !blocks.is_empty());
             }
-            Rank::Used(used) => _ = set.used.remove(&(used, key)),
-            Rank::Next(next) => _ = set.queue.remove(&(next, key)),
+            Rank::Used(used) => _ = dataset.used.remove(&(used, key)),
+            Rank::Next(next) => _ = dataset.queue.remove(&(next, key)),
         }
         Some(entry)
     }
@@ -262,7 +264,7 @@ impl Index {
         if let Some(BlockEntry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
             && let Some(entry) = self.take(key)
         {
-            let (is_old, rank) = (self.sets[&entry.owner.set].state != entry.state, Rank::Used(self.tick()));
+            let (is_old, rank) = (self.datasets[&entry.owner.dataset].state != entry.state, Rank::Used(self.tick()));
             self.put(key, BlockEntry { rank, ..entry });
             if is_old {
                 self.rank(key);
@@ -297,7 +299,7 @@ impl Index {
         if !self.update_ranks() {
             return None;
         }
-        let follower = self.sets.get(&owner.set).and_then(|set| set.followers.last());
+        let follower = self.datasets.get(&owner.dataset).and_then(|dataset| dataset.followers.last());
         let next =
             follower.and_then(|follower| Some((follower, follower.next(owner.sample, from.unwrap_or(follower.now))?)));
         let distance = next.map(|(follower, next)| match next {
@@ -305,11 +307,11 @@ impl Index {
             next => follower.distance(next),
         });
         let mut evicted = Vec::new();
-        let mut used: Vec<_> = self.sets.values().map(|set| set.used.iter().peekable()).collect();
+        let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.used.iter().peekable()).collect();
         let mut queues: Vec<_> = self
-            .sets
+            .datasets
             .values()
-            .filter_map(|set| Some((set.followers.last()?, set.queue.iter().rev().peekable())))
+            .filter_map(|dataset| Some((dataset.followers.last()?, dataset.queue.iter().rev().peekable())))
             .collect();
         while excess > 0 {
             let oldest = (0..used.len()).filter_map(|i| Some((**used[i].peek()?, i))).min();
@@ -388,7 +390,7 @@ mod tests {
             if index.contains(Key::from(sample)) {
                 hits += counts;
             } else {
-                let owner = Owner { set: 7, sample };
+                let owner = Owner { dataset: 7, sample };
                 if let Some(evicted) = index.admit(1, owner, Some(order.after(at))) {
                     evicted.into_iter().for_each(|key| index.remove(key));
                     index.add(Key::from(sample), 1, owner);
@@ -451,14 +453,14 @@ mod tests {
         let middle = |_, _, from: u64| if from <= 1 { Position::At(1) } else { Position::Absent };
         let validation = Lookahead::new(0, |_| 2, |_| Some(vec![0])).with_next(middle);
         let mut index = Index::new(2);
-        let old = Owner { set: 5, sample: 9 };
+        let old = Owner { dataset: 5, sample: 9 };
         index.add(1, 1, old);
-        let val = Owner { set: 6, sample: 0 };
+        let val = Owner { dataset: 6, sample: 0 };
         index.add(2, 1, val);
         let followers = (index.follow(7, train.clone()), index.follow(6, validation));
         let order = |position| Shuffled::new(100, 1).index(0, position);
-        let soon = Owner { set: 7, sample: order(20) };
-        let late = Owner { set: 7, sample: order(80) };
+        let soon = Owner { dataset: 7, sample: order(20) };
+        let late = Owner { dataset: 7, sample: order(80) };
         assert_eq!(index.admit(1, soon, None), Some(vec![1]));
         index.remove(1);
         index.add(3, 1, late);
@@ -471,7 +473,7 @@ mod tests {
         index.add(3, 1, soon);
         assert_eq!(index.admit(1, late, None), None, "its next use is after those of both blocks");
         index.start(7, followers.0, BatchIndex { epoch: 0, batch: 21 });
-        let again = Owner { set: 7, sample: order(60) };
+        let again = Owner { dataset: 7, sample: order(60) };
         assert_eq!(index.admit(1, again, None), Some(vec![3]), "the next use of block 3 has passed");
         index.unfollow(6, followers.1);
         assert_eq!(index.admit(1, late, None), Some(vec![2]), "no loader reads the dataset anymore");
@@ -493,10 +495,10 @@ mod tests {
         let key = |position: u64| Key::from(order.index(0, position));
         let mut index = Index::new(half);
         for position in half..len {
-            index.add(key(position), 1, Owner { set: 7, sample: order.index(0, position) });
+            index.add(key(position), 1, Owner { dataset: 7, sample: order.index(0, position) });
         }
         let number = index.follow(7, loader.clone());
-        let first = Owner { set: 7, sample: order.index(0, 0) };
+        let first = Owner { dataset: 7, sample: order.index(0, 0) };
         let settle = |index: &mut Index, answer: Option<Vec<Key>>| {
             let mut steps = 0;
             loop {

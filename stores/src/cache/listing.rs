@@ -170,7 +170,7 @@ fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     folder.path.join(FILES).join(format!("{hash:032x}.{extension}"))
 }
 
-/// Returns the objects of `store` below `prefix`, and whether they come from the cached listing. If
+/// Returns the objects of `store` under `prefix`, and whether they come from the cached listing. If
 /// there is no current cached listing, lists the objects and caches the new listing.
 ///
 /// # Errors
@@ -213,8 +213,7 @@ fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Ob
         return Ok(None);
     }
     tracing::info!(
-        "{prefix}: using the cached listing of {count} objects, which is {age} s old; after `warpfeed cache refresh`, the next \
-         opening lists again"
+        "{prefix}: using the cached listing of {count} objects, which is {age} s old; to list again, run `warpfeed cache refresh`"
     );
     Ok(Some(cached.objects))
 }

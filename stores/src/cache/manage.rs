@@ -22,14 +22,14 @@ pub struct Contents {
     pub blocks: u64,
     /// Number of bytes that the blocks occupy on disk, in whole pages.
     pub bytes: u64,
-    /// Number of blocks and their bytes, by the folder of the object's URL. The key also contains
-    /// the server if the URL does not determine the server.
+    /// Number of blocks and their size in bytes. The key is the object's URL without its last
+    /// component, and contains the server if the URL does not determine the server.
     pub sets: BTreeMap<String, (u64, u64)>,
-    /// Number of objects in each cached listing and the age of the listing in seconds, by the URL
-    /// that was listed.
+    /// Number of objects in each cached listing, and age of the listing in seconds. The key is the
+    /// listed URL.
     pub listings: BTreeMap<String, (u64, u64)>,
-    /// Number of whole files and their bytes, in whole pages, by the URL of the dataset that needs
-    /// local files.
+    /// Number of files that are cached whole, and the bytes that they occupy on disk, in whole
+    /// pages. The key is the URL of the dataset.
     pub files: BTreeMap<String, (u64, u64)>,
     /// Number of damaged blocks, listings and whole files. [`check`] drops them.
     pub damaged: u64,
@@ -46,9 +46,9 @@ pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
     Ok(listed(&folder)?.0)
 }
 
-/// Drops the cached listings, in the folder `path`, of all URLs that begin with `prefix`. When a
-/// dataset is next opened, its objects are listed again, so that new objects are found. Keeps the
-/// blocks. Returns the number of dropped listings.
+/// Drops the listings of all URLs that begin with `prefix` from the cache in the folder `path`.
+/// When a dataset is next opened, its objects are listed again, so that new objects are found.
+/// Keeps the blocks. Returns the number of dropped listings.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -122,7 +122,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 }
 
 /// Removes all blocks and listings of the cache in the folder `path`, and the whole files that no
-/// process is using. The folder remains a cache. Returns the previous content.
+/// process is using. The folder remains, as an empty cache. Returns the previous content.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -142,15 +142,15 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         contents.blocks += 1;
         contents.bytes += bytes;
         let url = &header.object.url;
-        let set = url.rsplit_once('/').map_or(&url[..], |(set, _)| set);
+        let dataset = url.rsplit_once('/').map_or(&url[..], |(dataset, _)| dataset);
         let server = header.object.server.as_ref().map(|server| format!(" at {server}")).unwrap_or_default();
-        let set = contents.sets.entry(format!("{set}{server}")).or_default();
-        *set = (set.0 + 1, set.1 + bytes);
+        let total = contents.sets.entry(format!("{dataset}{server}")).or_default();
+        *total = (total.0 + 1, total.1 + bytes);
     }
-    for (set, (files, bytes)) in files::contents(folder).map_err(|e| Error::io(&folder.path, &e))? {
+    for (dataset, (files, bytes)) in files::contents(folder).map_err(|e| Error::io(&folder.path, &e))? {
         // The folder may contain several versions of a dataset.
-        let set = contents.files.entry(set).or_default();
-        *set = (set.0 + files, set.1 + bytes);
+        let total = contents.files.entry(dataset).or_default();
+        *total = (total.0 + files, total.1 + bytes);
     }
     for path in listing::all(folder).map_err(|e| Error::io(&folder.path, &e))? {
         if let Some(listing) = Listing::load(&path).map_err(|e| Error::io(&path, &e))? {

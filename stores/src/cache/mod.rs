@@ -96,7 +96,7 @@ impl Cache {
     /// recently used files in memory anyway.
     ///
     /// # Errors
-    /// As for [`open`](Cache::open).
+    /// See [`open`](Cache::open).
     pub fn with_memory(path: impl AsRef<Path>, bytes: u64, memory: u64) -> Result<Self> {
         // The loaders of a process share a cache, so that the cache knows the orders of all
         // loaders.

@@ -92,11 +92,11 @@ impl Store for Cached {
         self.store.remove(url)
     }
 
-    fn keep(&self, set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
+    fn keep(&self, dataset: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         // 0 is reserved for reads outside a known order.
-        let set = set.max(1);
-        let id = self.cache.0.follow(set, order);
-        Some(Arc::new(LoaderCache { cache: self.cache.clone(), set, id }))
+        let dataset = dataset.max(1);
+        let id = self.cache.0.follow(dataset, order);
+        Some(Arc::new(LoaderCache { cache: self.cache.clone(), dataset, id }))
     }
 
     fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
@@ -107,13 +107,13 @@ impl Store for Cached {
 /// A loader that reads through the cache in a known order.
 struct LoaderCache {
     cache: Cache,
-    set: u64,
+    dataset: u64,
     id: u64,
 }
 
 impl ObjectCache for LoaderCache {
     fn start(&self, index: BatchIndex) {
-        self.cache.0.start(self.set, self.id, index);
+        self.cache.0.start(self.dataset, self.id, index);
     }
 
     fn has(&self, object: &Object, at: u64, len: u64) -> bool {
@@ -126,12 +126,12 @@ impl ObjectCache for LoaderCache {
 
     fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex) {
         self.cache.0.missed(bytes.len());
-        self.cache.0.offer(object, at, bytes, Owner { set: self.set, sample }, Some(next));
+        self.cache.0.offer(object, at, bytes, Owner { dataset: self.dataset, sample }, Some(next));
     }
 }
 
 impl Drop for LoaderCache {
     fn drop(&mut self) {
-        self.cache.0.unfollow(self.set, self.id);
+        self.cache.0.unfollow(self.dataset, self.id);
     }
 }

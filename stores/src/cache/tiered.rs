@@ -363,7 +363,7 @@ impl TieredCache {
         let _ = fs::remove_file(&partial);
     }
 
-    /// Returns the objects of `store` below `prefix`, and whether the listing came from the cache.
+    /// Returns the objects of `store` under `prefix`, and whether the listing came from the cache.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -374,7 +374,7 @@ impl TieredCache {
         }
     }
 
-    /// Downloads `objects`, which are below the URL `base`, and returns the local folder.
+    /// Downloads `objects`, which are under the URL `base`, and returns the local folder.
     ///
     /// # Errors
     /// If the cache has no folder, if the files do not fit, or if the objects cannot be read.
@@ -416,36 +416,36 @@ impl TieredCache {
     }
 
     /// Registers the order in which a loader reads a dataset. Returns the id of the loader.
-    pub(super) fn follow(&self, set: u64, order: &Lookahead) -> u64 {
+    pub(super) fn follow(&self, dataset: u64, order: &Lookahead) -> u64 {
         if !self.is_own_process() {
             return 0;
         }
         let id = self.loaders.fetch_add(1, Relaxed);
         let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.insert(id, index.follow(set, order.clone()));
+        followers.insert(id, index.follow(dataset, order.clone()));
         let Disk { index, followers, .. } = &mut *self.disk();
-        followers.insert(id, index.follow(set, order.clone()));
+        followers.insert(id, index.follow(dataset, order.clone()));
         id
     }
 
-    pub(super) fn unfollow(&self, set: u64, id: u64) {
+    pub(super) fn unfollow(&self, dataset: u64, id: u64) {
         if !self.is_own_process() {
             return;
         }
         let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.remove(&id).into_iter().for_each(|id| index.unfollow(set, id));
+        followers.remove(&id).into_iter().for_each(|id| index.unfollow(dataset, id));
         let Disk { index, followers, .. } = &mut *self.disk();
-        followers.remove(&id).into_iter().for_each(|id| index.unfollow(set, id));
+        followers.remove(&id).into_iter().for_each(|id| index.unfollow(dataset, id));
     }
 
-    pub(super) fn start(&self, set: u64, id: u64, batch: BatchIndex) {
+    pub(super) fn start(&self, dataset: u64, id: u64, batch: BatchIndex) {
         if !self.is_own_process() {
             return;
         }
         let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.get(&id).into_iter().for_each(|&id| index.start(set, id, batch));
+        followers.get(&id).into_iter().for_each(|&id| index.start(dataset, id, batch));
         let Disk { index, followers, .. } = &mut *self.disk();
-        followers.get(&id).into_iter().for_each(|&id| index.start(set, id, batch));
+        followers.get(&id).into_iter().for_each(|&id| index.start(dataset, id, batch));
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -496,7 +496,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = TieredCache::open(folder.path(), 1 << 30, 0).unwrap();
         let object = Object { url: "mem://b/x".to_owned(), len: 99, tag: Some("1".to_owned()), server: None };
-        let offer = |at: u64| cache.offer(&object, at, &[at as u8; 9], Owner { set: 7, sample: at }, None);
+        let offer = |at: u64| cache.offer(&object, at, &[at as u8; 9], Owner { dataset: 7, sample: at }, None);
         offer(0);
         // A pipe simulates a slow disk, because opening it waits for a writer.
         let journal = folder.path().join("journal");

@@ -1,6 +1,6 @@
 //! If any single system call fails while a loader reads through a cache, either the batches are
-//! unchanged or an error names the location. Afterward, the cache contains no damaged data, and the
-//! next loader fills the cache.
+//! unchanged or the loader returns an error that names the affected file or URL. Afterward, the
+//! cache contains no damaged data, and the next loader fills the cache.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-use crate::attempt::{Done, End, attempt, settled};
+use crate::attempt::{Done, End, attempt, wait_for_loader_threads};
 use crate::calls::{self, Kind};
 use crate::epoch::{names_a_place, twice};
 use crate::process::{alone, own_process};
@@ -46,7 +46,7 @@ impl Data {
 
 /// Checks the cache in `folder` after a failure, before a loader uses it again.
 fn check_folder(folder: &Path, seen: &std::result::Result<String, String>) -> std::result::Result<(), String> {
-    let wrong = |what: &str| Err(format!("wrong: {what}; before, {seen:?}"));
+    let wrong = |what: &str| Err(format!("wrong: {what} (the loader had returned {seen:?})"));
     if !folder.join("warpfeed-cache").exists() {
         return Ok(()); // It could not be created.
     }
@@ -79,8 +79,8 @@ fn filled(data: &Data) -> tempfile::TempDir {
     root
 }
 
-/// Returns whether an error is acceptable even though the store works, because the loader needs
-/// memory and threads.
+/// Returns whether the loader failed because it ran out of memory or threads, which is acceptable
+/// even though the store works.
 fn is_error_of_the_loader(e: &str) -> bool {
     e.contains("memory") || e.contains("thread") || e.contains("workers")
 }
@@ -90,8 +90,8 @@ fn a_failing_cache_disk_changes_no_batch() {
     own_process!(a_failing_cache_disk_changes_no_batch);
     let _alone = alone();
     let mut table = Table::default();
-    // `blocks` contains the minimum and maximum number of blocks after a loader has succeeded, or
-    // is `None` if the loader needs the folder.
+    // `blocks` contains the expected minimum and maximum number of blocks after a loader has
+    // succeeded, or is `None` if the loader cannot work without the cache folder.
     let mut sweep = |name: &str, data: &Data, limits: (u64, u64), begins: Option<&Path>, blocks: Option<(u64, u64)>| {
         let (bytes, memory) = limits;
         let run = Box::new(move |folder: &Path, expected: Option<&str>| {
@@ -105,9 +105,9 @@ fn a_failing_cache_disk_changes_no_batch() {
             {
                 return Err(format!("wrong: the store works, but the loader failed: {e}"));
             }
-            // Wait until the loader's last thread has ended. Before that, a new loader would share
-            // the loader's index of the folder.
-            settled();
+            // Wait until the loader's last thread has ended. Otherwise, the next loader would share
+            // the old loader's in-memory index of the folder.
+            wait_for_loader_threads();
             check_folder(&folder, &seen)?;
             // A thread that waits too long for the lock of the folder does not cache its block. On a
             // busy machine, it may take more than one loader to fill the cache.
@@ -135,8 +135,9 @@ fn a_failing_cache_disk_changes_no_batch() {
     let (of_shards, of_lmdb) = (filled(&shards), filled(&lmdb));
     sweep("cache, filled", &shards, (ROOM, 0), None, Some((12, 12)));
     sweep("cache, read", &shards, (ROOM, 0), Some(of_shards.path()), Some((12, 12)));
-    // Each block has 4 KiB, so each new block replaces an old block. A few runs end with two blocks
-    // instead of three, because threads replace blocks concurrently. The next read fills the gap.
+    // The cache holds three 4 KiB blocks, so once it is full, each new block evicts an old one. A
+    // few runs end with two blocks, because threads evict blocks concurrently. The next read adds
+    // the third block.
     sweep("small cache", &shards, (3 << 12, 0), None, Some((2, 3)));
     sweep("cache, below memory", &shards, (ROOM, 1500), None, None);
     sweep("whole files, downloaded", &lmdb, (ROOM, 0), None, None);

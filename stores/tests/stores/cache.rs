@@ -123,7 +123,7 @@ fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
 }
 
-/// Returns all files below a folder and their lengths.
+/// Returns all files under a folder and their lengths.
 fn files(path: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
@@ -152,7 +152,7 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
         let store = cache.store(objects.clone());
         epochs(&store, BatchIndex::default(), 6 * SAMPLES / 10);
         let written: u64 = blocks(folder.path()).iter().map(|(_, len)| len.next_multiple_of(4096)).sum();
-        assert!(written <= limit, "{written} of {limit}");
+        assert!(written <= limit, "{written} bytes are cached, but the limit is {limit}");
         let counts = cache.counts();
         assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * all);
         if limit > all {
@@ -162,7 +162,7 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
             assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (all, Some(1.0)));
         }
-        // Read outside a known order.
+        // Read in an order that the cache does not know.
         let object = store.object("mem://set/x").unwrap();
         for sample in (0..SAMPLES).chain(0..SAMPLES) {
             let mut ranges = vec![0; 2 * len(sample) as usize];
@@ -226,7 +226,7 @@ fn check_folder(folder: &Path, limit: u64) {
     assert_eq!(cache.counts().damaged, 0);
     let contents = check(folder).unwrap();
     assert_eq!((contents.damaged, &contents.others[..]), (0, &[][..]));
-    assert!(contents.bytes <= limit, "{} of {limit}", contents.bytes);
+    assert!(contents.bytes <= limit, "{} bytes are cached, but the limit is {limit}", contents.bytes);
     assert_eq!(contents.blocks as usize, blocks(folder).len());
 }
 
@@ -533,7 +533,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // A second thread writes to the folder all the time, and waits for the lock.
+        // A second thread keeps writing to the folder, so it waits for the lock.
         let writes = scope.spawn(|| {
             for sample in 60..80 {
                 keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
@@ -579,7 +579,7 @@ fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let small = of(1 << 30, 1);
     (0..600).for_each(|number| small(number * 4000, 3000));
     assert_eq!(blocks(folder.path()).len(), 600);
-    // The new limit is one block. Blocks without a loader are evicted first.
+    // The new limit is one block. Blocks that no loader needs are evicted first.
     drop(small);
     let less = of(5000, 2);
     let left: Vec<_> = (0..4)

@@ -45,7 +45,7 @@ impl Store for Objects {
     }
 }
 
-/// Returns a BMP with 32 by 32 pixels of noise.
+/// Returns a 32x32 BMP of noise.
 fn image(number: u64) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 3072u32, 0, 54, 40, 32, 32, 1 | 24 << 16, 0, 3072, 0, 0, 0, 0] {

@@ -36,7 +36,7 @@ impl Objects {
         Arc::new(Objects { objects, version, bytes, left, changed: None })
     }
 
-    /// Creates objects from the files of a folder, below `mem://set/`.
+    /// Creates objects from the files of a folder, under `mem://set/`.
     fn below(folder: &Path) -> Arc<Self> {
         let (mut objects, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
         while let Some(inside) = folders.pop() {
@@ -89,7 +89,7 @@ fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
     Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
 }
 
-/// Creates a folder of images with annotations in the formats of YOLO and Pascal VOC.
+/// Creates a folder of images with annotations in YOLO and Pascal VOC format.
 fn annotated() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| {
@@ -178,7 +178,7 @@ fn every_format_opens_from_a_store() {
         seen.push(kind);
     }
     for format in DATA_FORMATS {
-        assert!(seen.contains(&format.name), "{} is not tried", format.name);
+        assert!(seen.contains(&format.name), "{} was not tried", format.name);
     }
 }
 
@@ -262,7 +262,7 @@ fn an_error_names_the_missing_object_or_setting() {
     let e = cause(with(folder.path(), 1 << 20, &store), "mem://set");
     assert!(e.contains("the cache is too small") && e.contains("1048576"), "{e}");
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://absent/x.yaml");
-    assert!(e.contains("no object exists at or below this URL"), "{e}");
+    assert!(e.contains("no object exists at or under this URL"), "{e}");
     store.left.store(1, SeqCst);
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://set");
     assert!(e.contains("refused"), "{e}");
@@ -405,6 +405,6 @@ fn opening_can_be_canceled_while_another_process_evicts() {
     });
     thread::sleep(Duration::from_millis(200));
     given_up.store(1, SeqCst);
-    let e = opened.recv_timeout(Duration::from_secs(60)).expect("the opening is canceled").unwrap_err();
+    let e = opened.recv_timeout(Duration::from_secs(60)).expect("opening is canceled").unwrap_err();
     assert!(e.cause().contains("cancel"), "{e}");
 }

@@ -145,7 +145,7 @@ fn a_hub_listing_is_complete_or_fails() {
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
-/// Publishes the files below `folder` on the simulated Hub, at `path_in_commit` in `commit` of the
+/// Publishes the files under `folder` on the simulated Hub, at `path_in_commit` in `commit` of the
 /// dataset `name`.
 fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder: &Path, path_in_commit: &str) {
     fn files(folder: &Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) {

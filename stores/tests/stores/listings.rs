@@ -1,5 +1,6 @@
-//! A folder in a store is listed only once, by one of the ranks. Changed objects cause an error or
-//! a new listing, and new objects are found after a refresh.
+//! A folder in a store is listed only once, by one of the ranks. If a listed object changes,
+//! opening or reading detects the change, and the folder is listed again. New objects appear only
+//! after a refresh.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -86,7 +87,7 @@ fn a_folder_is_listed_once_by_one_of_the_ranks() {
     let lists = store.lists.load(SeqCst);
     let again = opened(&folder, &store).unwrap();
     assert_eq!((again.fingerprint(), read(&*again).unwrap()), (direct.fingerprint(), read(&*direct).unwrap()));
-    assert_eq!(store.lists.load(SeqCst), lists, "the second opening lists nothing");
+    assert_eq!(store.lists.load(SeqCst), lists, "reopening the dataset must not list the store again");
     let listings = show(folder.path()).unwrap().listings;
     assert_eq!(
         listings.into_iter().map(|(url, (count, _))| (url, count)).collect::<Vec<_>>(),
@@ -98,8 +99,8 @@ fn a_folder_is_listed_once_by_one_of_the_ranks() {
 fn a_changed_object_causes_an_error_and_a_new_listing() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
     opened(&folder, &store).unwrap();
-    // Change an object that is not compared when the dataset is opened. The first and the last
-    // object are always compared.
+    // Change an object in the middle of the listing. Opening compares only the first and the last
+    // object with the store, so it does not notice the change.
     store.put("mem://set/0/002.bmp", 200);
     let set = opened(&folder, &store).unwrap();
     assert_eq!(store.lists.load(SeqCst), 1);
@@ -108,7 +109,7 @@ fn a_changed_object_causes_an_error_and_a_new_listing() {
     let set = opened(&folder, &store).unwrap();
     assert_eq!((read(&*set).unwrap()[1], store.lists.load(SeqCst)), (200, 2));
 
-    // Change an object that is compared, then simulate a different server with the same names.
+    // Change the first object. Then pretend that a different server has the same URLs.
     store.put("mem://set/0/000.bmp", 201);
     assert_eq!(read(&*opened(&folder, &store).unwrap()).unwrap()[0], 201);
     assert_eq!(store.lists.load(SeqCst), 3);

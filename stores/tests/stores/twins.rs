@@ -34,7 +34,7 @@ use warpfeed_stores::Cache;
 /// Number of random cases in an ordinary run.
 const DRAWS: u64 = 12;
 
-/// Uploads the files below `folder` to the server.
+/// Uploads the files under `folder` to the server.
 fn upload(server: &Server, folder: &Path, path: &str) {
     for entry in fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();

@@ -70,7 +70,7 @@ pub(super) fn class(id: u64) -> &'static str {
     if id % COUNT < OF_FIRST { many } else { few }
 }
 
-/// Returns the class name of a sample in the column `species`.
+/// Returns the class name of a sample in the `species` column.
 pub(super) fn swapped(id: u64) -> &'static str {
     let (_, [many, few]) = SETS[(id / COUNT) as usize];
     if id % COUNT < OF_FIRST { few } else { many }

@@ -27,13 +27,13 @@ pub(super) struct Batch {
 }
 
 /// An image. Its values are from 0 to 1, unless it is normalized.
-pub(super) struct Pixel {
+pub(super) struct ImageValues {
     pub(super) width: usize,
     pub(super) channels: usize,
     pub(super) values: Vec<f32>,
 }
 
-impl Pixel {
+impl ImageValues {
     pub(super) fn is_flat(&self) -> bool {
         self.values.chunks(self.channels).all(|pixel| pixel == &self.values[..self.channels])
     }
@@ -62,7 +62,7 @@ pub(super) struct Run {
     pub(super) seed: u64,
     pub(super) indexed: bool,
     pub(super) traced: bool,
-    /// Whether the label comes from the column `species`.
+    /// Whether the label comes from the `species` column.
     pub(super) swapped: bool,
     pub(super) batches: Vec<Batch>,
     /// A checkpoint after the first batch.
@@ -153,7 +153,7 @@ impl Run {
         self.batches.iter().map(|batch| batch.ids.len()).max().unwrap_or(0)
     }
 
-    /// Returns whether the labels come from the column `species`. For data without class names,
+    /// Returns whether the labels come from the `species` column. For data without class names,
     /// returns whether they differ from the labels of `other`.
     pub(super) fn has_other_labels(&self, other: &Run) -> bool {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }
@@ -175,6 +175,11 @@ impl Run {
         self.of_epoch(epoch).filter(|batch| is_long(batch).len() == 2).count()
     }
 
+    /// Returns whether no batch has samples with both even and odd indices.
+    pub(super) fn has_one_parity_per_batch(&self, _: &Run) -> bool {
+        self.batches.iter().all(|batch| batch.valid_ids().map(|id| id % 2).collect::<BTreeSet<_>>().len() < 2)
+    }
+
     pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
         self.batches.iter().flat_map(|batch| &batch.arrays)
     }
@@ -192,7 +197,7 @@ impl Run {
         self.arrays().filter(|array| array.name == "image" || array.name.starts_with("views."))
     }
 
-    pub(super) fn images(&self) -> Vec<Pixel> {
+    pub(super) fn images(&self) -> Vec<ImageValues> {
         self.image_arrays().flat_map(Array::images).collect()
     }
 
@@ -254,7 +259,7 @@ impl Batch {
 }
 
 impl Array {
-    pub(super) fn images(&self) -> Vec<Pixel> {
+    pub(super) fn images(&self) -> Vec<ImageValues> {
         let values: Vec<f32> = match self.dtype {
             Dtype::U8 => self.bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect(),
             Dtype::F16 => {
@@ -265,7 +270,7 @@ impl Array {
         let &[count, a, width, c] = &self.shape[..] else { panic!("{:?}", self.shape) };
         let is_planar = matches!(a, 1 | 3);
         let (channels, area) = if is_planar { (a, width * c) } else { (c, a * width) };
-        let image = |values: &[f32]| Pixel {
+        let image = |values: &[f32]| ImageValues {
             width,
             channels,
             values: match is_planar {

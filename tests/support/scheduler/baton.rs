@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use super::functions::real_futex;
-use super::schedule::{MAX_THREADS, On, Schedule, State, Step, next_random};
+use super::schedule::{MAX_THREADS, Schedule, State, Step, WaitsFor, next_random};
 
 thread_local! {
     /// Index of this thread in the schedule, or `MAX_THREADS` if the schedule does not control it.
@@ -44,7 +44,7 @@ unsafe impl Sync for Spin {}
 
 pub(super) static SCHEDULE: Spin = Spin { taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
 /// Whether a schedule is running.
-pub(super) static ON: AtomicBool = AtomicBool::new(false);
+pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 /// Whether the schedule has failed, so its threads must print their backtraces.
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
 /// One futex word per thread.
@@ -52,21 +52,21 @@ pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) 
 /// Key of a thread-local value that is destroyed after all other thread-local values.
 pub(super) static LAST: AtomicU32 = AtomicU32::new(0);
 
-pub(super) struct Held {
+pub(super) struct LockedSchedule {
     pub(super) before: bool,
 }
 
-impl Held {
+impl LockedSchedule {
     pub(super) fn new() -> Self {
         let before = INSIDE.replace(true);
         while SCHEDULE.taken.swap(true, SeqCst) {
             spin_loop();
         }
-        Held { before }
+        LockedSchedule { before }
     }
 }
 
-impl Deref for Held {
+impl Deref for LockedSchedule {
     type Target = Schedule;
     fn deref(&self) -> &Schedule {
         // SAFETY: this thread holds the lock.
@@ -74,14 +74,14 @@ impl Deref for Held {
     }
 }
 
-impl DerefMut for Held {
+impl DerefMut for LockedSchedule {
     fn deref_mut(&mut self) -> &mut Schedule {
         // SAFETY: this thread holds the lock.
         unsafe { &mut *SCHEDULE.schedule.get() }.as_mut().expect("a schedule runs")
     }
 }
 
-impl Drop for Held {
+impl Drop for LockedSchedule {
     fn drop(&mut self) {
         SCHEDULE.taken.store(false, SeqCst);
         INSIDE.set(self.before);
@@ -137,7 +137,7 @@ pub(super) fn await_baton(me: usize) {
 pub(super) fn hand_over(me: usize, next: usize) {
     if me != next {
         {
-            let mut schedule = Held::new();
+            let mut schedule = LockedSchedule::new();
             let covered = &mut schedule.covered;
             covered.switches += 1;
             let mut order = covered.order ^ covered.steps << 16 ^ next as u64;
@@ -153,20 +153,20 @@ pub(super) fn hand_over(me: usize, next: usize) {
 /// A scheduling point: may switch to a different thread.
 pub(super) fn step() {
     if let Some(me) = managed() {
-        let next = Held::new().after(me, Step::Call);
+        let next = LockedSchedule::new().after(me, Step::Call);
         hand_over(me, next);
     }
 }
 
 pub(super) fn step_after_waking(me: usize) {
-    let next = Held::new().after(me, Step::Wake);
+    let next = LockedSchedule::new().after(me, Step::Wake);
     hand_over(me, next);
 }
 
 /// Blocks this thread and lets other threads run. Returns whether the wait timed out.
-pub(super) fn wait(me: usize, on: On, deadline: Option<u64>) -> bool {
+pub(super) fn wait(me: usize, on: WaitsFor, deadline: Option<u64>) -> bool {
     let next = {
-        let mut schedule = Held::new();
+        let mut schedule = LockedSchedule::new();
         schedule.pass(me, Step::Call);
         schedule.threads[me].waits += 1;
         schedule.threads[me].state = State::Waits(on, deadline);
@@ -176,12 +176,12 @@ pub(super) fn wait(me: usize, on: On, deadline: Option<u64>) -> bool {
         }
     };
     hand_over(me, next);
-    Held::new().threads[me].timed_out
+    LockedSchedule::new().threads[me].timed_out
 }
 
 /// Waits until the virtual time `deadline`.
 pub(super) fn sleep(me: usize, deadline: u64) {
-    wait(me, On::Time, Some(deadline));
+    wait(me, WaitsFor::Time, Some(deadline));
 }
 
 /// Ends the process without running destructors.

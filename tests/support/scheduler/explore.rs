@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::baton::{Held, LAST, ME, ON, SCHEDULE, exit, inside, wait};
+use super::baton::{IS_RUNNING, LAST, LockedSchedule, ME, SCHEDULE, exit, inside, wait};
 use super::functions::{end_key, pthread_join};
-use super::schedule::{Covered, MAX_THREADS, On, Schedule, State};
+use super::schedule::{Covered, MAX_THREADS, Schedule, State, WaitsFor};
 
 const SCHEDULES_PER_PROCESS: u64 = 50;
 /// Wall-clock limit per schedule in seconds. A schedule that exceeds it has a thread that spins
@@ -24,24 +24,24 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     let stacks = schedule.take().map(|before| before.stacks).unwrap_or_default();
     let schedule = schedule.insert(Schedule { stacks, ..Schedule::new(seed) });
     ME.set(schedule.add());
-    ON.store(true, SeqCst);
+    IS_RUNNING.store(true, SeqCst);
     body();
     if running() > 0 {
-        wait(0, On::EndOfAll, None);
+        wait(0, WaitsFor::EndOfAll, None);
     }
-    let left: Vec<_> = inside(|| Held::new().threads.iter().filter_map(|thread| thread.handle).collect());
+    let left: Vec<_> = inside(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
     for handle in left {
         // SAFETY: nothing else joins the thread, which is about to end.
         unsafe { pthread_join(handle, ptr::null_mut()) };
     }
-    ON.store(false, SeqCst);
+    IS_RUNNING.store(false, SeqCst);
     ME.set(MAX_THREADS);
-    Held::new().covered
+    LockedSchedule::new().covered
 }
 
 /// Returns the number of running threads in the schedule, not counting the first.
 pub fn running() -> usize {
-    Held::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
+    LockedSchedule::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
 
 /// What a child process reports about one schedule: its coverage, and the counters that the test

@@ -7,10 +7,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::baton::{
-    Held, INSIDE, LAST, ME, ON, ROUNDS, await_baton, hand_over, inside, managed, pass_baton, sleep, step,
-    step_after_waking, wait,
+    INSIDE, IS_RUNNING, LAST, LockedSchedule, ME, ROUNDS, await_baton, hand_over, inside, managed, pass_baton, sleep,
+    step, step_after_waking, wait,
 };
-use super::schedule::{MAX_THREADS, On, PAGE, Stack, State, Step, next_random};
+use super::schedule::{MAX_THREADS, PAGE, Stack, State, Step, WaitsFor, next_random};
 
 /// Number of cores that the library sees.
 pub(super) const CORES: usize = 2;
@@ -96,7 +96,7 @@ pub(super) unsafe fn nanos(time: *const libc::timespec) -> u64 {
 // SAFETY: the definition has the signature and the behavior of libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-    if n == libc::SYS_futex && ON.load(Relaxed) && !INSIDE.get() {
+    if n == libc::SYS_futex && IS_RUNNING.load(Relaxed) && !INSIDE.get() {
         let operation = b as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
         let bits = match operation {
             libc::FUTEX_WAIT_BITSET | libc::FUTEX_WAKE_BITSET => f as u32,
@@ -111,15 +111,15 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
                 // SAFETY: the caller guarantees that the time is valid, if there is one.
                 let deadline = (d != 0).then(|| unsafe { nanos(d as *const libc::timespec) });
                 let deadline = match operation {
-                    libc::FUTEX_WAIT => deadline.map(|time| Held::new().now.saturating_add(time)),
+                    libc::FUTEX_WAIT => deadline.map(|time| LockedSchedule::new().now.saturating_add(time)),
                     _ => deadline,
                 };
-                let timed_out = wait(me, On::Futex { address: a, bits }, deadline);
+                let timed_out = wait(me, WaitsFor::Futex { address: a, bits }, deadline);
                 return if timed_out { fails(libc::ETIMEDOUT) } else { 0 };
             }
             (libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET, me) => {
-                let meant = |on| matches!(on, On::Futex { address, bits: of } if address == a && of & bits != 0);
-                let woken = Held::new().wake(meant, c);
+                let meant = |on| matches!(on, WaitsFor::Futex { address, bits: of } if address == a && of & bits != 0);
+                let woken = LockedSchedule::new().wake(meant, c);
                 if let Some(me) = me {
                     step_after_waking(me);
                 }
@@ -139,7 +139,7 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
 extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
-        let mut schedule = Held::new();
+        let mut schedule = LockedSchedule::new();
         // Threads often yield just before they wait, so a yield usually does not lower the
         // priority. Lower the priority occasionally, so that two threads do not yield to each other
         // forever.
@@ -163,7 +163,7 @@ unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::tim
     type Of = unsafe extern "C" fn(*const libc::timespec, *mut libc::timespec) -> c_int;
     let Some(me) = managed() else { return libc_call!(nanosleep(time, left) as Of) };
     // SAFETY: guaranteed by this function's caller.
-    let deadline = Held::new().now.saturating_add(unsafe { nanos(time) });
+    let deadline = LockedSchedule::new().now.saturating_add(unsafe { nanos(time) });
     sleep(me, deadline);
     0
 }
@@ -177,7 +177,7 @@ unsafe extern "C" fn clock_nanosleep(
 ) -> c_int {
     type Of = unsafe extern "C" fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
     let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, left) as Of) };
-    let from = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { Held::new().now };
+    let from = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { LockedSchedule::new().now };
     // SAFETY: guaranteed by this function's caller.
     sleep(me, from.saturating_add(unsafe { nanos(time) }));
     0
@@ -190,7 +190,7 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
         return libc_call!(clock_gettime(clock, time) as Of);
     }
     step();
-    let now = Held::new().now;
+    let now = LockedSchedule::new().now;
     let now = libc::timespec { tv_sec: (now / 1_000_000_000) as i64, tv_nsec: (now % 1_000_000_000) as i64 };
     // SAFETY: the caller guarantees that `time` is valid for writes.
     unsafe { time.write(now) };
@@ -204,7 +204,7 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     type Of = unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int;
     let Some(me) = managed() else { return libc_call!(getrusage(who, usage) as Of) };
     let (ran, waits) = {
-        let schedule = Held::new();
+        let schedule = LockedSchedule::new();
         (schedule.threads[me].ran, schedule.threads[me].waits)
     };
     // SAFETY: a `rusage` consists of integers, and the caller guarantees that it is valid.
@@ -226,7 +226,7 @@ unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> 
     if managed().is_none() {
         return libc_call!(getrandom(to, bytes, flags) as Of);
     }
-    let mut schedule = Held::new();
+    let mut schedule = LockedSchedule::new();
     for at in 0..bytes {
         // SAFETY: the caller guarantees that `bytes` bytes are writable.
         unsafe { to.cast::<u8>().add(at).write(next_random(&mut schedule.random) as u8) };
@@ -275,7 +275,7 @@ unsafe extern "C" fn pthread_create(
         // SAFETY: std passes valid attributes.
         assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
         let (id, stack) = {
-            let mut schedule = Held::new();
+            let mut schedule = LockedSchedule::new();
             let found = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
             (schedule.add(), found.map(|at| schedule.stacks.swap_remove(at)))
         };
@@ -289,7 +289,7 @@ unsafe extern "C" fn pthread_create(
             own
         };
         let failed = libc_call!(pthread_create(thread, &raw const own, begin, start.cast()) as Create);
-        let mut schedule = Held::new();
+        let mut schedule = LockedSchedule::new();
         let started = &mut schedule.threads[id];
         if failed == 0 {
             // SAFETY: `pthread_create` succeeded, so it has written the handle.
@@ -328,11 +328,11 @@ pub(super) extern "C" fn end(value: *mut c_void) {
     let me = ME.replace(MAX_THREADS);
     INSIDE.set(true);
     let next = {
-        let mut schedule = Held::new();
+        let mut schedule = LockedSchedule::new();
         schedule.threads[me].state = State::Ended;
-        schedule.wake(|on| on == On::End { thread: me }, usize::MAX);
+        schedule.wake(|on| on == WaitsFor::End { thread: me }, usize::MAX);
         if schedule.threads.iter().skip(1).all(|thread| thread.state == State::Ended) {
-            schedule.wake(|on| on == On::EndOfAll, 1);
+            schedule.wake(|on| on == WaitsFor::EndOfAll, 1);
         }
         schedule.covered.switches += 1;
         match schedule.choose(None) {
@@ -352,13 +352,13 @@ pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *m
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
     let found = managed().and_then(|me| Some((me, thread_of(thread)?)));
     let Some((me, id)) = found else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
-    let state = Held::new().threads[id].state;
+    let state = LockedSchedule::new().threads[id].state;
     if state != State::Ended {
-        wait(me, On::End { thread: id }, None);
+        wait(me, WaitsFor::End { thread: id }, None);
     }
     inside(|| {
         let failed = libc_call!(pthread_join(thread, result) as Of);
-        let mut schedule = Held::new();
+        let mut schedule = LockedSchedule::new();
         // Forget the handle, because a new thread may get the same one.
         schedule.threads[id].handle = None;
         let stack = schedule.threads[id].stack.take();
@@ -368,7 +368,7 @@ pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *m
 }
 
 pub(super) fn thread_of(handle: libc::pthread_t) -> Option<usize> {
-    Held::new().threads.iter().rposition(|of| of.handle == Some(handle))
+    LockedSchedule::new().threads.iter().rposition(|of| of.handle == Some(handle))
 }
 
 /// Does nothing for scheduled threads. They are joined at the end of the schedule, because their
@@ -427,14 +427,14 @@ pub(super) static AT_BRANCH: AtomicBool = AtomicBool::new(false);
 /// LLVM's coverage instrumentation calls this at every branch of an instrumented crate.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
-    if !ON.load(Relaxed) || AT_BRANCH.swap(true, Relaxed) {
+    if !IS_RUNNING.load(Relaxed) || AT_BRANCH.swap(true, Relaxed) {
         return;
     }
     let me = managed();
     INSIDE.set(INSIDE.get() || me.is_some());
     AT_BRANCH.store(false, Relaxed);
     if let Some(me) = me {
-        let next = Held::new().after(me, Step::Branch);
+        let next = LockedSchedule::new().after(me, Step::Branch);
         hand_over(me, next);
         AT_BRANCH.store(true, Relaxed);
         INSIDE.set(false);

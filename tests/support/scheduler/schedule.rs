@@ -26,7 +26,7 @@ pub(super) const RARE: (u32, u64) = (8, 4);
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum On {
+pub(super) enum WaitsFor {
     Futex { address: usize, bits: u32 },
     End { thread: usize },
     EndOfAll,
@@ -36,7 +36,7 @@ pub(super) enum On {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
-    Waits(On, Option<u64>),
+    Waits(WaitsFor, Option<u64>),
     Ended,
 }
 
@@ -268,7 +268,7 @@ impl Schedule {
     }
 
     /// Wakes up to `count` matching waiters, and returns how many it woke.
-    pub(super) fn wake(&mut self, is_meant: impl Fn(On) -> bool, count: usize) -> usize {
+    pub(super) fn wake(&mut self, is_meant: impl Fn(WaitsFor) -> bool, count: usize) -> usize {
         for woken in 0..count {
             let waits = |thread: &Thread| matches!(thread.state, State::Waits(on, _) if is_meant(on));
             let ids: Vec<usize> = (0..self.threads.len()).filter(|id| waits(&self.threads[*id])).collect();

@@ -44,12 +44,6 @@ impl FrameDecoder {
         self.decoded
     }
 
-    /// Estimates how many bytes decoding a frame of this size allocates: the eight reference frames,
-    /// the current frame, the kept pictures, and tables, at 16 bits and without subsampling.
-    pub fn memory(width: u32, height: u32) -> u64 {
-        (u64::from(width) * u64::from(height)).saturating_mul(64).saturating_add(4 << 20)
-    }
-
     /// Drops all frames, and frees their memory.
     pub fn release(&mut self) {
         *self = FrameDecoder { decoded: self.decoded, ..FrameDecoder::new(self.max_pixels) };

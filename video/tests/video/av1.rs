@@ -1,35 +1,10 @@
 //! Checks that decoded frames equal dav1d's.
 
 use warpfeed_video::av1::{Decoder, FrameDecoder};
+use warpfeed_video::open;
 use warpfeed_video::record::Record;
-use warpfeed_video::{Plane, Planes, open};
 
-use crate::support::{Random, bytes, videos};
-
-/// Returns the CRC-32 of all samples, in the order and the format of FFmpeg.
-fn crc(planes: &Planes<'_>) -> u32 {
-    let mut crc = !0_u32;
-    let mut add = |byte: u8| {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
-        }
-    };
-    // FFmpeg's planes of RGB are in the same order as the planes of AV1: green, blue, red.
-    for plane in 0..3 {
-        let (width, height) = planes.size(plane);
-        for y in 0..height {
-            for x in 0..width {
-                let sample = planes.sample(plane, x, y);
-                add(sample as u8);
-                if matches!(planes.planes[plane], Plane::Bits16(..)) {
-                    add((sample >> 8) as u8);
-                }
-            }
-        }
-    }
-    !crc
-}
+use crate::support::{Random, bytes, crc, videos};
 
 /// Returns the CRC-32 of each frame that FFmpeg shows.
 fn expected(name: &str) -> Option<Vec<u32>> {

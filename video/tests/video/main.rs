@@ -3,6 +3,11 @@
 #[cfg(feature = "av1")]
 mod av1;
 mod mp4;
+#[cfg(feature = "nvdec")]
+mod nvdec;
 mod record;
+#[cfg(feature = "nvdec")]
+#[path = "../../../tests/support/require.rs"]
+mod require;
 mod rgb;
 mod support;

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(any(feature = "av1", feature = "nvdec"))]
+use warpfeed_video::{Plane, Planes};
+
 /// Returns the path of a fixture.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -22,6 +25,32 @@ pub(crate) fn videos() -> Vec<String> {
     names.sort();
     assert!(names.len() > 15, "{names:?}");
     names
+}
+
+/// Returns the CRC-32 of all samples, in the order and the format of FFmpeg.
+#[cfg(any(feature = "av1", feature = "nvdec"))]
+pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
+    let mut crc = !0_u32;
+    let mut add = |byte: u8| {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+        }
+    };
+    // FFmpeg's planes of RGB are in the same order as the planes of AV1: green, blue, red.
+    for plane in 0..3 {
+        let (width, height) = planes.size(plane);
+        for y in 0..height {
+            for x in 0..width {
+                let sample = planes.sample(plane, x, y);
+                add(sample as u8);
+                if matches!(planes.planes[plane], Plane::Bits16(..)) {
+                    add((sample >> 8) as u8);
+                }
+            }
+        }
+    }
+    !crc
 }
 
 /// Pseudorandom numbers that are the same in each run.

@@ -1,4 +1,4 @@
-//! Trains the network of the example `train` on several GPUs, with one process per GPU.
+//! Trains the network of the `train` example on several GPUs, with one process per GPU.
 //!
 //! ```text
 //! cargo build --release --features nccl --example distributed

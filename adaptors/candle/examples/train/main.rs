@@ -97,7 +97,7 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Returns the first GPU if there is one and the feature `cuda` is enabled, and otherwise the CPU.
+/// Returns the first GPU if there is one and the `cuda` feature is enabled, and otherwise the CPU.
 fn device() -> Result<Device> {
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {

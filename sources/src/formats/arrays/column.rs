@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::chunks::{ChunkCache, Chunks};
 use crate::error::{Error, Result};
 #[cfg(feature = "hdf5")]
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::storage::{OpenFile, RowBytes};
 use crate::values::elements::Dtype;
 use crate::values::record::Found;
@@ -154,7 +154,7 @@ impl Column {
             #[cfg(feature = "hdf5")]
             Storage::Chunks(chunks) => {
                 let mut stored = Vec::new();
-                chunks.read(files, index, room(&mut stored, sample_size as u64)?)?;
+                chunks.read(files, index, grow_to(&mut stored, sample_size as u64)?)?;
                 let start = page.len();
                 match self.dtype.is_native() {
                     true => page.extend_from_slice(&stored),

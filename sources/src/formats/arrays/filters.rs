@@ -5,7 +5,7 @@ use std::io::Read;
 use flate2::bufread::ZlibDecoder;
 
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 
 /// A transformation that the writer applied to the bytes of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,7 +68,7 @@ impl Filter {
 
 fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
     let mut to = Vec::new();
-    room(&mut to, limit as u64)?;
+    grow_to(&mut to, limit as u64)?;
     to.clear();
     let failed = |e: std::io::Error| Error::in_source(format!("invalid zlib data: {e}"));
     ZlibDecoder::new(bytes).take(limit as u64 + 1).read_to_end(&mut to).map_err(failed)?;
@@ -81,7 +81,7 @@ fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
 fn decompress_lzf(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::in_source(format!("invalid LZF data: {what}"));
     let mut to = Vec::new();
-    room(&mut to, limit as u64)?;
+    grow_to(&mut to, limit as u64)?;
     to.clear();
     let mut rest = bytes.iter();
     while let Some(&control) = rest.next() {
@@ -113,7 +113,7 @@ fn decompress_lzf(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
 
 fn unshuffle(bytes: &[u8], size: usize) -> Result<Vec<u8>> {
     let (count, mut to) = (bytes.len() / size, Vec::new());
-    room(&mut to, bytes.len() as u64)?.copy_from_slice(bytes);
+    grow_to(&mut to, bytes.len() as u64)?.copy_from_slice(bytes);
     for index in 0..count * size {
         to[index] = bytes[index % size * count + index / size];
     }

@@ -1,4 +1,4 @@
-//! Reads HDF5 files. The crate `hdf5_pure` parses the metadata; elements are read directly from the
+//! Reads HDF5 files. The `hdf5_pure` crate parses the metadata; elements are read directly from the
 //! file.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -54,7 +54,7 @@ pub(crate) const TORCH: DataFormat = DataFormat {
 pub(crate) const HDF5: DataFormat = DataFormat {
     is_file: |_, start| start.starts_with(b"\x89HDF\r\n\x1a\n"),
     has_parts: true,
-    brings: Some(Companions::NONE),
+    companions: Some(Companions::NONE),
     ..DataFormat::new(
         "hdf5",
         "an HDF5 file of arrays with one sample per entry of the first axis",

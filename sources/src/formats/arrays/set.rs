@@ -18,8 +18,8 @@ use crate::machine::file::{has_extension, is_folder};
 #[cfg(feature = "hdf5")]
 use crate::model::BatchIndex;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
+use crate::options::ColumnChoice;
 use crate::options::Options;
-use crate::options::Wanted;
 use crate::stats::NetworkStats;
 use crate::storage::ahead::{Parts, Remote, ahead_of, wide};
 use crate::storage::{DatasetLocation, OpenFile, RowBytes, are_unchanged};
@@ -31,7 +31,7 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// A dataset of arrays. The first axis of each array is the sample index.
 ///
 /// Reads `.npy` files, folders of `.npy` files, `.npz` archives, `.safetensors` files, `.pt` and
-/// `.pth` files written by `torch.save`, and, with the Cargo feature `hdf5`, HDF5 files.
+/// `.pth` files written by `torch.save`, and, with the `hdf5` Cargo feature, HDF5 files.
 ///
 /// ```python
 /// numpy.savez("train.npz", images=images, labels=labels)  # (n, height, width, 3) and (n,)
@@ -118,7 +118,7 @@ impl Arrays {
     ///
     /// # Errors
     /// If a file is damaged, if there are several splits, or if the arrays have different numbers
-    /// of samples. Also if an array has an unsupported element type or memory order.
+    /// of samples. Also fails if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())
@@ -126,25 +126,25 @@ impl Arrays {
 
     /// Opens arrays in the format `kind`: `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn with(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
-        let wanted = options.wanted();
-        let choose = |names: &[String]| select(names, location.part.as_deref(), &wanted);
+        let choice = options.column_choice();
+        let choose = |names: &[String]| select(names, location.part.as_deref(), &choice);
         let (files, columns) = load(location, kind, &choose).map_err(|e| e.at_path(&location.path))?;
-        Self::from_columns(&location.path, kind, wanted, files, columns, options)
+        Self::from_columns(&location.path, kind, choice, files, columns, options)
     }
 
     /// Opens the arrays in `bytes`, which is the content of a file.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
         let file = Arc::new(OpenFile::in_memory("memory".into(), bytes));
-        let choose = |names: &[String]| select(names, part, &Wanted::default());
+        let choose = |names: &[String]| select(names, part, &ColumnChoice::default());
         let columns = columns(&file, kind, "x", &choose)?;
-        Self::from_columns(Path::new("memory"), kind, Wanted::default(), vec![file], columns, &Options::default())
+        Self::from_columns(Path::new("memory"), kind, ColumnChoice::default(), vec![file], columns, &Options::default())
     }
 
     fn from_columns(
         path: &Path,
         kind: &'static str,
-        mut wanted: Wanted,
+        mut choice: ColumnChoice,
         files: Vec<Arc<OpenFile>>,
         columns: Vec<Column>,
         options: &Options,
@@ -153,12 +153,12 @@ impl Arrays {
         let columns: Vec<Column> = columns.into_iter().filter(|column| column.len().is_some()).collect();
         let len = check_columns(&columns).map_err(named)?;
         let has_usual_label = columns.iter().any(|column| is_label(&column.name));
-        if wanted.label.is_none() && !wanted.without_label && !has_usual_label {
+        if choice.label.is_none() && !choice.without_label && !has_usual_label {
             let single = |column: &&Column| column.shape[1..].iter().all(|&side| side == 1);
             let integers = |column: &&Column| matches!(column.dtype.kind, b'i' | b'u') && single(column);
             let label =
                 |name: &&str| columns.iter().filter(integers).find(|column| column.name.eq_ignore_ascii_case(name));
-            wanted.label = OTHER_LABELS.iter().find_map(label).map(|column| column.name.clone());
+            choice.label = OTHER_LABELS.iter().find_map(label).map(|column| column.name.clone());
         }
         let mut page = Vec::new();
         let mut survey = Survey::default();
@@ -169,7 +169,7 @@ impl Arrays {
             let row = read_row(&columns, &files, index, None, &mut page).map_err(named)?;
             survey.see(&row, &page).map_err(named)?;
         }
-        let mut rows = survey.finish(&wanted).map_err(named)?;
+        let mut rows = survey.finish(&choice).map_err(named)?;
         let texts = |name: &str, see: &mut dyn FnMut(usize, &str)| {
             let label = columns.iter().filter(|column| column.name == name);
             (0..len).try_for_each(|index| {
@@ -221,21 +221,21 @@ impl Arrays {
     /// If a check was requested since the last call, returns an error if a file has changed.
     fn check_files(&self) -> Result<()> {
         let requested_checks = self.requested_checks.load(Ordering::Relaxed);
-        self.files.iter().try_for_each(|file| file.look(requested_checks))
+        self.files.iter().try_for_each(|file| file.check_once(requested_checks))
     }
 }
 
 /// Selects the arrays of the split `part` that the user has requested as columns.
-fn select(names: &[String], part: Option<&str>, wanted: &Wanted) -> Result<Vec<(usize, String)>> {
+fn select(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
-    if let Some(columns) = &wanted.columns {
+    if let Some(columns) = &choice.columns {
         let is = |option: &Option<String>, name: &str| option.as_deref() == Some(name);
         chosen.retain(|(_, name)| {
-            let label = match &wanted.label {
-                None => !wanted.without_label && (is_label(name) || is_other_label(name)),
+            let label = match &choice.label {
+                None => !choice.without_label && (is_label(name) || is_other_label(name)),
                 label => is(label, name),
             };
-            let image = match &wanted.image {
+            let image = match &choice.image {
                 None => pixels::is_usual(name),
                 image => is(image, name),
             };

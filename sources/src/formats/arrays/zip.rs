@@ -104,7 +104,7 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     let mut scratch = Vec::new();
     let mut content = Vec::new();
     let (mut left, mut at) = (member.stored, member.offset);
-    // Read in pieces of 1 MiB, so that a file that is not mapped is never in memory as a whole.
+    // Read in 1 MiB pieces, so that a file that is not mapped is never in memory as a whole.
     let pieces = std::iter::from_fn(|| {
         let piece = left.min(1 << 20);
         (piece > 0).then(|| {

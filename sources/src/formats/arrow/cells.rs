@@ -9,7 +9,7 @@ use half::f16;
 use super::schema::{Field, Kind};
 use super::stream::Batch;
 use crate::error::{Error, Result, append};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::model::Value;
 use crate::model::value::{AXES, Element};
 use crate::storage::{OpenFile, RowBytes};
@@ -379,7 +379,7 @@ impl<'a> Rows<'a, '_> {
         let Some(map) = self.file.map() else {
             let load = |range: Range<u64>| {
                 let mut bytes = Vec::new();
-                self.file.fill(range.start, room(&mut bytes, range.end - range.start)?)?;
+                self.file.fill(range.start, grow_to(&mut bytes, range.end - range.start)?)?;
                 Ok(bytes)
             };
             return self.blocks.with(at, len, end, load, with);

@@ -1,4 +1,4 @@
-//! Reads Arrow files in the stream format, which the library `datasets` saves and caches.
+//! Reads files in the Arrow streaming format, which the Hugging Face `datasets` library writes.
 //!
 //! 1. `set`: [`Arrow`], the source.
 //! 2. `stream`: parses and checks the message headers of a file.

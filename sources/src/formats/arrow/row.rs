@@ -11,7 +11,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     files: |folder| folder.count_in("arrow"),
     is_file: |_, start| start.starts_with(MAGIC),
     has_parts: true,
-    brings: Some(Companions::NONE),
+    companions: Some(Companions::NONE),
     ..DataFormat::new(
         "arrow",
         "a folder written by `datasets.save_to_disk`, an `.arrow` file in the stream or file format, or a folder of \

@@ -16,7 +16,7 @@ use crate::storage::splits;
 use crate::storage::tree::Tree;
 use crate::storage::{DatasetLocation, Files, OpenFile, of_files};
 use crate::values::features::{Features, FileFeatures};
-use crate::values::record::{Column, Columns, Found, Holds, other_columns, sniffed};
+use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
 
 /// Maximum size of `state.json` or `dataset_dict.json`, in bytes.
 const MAX_STATE: u64 = 64 << 20;
@@ -32,7 +32,7 @@ const SPLITS: &str = "dataset_dict.json";
 ///
 /// | column | in the sample |
 /// |---|---|
-/// | images (the feature `Image`, or bytes of a known format), preferably `image` | the image: `jpg`, `png`, ... |
+/// | images (the `Image` feature, or bytes of a known format), preferably `image` | the image: `jpg`, `png`, ... |
 /// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the class names |
 /// | other images, such as masks | `<column>.png` or a different format |
 /// | numbers, dates and times, lists of numbers | `<column>.npy` |
@@ -135,7 +135,8 @@ impl Arrow {
     /// rows. `kind` is the format of the dataset at `path`.
     ///
     /// # Errors
-    /// As for [`open`](Arrow::open), and if a file does not contain the expected number of rows.
+    /// Fails like [`open`](Arrow::open), and if a file does not contain the expected number of
+    /// rows.
     pub(crate) fn within(
         kind: &'static str,
         path: &Path,
@@ -172,14 +173,16 @@ impl Arrow {
         }
         let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
         let forms = fields.iter().map(|field| Form::for_field(field).ok()).collect();
-        let wanted = options.wanted();
+        let choice = options.column_choice();
         let mut arrow =
-            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: wanted.image.is_some() };
+            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: choice.image.is_some() };
         let features = FileFeatures::new(Features::in_folder(folder)?, &named);
         let columns: Vec<Column> = (0..arrow.fields.len())
-            .map(|column| Ok(Column::new(arrow.fields[column].name.clone(), arrow.holds(column, features.all())?)))
+            .map(|column| {
+                Ok(Column::new(arrow.fields[column].name.clone(), arrow.column_type(column, features.all())?))
+            })
             .collect::<Result<_>>()?;
-        let uses = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
+        let uses = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
         let names = |column: usize| &*arrow.fields[column].name;
         let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
         let find = |row, column, scratch: &mut Vec<u8>| arrow.find(row, column, scratch);
@@ -189,31 +192,31 @@ impl Arrow {
     }
 
     /// Returns the type of the values in the column at index `column`.
-    fn holds(&self, column: usize, features: &Features) -> Result<Holds> {
+    fn column_type(&self, column: usize, features: &Features) -> Result<ColumnType> {
         let field = &self.fields[column];
         let form = match Form::for_field(field) {
             Ok(form) => form,
-            Err(what) => return Ok(Holds::Unread(what)),
+            Err(what) => return Ok(ColumnType::Unsupported(what)),
         };
         let kind = field.value().kind;
         let bytes = matches!(kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
         Ok(match (form, kind) {
             (Form::File { .. }, _) => match features.file(&field.name) {
-                Some(holds) => holds,
+                Some(column_type) => column_type,
                 None => self.sniff(column)?,
             },
             (Form::Plain, _) if bytes => self.sniff(column)?,
-            (Form::Plain, Kind::Text { .. }) => Holds::Text,
-            (Form::Plain, Kind::Number(Element::F32 | Element::F64) | Kind::Half) => Holds::Numbers,
-            (Form::Plain, Kind::Null) => Holds::Unread("only nulls"),
-            (Form::Plain, _) => Holds::Integers,
-            (Form::Numbers, _) => Holds::Numbers,
-            (Form::Json, _) => Holds::Json,
+            (Form::Plain, Kind::Text { .. }) => ColumnType::Text,
+            (Form::Plain, Kind::Number(Element::F32 | Element::F64) | Kind::Half) => ColumnType::Numbers,
+            (Form::Plain, Kind::Null) => ColumnType::Unsupported("only nulls"),
+            (Form::Plain, _) => ColumnType::Integers,
+            (Form::Numbers, _) => ColumnType::Numbers,
+            (Form::Json, _) => ColumnType::Json,
         })
     }
 
     /// Detects the type of the values in a column of bytes from its first value.
-    fn sniff(&self, column: usize) -> Result<Holds> {
+    fn sniff(&self, column: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }
 
@@ -274,7 +277,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let names = listed.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
     let names: Vec<&str> = names
         .collect::<Option<_>>()
-        .ok_or_else(|| Error::in_source("`_data_files` must list files below the folder").at_path(&state))?;
+        .ok_or_else(|| Error::in_source("`_data_files` must list files under the folder").at_path(&state))?;
     let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
         || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
     if mapped {

@@ -8,7 +8,7 @@ use crate::model::Numbers;
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::items::{Layout, Places, widened};
-use crate::values::record::{Found, Holds};
+use crate::values::record::{ColumnType, Found};
 
 /// The fields of a file, and the fixed-size record of each sample. A record contains the sample's
 /// scalars, and pointers to its other values.
@@ -117,13 +117,13 @@ impl Layout for BetonRows {
         Ok(pointers.into_iter().map(range).collect())
     }
 
-    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self.fields[column].kind {
-            Kind::Int => Holds::Integers,
-            Kind::Float | Kind::Array(..) => Holds::Numbers,
-            Kind::Image => Holds::Images,
-            Kind::Bytes | Kind::Unsupported(_) => Holds::of_bytes(&first()?),
-            Kind::Json => Holds::Json,
+            Kind::Int => ColumnType::Integers,
+            Kind::Float | Kind::Array(..) => ColumnType::Numbers,
+            Kind::Image => ColumnType::Images,
+            Kind::Bytes | Kind::Unsupported(_) => ColumnType::from_bytes(&first()?),
+            Kind::Json => ColumnType::Json,
         })
     }
 

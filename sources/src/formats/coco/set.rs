@@ -28,7 +28,7 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 ///
 /// - **Samples** are the images, sorted by ID as in torchvision's `CocoDetection`. Below, n is the
 ///   number of an image's boxes, which may be 0. The key of a sample is its `file_name` without the
-///   extension. The field `image_id.txt` contains the ID of the image.
+///   extension. The `image_id.txt` field contains the ID of the image.
 /// - **Boxes**: `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of
 ///   each box in pixels. Boxes are in the order of the file. `boxes.crowd.npy`, u8 of shape (n,),
 ///   contains `iscrowd`.
@@ -142,8 +142,8 @@ impl Coco {
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO JSON (the message contains line and column), or if
-    /// the images cannot be found. Also if none of the annotations belongs to a listed image, or if
-    /// two images or two categories have the same ID.
+    /// the images cannot be found. Also fails if none of the annotations belongs to a listed image,
+    /// or if two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), None)
     }
@@ -151,7 +151,7 @@ impl Coco {
     /// Opens the annotations in `json`, with the images in `folder`.
     ///
     /// # Errors
-    /// As for [`open`](Coco::open), and if none of the first 100 images exists. If some images
+    /// Fails like [`open`](Coco::open), and if none of the first 100 images exists. If some images
     /// exist, a missing image is reported when its sample is read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::here(json.as_ref(), Some(folder.as_ref()))

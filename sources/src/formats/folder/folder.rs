@@ -9,7 +9,7 @@ use super::names::Names;
 use super::stored::select_images;
 use crate::error::{Error, Result, reserve};
 use crate::format::{self, Format};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::file::{self, FIRST_READ, read_whole};
 use crate::machine::slashes::slashed;
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
@@ -62,7 +62,7 @@ enum Files {
         masks: Option<Masks>,
     },
     Stored {
-        /// All objects below the URL.
+        /// All objects under the URL.
         objects: Arc<[Object]>,
         /// Index of each sample's object in `objects`.
         object_indices: Arc<[u32]>,
@@ -96,7 +96,7 @@ impl Folder {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a folder, or the objects below a URL, with the formats and masks in `options`. If
+    /// Opens a folder, or the objects under a URL, with the formats and masks in `options`. If
     /// `options` requests an index and the folder is local, its listing is read from the index file
     /// next to the folder. If that file is missing or stale, the folder is listed and the index is
     /// written.
@@ -221,7 +221,7 @@ impl Source for Folder {
             Files::Local { root, masks } => self.read_local(index, root, masks.as_ref(), key, field, scratch)?,
             Files::Stored { objects, object_indices, remote } => {
                 let object = &objects[object_indices[index] as usize];
-                let bytes = room(scratch, object.len)?;
+                let bytes = grow_to(scratch, object.len)?;
                 remote.read(index as u64, object, 0, bytes)?;
                 Sample::new(key).with_field(field, &*bytes)?
             }

@@ -28,7 +28,7 @@ use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// An index is written only if the last change of every folder is at least this old. File systems
+/// An index is written only if the last change to every folder is at least this old. File systems
 /// round times, so a folder that was changed more recently could change again without a new
 /// modification time.
 const MIN_AGE: Duration = Duration::from_secs(2);

@@ -1,11 +1,11 @@
-//! Reads images from a folder, or from below a URL in an object store.
+//! Reads images from a local folder, or under a URL in an object store.
 //!
 //! 1. `walk`: lists folders.
 //! 2. `names`: finds the images, labels and classes of a folder.
 //! 3. `index`: caches the listing in a file next to the folder.
 //! 4. `folder`: [`Folder`], the source.
 //! 5. `masks`: finds masks in a separate folder.
-//! 6. `stored`: finds the images below a URL in an object store.
+//! 6. `stored`: finds the images under a URL in an object store.
 //!
 //! `row` contains the format's entry in `DATA_FORMATS`.
 

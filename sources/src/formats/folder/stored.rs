@@ -1,4 +1,4 @@
-//! Finds the images below a URL in an object store. Classes, labels and order are the same as for a
+//! Finds the images under a URL in an object store. Classes, labels and order are the same as for a
 //! local folder.
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ fn is_image(object: &Object, formats: &[Format]) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
 }
 
-/// Selects the images among the `objects` below `url`. Returns the images, and for each image the
+/// Selects the images among the `objects` under `url`. Returns the images, and for each image the
 /// index of its object.
 ///
 /// # Errors
@@ -47,7 +47,7 @@ pub(super) fn select_images(url: &str, objects: &[Object], formats: &[Format]) -
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
     let mut images: Vec<(String, u32)> = Vec::new();
-    // Include top-level folders without images.
+    // A top-level folder is a class even if it contains no images.
     let mut classes = BTreeSet::new();
     for (object, index) in objects.iter().zip(0..) {
         let Some(path) = path_below(&root, &object.url) else { continue };

@@ -17,7 +17,7 @@ pub(super) struct Listing {
     pub(super) others: Others,
 }
 
-/// Name of the file that marks a folder as a cache of the crate `warpfeed-stores`.
+/// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE: &str = "warpfeed-cache";
 
 /// A file name as text. If `bad` is true, the name is not UTF-8, and `text` is a lossy conversion
@@ -140,7 +140,7 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Lists the images at any depth below `path`. Returns their relative paths, in the order of
+/// Lists the images at any depth under `path`. Returns their relative paths, in the order of
 /// [`Folder`](super::Folder).
 ///
 /// # Errors

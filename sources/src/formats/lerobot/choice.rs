@@ -3,7 +3,7 @@
 use super::episodes::{Episode, Episodes};
 use super::info::{INFO, Info};
 use super::options::LeRobotOptions;
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 
 /// Returns the episodes that the options select, sorted by index.
@@ -12,9 +12,14 @@ use crate::error::{Error, Result};
 ///
 /// If an episode or the split does not exist, if an episode is listed twice, or if a listed episode
 /// is not in the split.
-pub(super) fn chosen(all: &Episodes, info: &Info, home: &Home, options: &LeRobotOptions) -> Result<Vec<Episode>> {
+pub(super) fn chosen(
+    all: &Episodes,
+    info: &Info,
+    root: &DatasetFolder,
+    options: &LeRobotOptions,
+) -> Result<Vec<Episode>> {
     let split = match &options.split {
-        Some(name) => Some((name, info.split(name).map_err(|e| e.at_path(home.file(INFO)))?)),
+        Some(name) => Some((name, info.split(name).map_err(|e| e.at_path(root.file(INFO)))?)),
         None => None,
     };
     let Some(wanted) = &options.episodes else {

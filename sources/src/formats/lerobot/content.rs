@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
     /// Adds the field that marks frames outside the episode, if the feature has such a field.
     ///
     /// # Errors
-    /// As for [`push`](Fields::push).
+    /// See [`push`](Fields::push).
     pub(super) fn push_pad(&mut self, feature: &'a Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let (Some(deltas), true) = (&feature.deltas, feature.has.1) else { return Ok(()) };
         let start = scratch.len();
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
                 Content::Text(range) => Value::Text(text(&range)),
                 Content::Task(task) => Value::Text(task),
                 Content::Numbers { element, shape, data } => Value::Numbers(
-                    Numbers::of_element(&scratch[data], element, &shape).expect("the number of values was checked"),
+                    Numbers::from_element(&scratch[data], element, &shape).expect("the number of values was checked"),
                 ),
             };
             sample.push(name, value)?;
@@ -95,7 +95,7 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     features.iter().flat_map(names).collect()
 }
 
-/// Returns the key of a frame's sample, which is the name that the library `lerobot` gives to the
+/// Returns the key of a frame's sample, which is the name that the `lerobot` library gives to the
 /// image file of the frame.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)

@@ -4,12 +4,12 @@ use super::episodes::episode_tables;
 use super::features::{Feature, Kind, TASK, TASK_INDEX};
 use super::packed::{PACKED, Packed};
 use super::stats;
-use super::text::{Home, MAX_FILE};
+use super::text::{DatasetFolder, MAX_FILE};
 use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
 use crate::model::{Divided, Source, Value};
 
-/// The files in the folder `meta` that a dataset may have, apart from the tables of episodes.
+/// The files in the `meta` folder that a dataset may have, apart from the tables of episodes.
 const FILES: [&str; 6] = [
     "meta/info.json",
     "meta/episodes.jsonl",
@@ -19,14 +19,14 @@ const FILES: [&str; 6] = [
     stats::BY_EPISODE,
 ];
 
-/// Splits the dataset `set` at `home`, which has the given features and episodes. `packed` is the
+/// Splits the dataset `set` at `root`, which has the given features and episodes. `packed` is the
 /// name of the file that will contain the frames.
 ///
 /// # Errors
 /// If the dataset has deltas, or if it cannot be read.
 pub(super) fn divided(
     set: &dyn Source,
-    (home, features): (&Home, &[Feature]),
+    (root, features): (&DatasetFolder, &[Feature]),
     episodes: Vec<u64>,
     packed: &str,
 ) -> Result<Divided> {
@@ -43,7 +43,7 @@ pub(super) fn divided(
             "features: {TASK:?} without {TASK_INDEX:?}: a packed dataset needs both, so add {TASK_INDEX:?}"
         )));
     }
-    let mut files = metadata(home)?;
+    let mut files = metadata(root)?;
     for feature in features.iter().filter(|feature| matches!(feature.kind, Kind::Numbers { .. })) {
         files.push((Packed::numbers(&feature.name), numbers(set, &feature.field)?));
     }
@@ -60,16 +60,16 @@ pub(super) fn divided(
     Ok(Divided { frames, files })
 }
 
-/// Reads the files in the folder `meta`.
-fn metadata(home: &Home) -> Result<Vec<(String, Vec<u8>)>> {
+/// Reads the files in the `meta` folder.
+fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for name in FILES {
-        if let Some(bytes) = home.storage.find(&home.file(name), MAX_FILE)? {
+        if let Some(bytes) = root.storage.find(&root.file(name), MAX_FILE)? {
             files.push((name.to_owned(), bytes));
         }
     }
-    for path in episode_tables(home)? {
-        let bytes = home.storage.read(&home.file(&path), MAX_FILE)?;
+    for path in episode_tables(root)? {
+        let bytes = root.storage.read(&root.file(&path), MAX_FILE)?;
         files.push((path, bytes));
     }
     Ok(files)

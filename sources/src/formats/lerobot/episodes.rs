@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::info::{INFO, Info, Version};
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result, counted, push};
 use crate::formats::parquet::Rows;
 use crate::model::value::Element;
@@ -51,10 +51,10 @@ impl Episodes {
     /// # Errors
     /// If a file is missing or damaged, or if the number of episodes differs from the number in
     /// `meta/info.json`.
-    pub(super) fn read(home: &Home, info: &Info) -> Result<Self> {
+    pub(super) fn read(root: &DatasetFolder, info: &Info) -> Result<Self> {
         let (found, listed_in) = match info.version()? {
-            Version::Two => (of_lines(home)?, home.file(EPISODES_LINES)),
-            Version::Three => (of_tables(home)?, home.file(EPISODES_FOLDER)),
+            Version::Two => (of_lines(root)?, root.file(EPISODES_LINES)),
+            Version::Three => (of_tables(root)?, root.file(EPISODES_FOLDER)),
         };
         let episodes = found.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
         if episodes.all.len() as u64 != info.total_episodes {
@@ -116,14 +116,14 @@ impl Listed {
 }
 
 /// Reads the list of episodes in version 2, in which each episode has its own data file.
-fn of_lines(home: &Home) -> Result<Listed> {
+fn of_lines(root: &DatasetFolder) -> Result<Listed> {
     #[derive(Deserialize)]
     struct Line {
         episode_index: u64,
         length: u64,
     }
     let mut found = Listed::default();
-    home.lines(EPISODES_LINES, |line: Line| {
+    root.lines(EPISODES_LINES, |line: Line| {
         let Line { episode_index: index, length: len } = line;
         push(&mut found.0, Episode { index, len, file: (0, index), first: 0 })
     })?;
@@ -133,7 +133,7 @@ fn of_lines(home: &Home) -> Result<Listed> {
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(twice) => {
-            Err(Error::in_source(format!("episode {} is listed twice", twice[0])).at_path(home.file(EPISODES_LINES)))
+            Err(Error::in_source(format!("episode {} is listed twice", twice[0])).at_path(root.file(EPISODES_LINES)))
         }
         None => Ok(found),
     }
@@ -145,17 +145,17 @@ fn of_lines(home: &Home) -> Result<Listed> {
 /// # Errors
 ///
 /// If the folder of the tables cannot be listed.
-pub(super) fn episode_tables(home: &Home) -> Result<Vec<String>> {
-    if Info::read(home)?.version()? == Version::Two {
+pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
+    if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
     }
-    let at = DatasetLocation { path: home.file(EPISODES_FOLDER), part: None, storage: home.storage.clone() };
+    let at = DatasetLocation { path: root.file(EPISODES_FOLDER), part: None, storage: root.storage.clone() };
     Ok(at.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
 /// Reads the list of episodes in version 3.
-fn of_tables(home: &Home) -> Result<Listed> {
-    let (rows, places) = episode_rows(home, &COLUMNS)?;
+fn of_tables(root: &DatasetFolder) -> Result<Listed> {
+    let (rows, places) = episode_rows(root, &COLUMNS)?;
     let mut found = Listed::default();
     let mut scratch = Vec::new();
     let [index, chunk, file, from, to] = places[..] else { unreachable!("each column has a place") };
@@ -195,10 +195,10 @@ pub(super) struct VideoPlace {
 /// # Errors
 /// If a file is damaged or has no columns for the video.
 #[cfg(feature = "video")]
-pub(super) fn video_places(home: &Home, name: &str) -> Result<std::collections::HashMap<u64, VideoPlace>> {
+pub(super) fn video_places(root: &DatasetFolder, name: &str) -> Result<std::collections::HashMap<u64, VideoPlace>> {
     let columns = ["chunk_index", "file_index", "from_timestamp"].map(|column| format!("videos/{name}/{column}"));
     let columns = [COLUMNS[0].to_owned()].into_iter().chain(columns).collect::<Vec<_>>();
-    let (rows, places) = episode_rows(home, &columns)?;
+    let (rows, places) = episode_rows(root, &columns)?;
     let mut found = std::collections::HashMap::new();
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
@@ -215,10 +215,10 @@ pub(super) fn video_places(home: &Home, name: &str) -> Result<std::collections::
 
 /// Opens the files that list the episodes of version 3. Also returns the index of each of the
 /// `columns`.
-fn episode_rows(home: &Home, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
-    let folder = home.file(EPISODES_FOLDER);
-    let files: Vec<PathBuf> = episode_tables(home)?.iter().map(|path| home.file(path)).collect();
-    let rows = Rows::open(&folder, &home.storage, &files, |name| columns.iter().any(|column| column.as_ref() == name))?;
+fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
+    let folder = root.file(EPISODES_FOLDER);
+    let files: Vec<PathBuf> = episode_tables(root)?.iter().map(|path| root.file(path)).collect();
+    let rows = Rows::open(&folder, &root.storage, &files, |name| columns.iter().any(|column| column.as_ref() == name))?;
     let place = |column: &str| {
         rows.place(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
     };
@@ -244,7 +244,7 @@ pub(super) fn seconds(rows: &Rows, row: usize, place: usize, scratch: &mut Vec<u
 ///
 /// # Errors
 /// If the file is missing or damaged, or if it lists a task twice.
-pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
+pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, String>> {
     let mut tasks = BTreeMap::new();
     let mut add = |index: i64, task: String| match tasks.insert(index, task) {
         Some(_) => Err(Error::in_source(format!("task {index} is listed twice"))),
@@ -256,11 +256,11 @@ pub(super) fn tasks(home: &Home, info: &Info) -> Result<BTreeMap<i64, String>> {
             task_index: i64,
             task: String,
         }
-        home.lines(TASKS_LINES, |line: Line| add(line.task_index, line.task))?;
+        root.lines(TASKS_LINES, |line: Line| add(line.task_index, line.task))?;
         return Ok(tasks);
     }
-    let path = home.file(TASKS_TABLE);
-    let rows = Rows::open(&path, &home.storage, std::slice::from_ref(&path), |_| true)?;
+    let path = root.file(TASKS_TABLE);
+    let rows = Rows::open(&path, &root.storage, std::slice::from_ref(&path), |_| true)?;
     let column = |is: &dyn Fn(&str) -> bool, what: &str| {
         let place = rows.names().position(is);
         place.ok_or_else(|| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::episodes::Episode;
 use super::info::{FeatureInfo, Info};
 use super::options::{Deltas, LeRobotOptions};
-use super::text::Home;
+use super::text::DatasetFolder;
 #[cfg(feature = "video")]
 use super::video::Video;
 use crate::error::{Error, Result};
@@ -48,8 +48,8 @@ pub(super) struct Feature {
 }
 
 impl Feature {
-    /// Returns the name of the column that contains the feature's numbers. For the feature
-    /// [`TASK`], this column contains the index of the task.
+    /// Returns the name of the column that contains the feature's numbers. For the [`TASK`]
+    /// feature, this column contains the index of the task.
     pub(super) fn number_column(&self) -> &str {
         if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }
@@ -151,9 +151,9 @@ impl Chosen {
     /// # Errors
     /// If the files cannot be opened.
     #[cfg(feature = "video")]
-    fn video(&self, home: &Home, info: &Info, episodes: &[Episode]) -> Result<Option<Arc<Video>>> {
+    fn video(&self, root: &DatasetFolder, info: &Info, episodes: &[Episode]) -> Result<Option<Arc<Video>>> {
         match self.kind {
-            Kind::Video => Video::open(home, info, &self.name, episodes).map(|video| Some(Arc::new(video))),
+            Kind::Video => Video::open(root, info, &self.name, episodes).map(|video| Some(Arc::new(video))),
             _ => Ok(None),
         }
     }
@@ -167,10 +167,10 @@ impl Chosen {
         self,
         rows: &Rows,
         #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
-        (home, info, episodes): (&Home, &Info, &[Episode]),
+        (root, info, episodes): (&DatasetFolder, &Info, &[Episode]),
     ) -> Result<Option<Feature>> {
         #[cfg(feature = "video")]
-        let video = match self.video(home, info, episodes) {
+        let video = match self.video(root, info, episodes) {
             Ok(video) => video,
             Err(e) if self.is_named => return Err(e),
             Err(e) => {

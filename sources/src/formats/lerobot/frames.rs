@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::episodes::{Episode, Episodes, data_path};
 use super::info::Info;
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result, counted, push};
 use crate::formats::parquet::{Rows, SampleRows};
 use crate::machine::hash::Hash;
@@ -61,7 +61,7 @@ impl FrameIndex {
     /// # Errors
     /// If a file is missing or damaged, or if the metadata lists a different number of frames.
     pub(super) fn open(
-        home: &Home,
+        root: &DatasetFolder,
         info: &Info,
         (all, chosen): (&Episodes, &[Episode]),
         uses: impl Fn(&str) -> bool,
@@ -70,14 +70,14 @@ impl FrameIndex {
         for episode in chosen.iter().filter(|episode| episode.len > 0) {
             if let Entry::Vacant(entry) = starts.entry(episode.file) {
                 entry.insert(0_usize);
-                push(&mut files, (episode.file, home.file(&data_path(info, episode)?)))?;
+                push(&mut files, (episode.file, root.file(&data_path(info, episode)?)))?;
             }
         }
         if files.is_empty() {
-            return Err(Error::in_source("the selected episodes have no frames").at_path(&home.path));
+            return Err(Error::in_source("the selected episodes have no frames").at_path(&root.path));
         }
         let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
-        let rows = Rows::open(&home.path, &home.storage, &paths, uses)?;
+        let rows = Rows::open(&root.path, &root.storage, &paths, uses)?;
         let mut start = 0_usize;
         for ((file, _), (path, found)) in files.iter().zip(rows.files()) {
             let listed = all.rows.get(file).copied().unwrap_or(0);

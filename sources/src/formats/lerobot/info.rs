@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
@@ -21,14 +21,14 @@ pub(super) struct Info {
     pub(super) fps: f64,
     pub(super) total_episodes: u64,
     data_path: String,
-    /// Path template of the files of a video feature.
+    /// Path template of a video feature's files.
     #[serde(default)]
     #[cfg_attr(not(feature = "video"), expect(dead_code, reason = "only videos need it"))]
     video_path: Option<String>,
     /// Number of episodes per folder in version 2.
     #[serde(default)]
     chunks_size: Option<u64>,
-    /// Ranges of episodes, such as `0:50`, by the name of the split.
+    /// Ranges of episodes, such as `0:50`, keyed by split name.
     #[serde(default)]
     splits: BTreeMap<String, String>,
     pub(super) features: BTreeMap<String, FeatureInfo>,
@@ -55,9 +55,9 @@ impl Info {
     ///
     /// # Errors
     /// If the file is damaged, or the version is not supported.
-    pub(super) fn read(home: &Home) -> Result<Self> {
-        let info: Info = home.json(INFO)?;
-        info.check().map_err(|e| e.at_path(home.file(INFO)))?;
+    pub(super) fn read(root: &DatasetFolder) -> Result<Self> {
+        let info: Info = root.json(INFO)?;
+        info.check().map_err(|e| e.at_path(root.file(INFO)))?;
         Ok(info)
     }
 

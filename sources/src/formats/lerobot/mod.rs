@@ -1,5 +1,5 @@
-//! Reads LeRobot datasets in versions 2.0, 2.1 and 3.0. Such a dataset contains recorded episodes
-//! of robots.
+//! Reads LeRobot datasets in versions 2.0, 2.1 and 3.0. A LeRobot dataset contains recorded robot
+//! episodes.
 //!
 //! 1. `options`: [`LeRobotOptions`], which determine what a sample contains.
 //! 2. `info`: `meta/info.json`.
@@ -9,9 +9,9 @@
 //! 5. `stats`: the statistics of each feature.
 //! 6. `features`: the features that the options select, and the frames that each feature needs.
 //! 7. `frames`: the frames of the selected episodes, as samples and as rows of Parquet files.
-//! 8. `video`: the video files of a feature, with the feature `video`.
-//! 9. `content`: builds a sample from the contents of its fields. `read` reads them from Parquet
-//!    files, and `packed` from packed datasets, with `numbers` for the numbers.
+//! 8. `video`: the video files of a feature, with the `video` feature.
+//! 9. `content`: builds a sample from the contents of its fields. `read` reads the contents from
+//!    Parquet files, and `packed` from packed datasets. `numbers` decodes numeric fields.
 //! 10. `set`: [`LeRobot`], the source. `divide` splits it for packing.
 //!
 //! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `row`

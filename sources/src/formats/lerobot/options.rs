@@ -33,7 +33,7 @@ pub(super) enum Deltas {
     Frames(Vec<i64>),
 }
 
-/// Default of [`LeRobotOptions::tolerance_s`], in seconds. The library `lerobot` has the same
+/// Default of [`LeRobotOptions::tolerance_s`], in seconds. The `lerobot` library has the same
 /// default.
 const TOLERANCE_S: f64 = 1e-4;
 
@@ -89,7 +89,7 @@ impl LeRobotOptions {
     /// [`tolerance_s`](LeRobotOptions::tolerance_s).
     ///
     /// A time before the episode uses the value of the first frame, and a time after the episode
-    /// uses the value of the last frame. The field `<feature>_is_pad` is 1 for these times, and 0
+    /// uses the value of the last frame. The `<feature>_is_pad` field is 1 for these times, and 0
     /// for all other times.
     #[must_use]
     pub fn delta_timestamps(self, feature: impl Into<String>, seconds: impl IntoIterator<Item = f64>) -> Self {

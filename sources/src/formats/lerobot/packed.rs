@@ -25,7 +25,7 @@ use super::features::{Feature, Kind, TIMESTAMP};
 use super::frames::{Frame, FrameIndex};
 use super::info::Info;
 use super::numbers::NumberFile;
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result, append};
 use crate::formats::tar::Tar;
 use crate::model::value::{AXES, Element};
@@ -59,15 +59,15 @@ impl Packed {
     ///
     /// # Errors
     /// If the description is damaged or has an unknown version.
-    pub(super) fn find(home: &Home) -> Result<Option<Self>> {
-        let Some(packed) = home.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
+    pub(super) fn find(root: &DatasetFolder) -> Result<Option<Self>> {
+        let Some(packed) = root.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
             let Packed { warpfeed_frames, frames, .. } = packed;
             return Err(Error::in_source(format!(
                 "warpfeed_frames={warpfeed_frames} with frames={frames:?}: expected version {VERSION} and a \
                  file name"
             ))
-            .at_path(home.file(PACKED)));
+            .at_path(root.file(PACKED)));
         }
         Ok(Some(packed))
     }
@@ -77,7 +77,7 @@ impl Packed {
     ///
     /// # Errors
     /// If an episode is missing in the metadata.
-    pub(super) fn restrict(&self, info: &mut Info, episodes: &mut Episodes, home: &Home) -> Result<()> {
+    pub(super) fn restrict(&self, info: &mut Info, episodes: &mut Episodes, root: &DatasetFolder) -> Result<()> {
         info.features.retain(|name, _| self.features.contains(name));
         for feature in info.features.values_mut().filter(|feature| feature.dtype == "video") {
             "image".clone_into(&mut feature.dtype);
@@ -87,7 +87,7 @@ impl Packed {
         episodes.all.retain(|episode| wanted.binary_search(&episode.index).is_ok());
         if episodes.all.len() != wanted.len() {
             let cause = "the file lists episodes that are missing in the metadata; pack the dataset again";
-            return Err(Error::in_source(cause).at_path(home.file(PACKED)));
+            return Err(Error::in_source(cause).at_path(root.file(PACKED)));
         }
         let mut row = 0;
         for episode in &mut episodes.all {
@@ -123,7 +123,7 @@ impl Group {
 /// Reads the features of packed frames.
 pub(super) struct PackedReader {
     frames: Tar,
-    /// The numbers, by the name of the column.
+    /// The numbers, keyed by column name.
     numbers: Arc<BTreeMap<String, NumberFile>>,
     pub(super) features: Vec<Feature>,
     groups: Vec<Group>,
@@ -140,14 +140,14 @@ impl PackedReader {
     /// # Errors
     /// If a file is missing or damaged, or has a different number of frames.
     pub(super) fn open(
-        home: &Home,
+        root: &DatasetFolder,
         (packed, rows): (&Packed, usize),
         features: Vec<Feature>,
         tasks: BTreeMap<i64, String>,
         (fps, tolerance_s): (f64, f64),
     ) -> Result<Self> {
-        let path = home.file(&packed.frames);
-        let location = DatasetLocation { path: path.clone(), part: None, storage: home.storage.clone() };
+        let path = root.file(&packed.frames);
+        let location = DatasetLocation { path: path.clone(), part: None, storage: root.storage.clone() };
         let frames = Tar::with(&location)?;
         if frames.len() != rows {
             return Err(Error::in_source(format!(
@@ -161,8 +161,8 @@ impl PackedReader {
         columns.extend(packed.features.iter().map(|name| &**name).filter(|name| *name == TIMESTAMP));
         columns.sort_unstable();
         columns.dedup();
-        let opened = home.storage.in_parallel(&columns, |column| {
-            NumberFile::open(&home.storage, &home.file(&Packed::numbers(column)), rows)
+        let opened = root.storage.in_parallel(&columns, |column| {
+            NumberFile::open(&root.storage, &root.file(&Packed::numbers(column)), rows)
         })?;
         let numbers = columns.into_iter().map(str::to_owned).zip(opened).collect();
         check_shapes(&features, &numbers)?;

@@ -130,7 +130,7 @@ impl Reader {
     /// If a value cannot be read or does not have the type and the shape that `meta/info.json`
     /// lists, or if the row's episode, frame or timestamps contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        self.rows.look(frame.row())?;
+        self.rows.check_once(frame.row())?;
         let mut fields = Fields::begin(frame, &self.features, scratch);
         self.check_place(frame, scratch)?;
         for feature in &self.features {

@@ -22,7 +22,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
 };
 
 /// Returns whether a folder is a LeRobot dataset of version 2.0 or newer. The metadata of older
-/// versions is in the folder `meta_data`.
+/// versions is in the `meta_data` folder.
 fn is_folder(folder: Tree<'_>) -> Result<bool> {
     if !folder.has_folder("meta")? {
         return Ok(false);

@@ -15,7 +15,7 @@ use super::options::LeRobotOptions;
 use super::packed::{Packed, PackedReader};
 use super::read::{CHECKED, Reader};
 use super::stats::{self, FeatureStats};
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::model::sample::are_one;
 use crate::model::{Divided, Lookahead, Prefetcher, Sample, Source};
@@ -44,12 +44,12 @@ use crate::storage::DatasetLocation;
 /// | `image` | `<feature>`, the encoded image |
 /// | `string` | `<feature>.txt` |
 /// | the task of the frame | `task.txt`, its text |
-/// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the Cargo feature `video` |
+/// | `video` | `<feature>`, a frame of the video that a codec decodes like an image; with the `video` Cargo feature |
 ///
 /// **Several frames.** With [deltas](LeRobotOptions::delta_timestamps), a feature of T frames has
-/// the shape (T, ...). The field `<feature>_is_pad.npy`, u8 of shape (T), is 1 for frames outside
-/// the episode. Such frames repeat the first or the last frame of the episode, as in the library
-/// `lerobot`.
+/// the shape (T, ...). The `<feature>_is_pad.npy` field, u8 of shape (T), is 1 for frames outside
+/// the episode. Such frames repeat the first or the last frame of the episode, as in the `lerobot`
+/// library.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
 /// sample checks the episode and the frame of its row against the metadata. The time between the
@@ -64,7 +64,7 @@ use crate::storage::DatasetLocation;
 /// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.
 /// The pages of the data files are cached as [`Parquet`](crate::Parquet) describes.
 pub struct LeRobot {
-    home: Home,
+    root: DatasetFolder,
     frames: Arc<FrameIndex>,
     reader: FrameReader,
 }
@@ -101,36 +101,37 @@ impl LeRobot {
     ///
     /// # Errors
     ///
-    /// As for [`open`](LeRobot::open). Also if an episode, a split or a feature does not exist, if
-    /// a selected video cannot be read, or if a delta is not a multiple of the duration of a frame.
+    /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,
+    /// if a selected video cannot be read, or if a delta is not a multiple of the duration of a
+    /// frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, opening: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
     }
 
     pub(crate) fn at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
-        let home = Home::of(location);
-        let (info, all, packed) = metadata(&home)?;
+        let root = DatasetFolder::of(location);
+        let (info, all, packed) = metadata(&root)?;
         let chosen = features::chosen(&info, options)?;
         let tasks = match chosen.iter().any(|feature| feature.is_task()) {
-            true => episodes::tasks(&home, &info)?,
+            true => episodes::tasks(&root, &info)?,
             false => BTreeMap::new(),
         };
-        let episodes = choice::chosen(&all, &info, &home, options)?;
+        let episodes = choice::chosen(&all, &info, &root, options)?;
         let rate = (info.fps, options.tolerance_s);
         if let Some(packed) = packed {
             let frames = FrameIndex::of(&episodes, |episode| episode.first as usize)?;
             let rows = all.all.iter().map(|episode| episode.len as usize).sum();
             let features = chosen.into_iter().map(|feature| feature.at(0)).collect();
-            let reader = PackedReader::open(&home, (&packed, rows), features, tasks, rate)?;
-            return Ok(LeRobot { home, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
+            let reader = PackedReader::open(&root, (&packed, rows), features, tasks, rate)?;
+            return Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
         }
         let uses = |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
-        let (rows, frames) = FrameIndex::open(&home, &info, (&all, &episodes), uses)?;
-        let bound = chosen.into_iter().map(|feature| feature.bound(&rows, (&home, &info, &episodes)));
+        let (rows, frames) = FrameIndex::open(&root, &info, (&all, &episodes), uses)?;
+        let bound = chosen.into_iter().map(|feature| feature.bound(&rows, (&root, &info, &episodes)));
         let features = bound.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
         let reader = Reader::new(rows, features, tasks, rate)?;
-        Ok(LeRobot { home, frames: Arc::new(frames), reader: FrameReader::Tables(reader) })
+        Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Tables(reader) })
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
@@ -141,23 +142,23 @@ impl LeRobot {
     /// If the dataset has no statistics, or if they are damaged.
     pub fn stats(&self) -> Result<BTreeMap<String, FeatureStats>> {
         let chosen: HashSet<u64> = self.frames.episodes().iter().map(|own| own.episode).collect();
-        stats::read(&self.home, |index| chosen.contains(&index))
+        stats::read(&self.root, |index| chosen.contains(&index))
     }
 
     /// Like [`stats`](LeRobot::stats), but opens only the metadata of the dataset at `path`.
     ///
     /// # Errors
-    /// As for [`stats`](LeRobot::stats), and if an episode or a split does not exist.
+    /// Fails like [`stats`](LeRobot::stats), and if an episode or a split does not exist.
     pub fn stats_at(
         path: impl AsRef<Path>,
         options: &LeRobotOptions,
         opening: &Options,
     ) -> Result<BTreeMap<String, FeatureStats>> {
-        let home = Home::of(opening.at(path.as_ref())?);
-        let (info, all, _) = metadata(&home)?;
-        let chosen = choice::chosen(&all, &info, &home, options)?;
+        let root = DatasetFolder::of(opening.at(path.as_ref())?);
+        let (info, all, _) = metadata(&root)?;
+        let chosen = choice::chosen(&all, &info, &root, options)?;
         let chosen: HashSet<u64> = chosen.iter().map(|episode| episode.index).collect();
-        stats::read(&home, |index| chosen.contains(&index))
+        stats::read(&root, |index| chosen.contains(&index))
     }
 
     fn features(&self) -> &[Feature] {
@@ -177,7 +178,7 @@ impl LeRobot {
     ///
     /// # Errors
     ///
-    /// If the dataset has no tasks, if the feature `task` is not selected, or if a frame cannot be
+    /// If the dataset has no tasks, if the `task` feature is not selected, or if a frame cannot be
     /// read.
     pub fn tasks(&self) -> Result<Vec<Vec<String>>> {
         let has_tasks = self.features().iter().any(|feature| feature.kind == Kind::Task);
@@ -216,12 +217,12 @@ impl LeRobot {
 ///
 /// # Errors
 /// If a file is missing or damaged.
-fn metadata(home: &Home) -> Result<(Info, Episodes, Option<Packed>)> {
-    let mut info = Info::read(home)?;
-    let mut all = Episodes::read(home, &info)?;
-    let packed = Packed::find(home)?;
+fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
+    let mut info = Info::read(root)?;
+    let mut all = Episodes::read(root, &info)?;
+    let packed = Packed::find(root)?;
     if let Some(packed) = &packed {
-        packed.restrict(&mut info, &mut all, home)?;
+        packed.restrict(&mut info, &mut all, root)?;
     }
     Ok((info, all, packed))
 }
@@ -292,7 +293,7 @@ impl Source for LeRobot {
             FrameReader::Tables(reader) => FrameReader::Tables(reader.selecting(features).ok()?),
             FrameReader::Packed(reader) => FrameReader::Packed(reader.selecting(features)),
         };
-        Some(Arc::new(LeRobot { home: self.home.clone(), frames: self.frames.clone(), reader }))
+        Some(Arc::new(LeRobot { root: self.root.clone(), frames: self.frames.clone(), reader }))
     }
 
     /// Returns the cameras.
@@ -303,7 +304,7 @@ impl Source for LeRobot {
 
     fn divided(&self, packed: &str) -> Result<Option<Divided>> {
         let episodes = self.frames.episodes().iter().map(|own| own.episode).collect();
-        divide::divided(self, (&self.home, self.features()), episodes, packed).map(Some)
+        divide::divided(self, (&self.root, self.features()), episodes, packed).map(Some)
     }
 
     fn kind(&self) -> &'static str {
@@ -314,7 +315,7 @@ impl Source for LeRobot {
 impl std::fmt::Debug for LeRobot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LeRobot")
-            .field("path", &self.home.path)
+            .field("path", &self.root.path)
             .field("samples", &self.len())
             .field("fields", &self.fields())
             .finish_non_exhaustive()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 
 /// Statistics of the whole dataset, in versions 2.0 and 3.0.
@@ -38,7 +38,7 @@ pub(super) type Stats = BTreeMap<String, FeatureStats>;
 ///
 /// # Errors
 /// If the dataset has no statistics, or if they are damaged.
-pub(super) fn read(home: &Home, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
+pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
     type Raw = BTreeMap<String, BTreeMap<String, Value>>;
     #[derive(Deserialize)]
     struct Line {
@@ -46,7 +46,7 @@ pub(super) fn read(home: &Home, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
         stats: Raw,
     }
     let mut all = BTreeMap::<String, Combined>::new();
-    let by_episode = home.lines_if_any(BY_EPISODE, |line: Line| {
+    let by_episode = root.lines_if_any(BY_EPISODE, |line: Line| {
         if chosen(line.episode_index) {
             for (name, stats) in of_raw(&line.stats)? {
                 match all.get_mut(&name) {
@@ -59,7 +59,7 @@ pub(super) fn read(home: &Home, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
     })?;
     match by_episode {
         true => Ok(all.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
-        false => of_raw(&home.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(home.file(WHOLE))),
+        false => of_raw(&root.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(root.file(WHOLE))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the JSON and JSON Lines files in the folder `meta`. Errors name the file.
+//! Reads the JSON and JSON Lines files in the `meta` folder. Errors name the file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,21 +7,21 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::storage::{DatasetLocation, Storage};
 
-/// Maximum size in bytes of a file in the folder `meta`.
+/// Maximum size in bytes of a file in the `meta` folder.
 pub(super) const MAX_FILE: u64 = 1 << 30;
 
 /// A dataset's folder, and the storage that contains it.
 #[derive(Clone)]
-pub(super) struct Home {
+pub(super) struct DatasetFolder {
     pub(super) path: PathBuf,
     pub(super) storage: Storage,
 }
 
-impl Home {
-    /// Creates the home of the dataset at `location`. If the dataset is in an object store, lists
+impl DatasetFolder {
+    /// Opens the folder of the dataset at `location`. If the dataset is in an object store, lists
     /// its files once.
     pub(super) fn of(location: DatasetLocation) -> Self {
-        Home { storage: location.storage.listed(&location.path), path: location.path }
+        DatasetFolder { storage: location.storage.listed(&location.path), path: location.path }
     }
 
     /// Returns the path of the file `name`, which is relative to the dataset's folder.
@@ -39,10 +39,10 @@ impl Home {
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
-    /// Like [`json`](Home::json), but returns `None` if the file does not exist.
+    /// Like [`json`](DatasetFolder::json), but returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// As for [`json`](Home::json).
+    /// See [`json`](DatasetFolder::json).
     pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.file(name);
         let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(None) };
@@ -59,7 +59,7 @@ impl Home {
         each_line(&path, &self.storage.read(&path, MAX_FILE)?, with)
     }
 
-    /// Like [`lines`](Home::lines), but returns whether the file exists.
+    /// Like [`lines`](DatasetFolder::lines), but returns whether the file exists.
     pub(super) fn lines_if_any<T: DeserializeOwned>(
         &self,
         name: &str,

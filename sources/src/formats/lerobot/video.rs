@@ -11,11 +11,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use warpfeed_video::{Codec, ErrorKind, Input, Track, record};
+use warpfeed_video::{ErrorKind, Input, Track, record};
 
 use super::episodes::{Episode, VideoPlace, video_places};
 use super::info::{Info, Version};
-use super::text::Home;
+use super::text::DatasetFolder;
 use crate::error::{Error, Result, append, push};
 use crate::storage::OpenFile;
 
@@ -25,7 +25,7 @@ const MAX_PACKETS: usize = 1 << 20;
 
 /// The video files of a feature.
 pub(super) struct Video {
-    home: Home,
+    root: DatasetFolder,
     files: Vec<PathBuf>,
     /// For each selected episode, the index of its file, and its start time in that file, in
     /// seconds.
@@ -56,10 +56,10 @@ impl Video {
     /// # Errors
     /// If a path cannot be determined, if the first file is damaged, or if its codec is not
     /// supported.
-    pub(super) fn open(home: &Home, info: &Info, name: &str, chosen: &[Episode]) -> Result<Self> {
+    pub(super) fn open(root: &DatasetFolder, info: &Info, name: &str, chosen: &[Episode]) -> Result<Self> {
         let places = match info.version()? {
             Version::Two => None,
-            Version::Three => Some(video_places(home, name)?),
+            Version::Three => Some(video_places(root, name)?),
         };
         let (mut files, mut indices, mut episodes) = (Vec::new(), HashMap::new(), HashMap::new());
         for episode in chosen.iter().filter(|episode| episode.len > 0) {
@@ -75,13 +75,13 @@ impl Video {
             let index = match indices.entry(place.file) {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
-                    push(&mut files, home.file(&info.video_file(name, episode.index, place.file)?))?;
+                    push(&mut files, root.file(&info.video_file(name, episode.index, place.file)?))?;
                     *entry.insert(files.len() - 1)
                 }
             };
             episodes.insert(episode.index, (index, place.start));
         }
-        let video = Video { home: home.clone(), files, episodes, open: Mutex::default() };
+        let video = Video { root: root.clone(), files, episodes, open: Mutex::default() };
         if !video.files.is_empty() {
             video.file(0)?;
         }
@@ -122,12 +122,10 @@ impl Video {
 
     /// Opens the file at `path`, and reads its sample table.
     fn read(&self, path: &Path) -> Result<VideoFile> {
-        let file = self.home.storage.open(path)?;
+        let file = self.root.storage.open(path)?;
         let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| of_video(e).at_path(path))?;
-        if track.config().codec != Codec::Av1 {
-            return Err(Error::in_source(record::unsupported(track.config().codec)).at_path(path));
-        }
-        let name = path.strip_prefix(&self.home.path).unwrap_or(path).display().to_string();
+        warpfeed_video::check(track.config().codec).map_err(|e| Error::in_source(e.to_string()).at_path(path))?;
+        let name = path.strip_prefix(&self.root.path).unwrap_or(path).display().to_string();
         Ok(VideoFile { file, track, name })
     }
 
@@ -137,7 +135,7 @@ impl Video {
     /// If no frame is within `tolerance_s` of this time, or if the packets cannot be read.
     pub(super) fn frame(&self, episode: u64, seconds: f64, tolerance_s: f64, to: &mut Vec<u8>) -> Result<()> {
         let &(index, start) = self.episodes.get(&episode).ok_or_else(|| {
-            Error::in_source(format!("the dataset has no video for episode {episode}")).at_path(&self.home.path)
+            Error::in_source(format!("the dataset has no video for episode {episode}")).at_path(&self.root.path)
         })?;
         let own = self.file(index)?;
         own.append(start + seconds, tolerance_s, to).map_err(|e| e.at_path(&own.file.path))

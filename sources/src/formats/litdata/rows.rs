@@ -4,7 +4,7 @@ use super::index::Index;
 use super::serializer::Serializer;
 use crate::error::{Error, Result};
 use crate::values::items::{Layout, Places, places};
-use crate::values::record::{Found, Holds};
+use crate::values::record::{ColumnType, Found};
 
 /// The layout of a sample: the lengths of all values, then the values themselves.
 pub(super) struct LitRows {
@@ -39,8 +39,8 @@ impl Layout for LitRows {
         places(self.names.iter().map(|name| (&**name, None)), head, len)
     }
 
-    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
-        self.serializer(column)?.holds(first)
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
+        self.serializer(column)?.column_type(first)
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::items::{decimal, pil, widened, widened_brain};
-use crate::values::record::{Found, Holds};
+use crate::values::record::{ColumnType, Found};
 
 /// The encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,13 +160,13 @@ impl Serializer {
 
     /// Returns the type of the values in a column with this serializer. `first` reads the first
     /// value.
-    pub(super) fn holds(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+    pub(super) fn column_type(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
-            Serializer::Image | Serializer::Pil => Holds::Images,
-            Serializer::Bytes => Holds::of_bytes(&first()?),
-            Serializer::Text => Holds::Text,
-            Serializer::Int(_) | Serializer::Bool => Holds::Integers,
-            Serializer::Float | Serializer::Array(_) | Serializer::Flat(_) => Holds::Numbers,
+            Serializer::Image | Serializer::Pil => ColumnType::Images,
+            Serializer::Bytes => ColumnType::from_bytes(&first()?),
+            Serializer::Text => ColumnType::Text,
+            Serializer::Int(_) | Serializer::Bool => ColumnType::Integers,
+            Serializer::Float | Serializer::Array(_) | Serializer::Flat(_) => ColumnType::Numbers,
         })
     }
 

@@ -101,7 +101,7 @@ impl<'a> Datum<'a> {
                 }
             },
             None => {
-                let numbers = Numbers::of_bytes::<f32>(made, &shape);
+                let numbers = Numbers::from_bytes::<f32>(made, &shape);
                 let found = made.len() / 4;
                 sample.push(
                     "data.npy",

@@ -1,4 +1,4 @@
-//! Detects LMDB files. Like `row`, this module does not depend on the feature `lmdb`.
+//! Detects LMDB files. Like `row`, this module does not depend on the `lmdb` feature.
 
 /// The magic number at byte 16 of an LMDB file.
 pub(super) const LMDB_MAGIC: u32 = 0xbeef_c0de;

@@ -1,4 +1,4 @@
-//! A zero-copy MessagePack parser. The crate `rmp` decodes numbers and lengths. Values borrow from
+//! A zero-copy MessagePack parser. The `rmp` crate decodes numbers and lengths. Values borrow from
 //! the input, and every length is checked against the remaining bytes.
 
 use rmp::Marker;

@@ -7,7 +7,7 @@ use crate::format;
 use crate::model::Classes;
 use crate::model::Sample;
 use crate::model::value::Element;
-use crate::options::Wanted;
+use crate::options::ColumnChoice;
 use crate::storage::RowBytes;
 use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
@@ -40,7 +40,7 @@ impl Pickled {
     ///
     /// # Errors
     /// If the first value is not plain data, or if no samples can be formed from the columns.
-    pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, wanted: &Wanted) -> Result<Self> {
+    pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, choice: &ColumnChoice) -> Result<Self> {
         let (mut item_names, mut survey, mut page) = (Vec::new(), Survey::default(), Vec::new());
         for (index, value) in values.enumerate() {
             let row = value.and_then(|value| {
@@ -57,7 +57,7 @@ impl Pickled {
                 Err(_) => {}
             }
         }
-        Ok(Pickled { item_names, rows: survey.finish(wanted)? })
+        Ok(Pickled { item_names, rows: survey.finish(choice)? })
     }
 
     /// Assigns a class index to each label if the labels are text. `values` iterates over all

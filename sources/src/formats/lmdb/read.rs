@@ -14,7 +14,7 @@ use crate::machine::hash::Hash;
 use crate::machine::identity::Identity;
 use crate::machine::pages::{Map, fetch};
 use crate::model::{Classes, Sample, Source};
-use crate::options::{Options, Wanted};
+use crate::options::{ColumnChoice, Options};
 use crate::storage::{DatasetLocation, RowBytes};
 use crate::values::pixels::Colors;
 
@@ -52,7 +52,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// | a pickled dict | each entry is a column, which is used like a typed column of a table |
 /// | a pickled tuple or list | the image (the only item that is an image), the label (the only item that is an integer), and a column for each other item, named by its position |
 /// | Caffe's `Datum` | the label, and the encoded image or the raw pixels |
-/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the field `label.txt`; if all texts are integers, they are the labels |
+/// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the `label.txt` field; if all texts are integers, they are the labels |
 ///
 /// For other values, implement [`ValueFormat`].
 ///
@@ -64,7 +64,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// color order is RGB unless [`bgr`](Lmdb::bgr) is called. If labels are text and no list of
 /// classes is given, opening reads all values.
 ///
-/// **Named databases.** The path `all.lmdb/train` selects the database `train` in the file
+/// **Named databases.** The path `all.lmdb/train` selects the `train` database in the file
 /// `all.lmdb`. The name may be omitted if the file contains only one named database.
 ///
 /// **Concurrent writers.** Other processes may write to the database and enlarge it. An open source
@@ -79,7 +79,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// **Growth of the file.** A source holds read transactions until it is dropped, and a loader keeps
 /// its source alive. In the meantime, writers cannot reuse pages that were freed after the source
 /// was opened, so every page that they write makes the file grow. Each commit adds its new values
-/// and the tree pages above them, usually 3 or 4 pages of 4 KiB, even if the values replace
+/// and the tree pages above them, usually three or four 4 KiB pages, even if the values replace
 /// existing ones. For example, appending 1,000 samples in one commit adds little more than their
 /// size, whereas replacing the same 1,000 samples a hundred times adds a hundred times their size.
 /// Once the source has been dropped, later commits reuse the freed pages, but the file never
@@ -118,7 +118,7 @@ enum Layout {
 #[derive(Default)]
 pub(crate) struct LmdbOptions<'a> {
     pub(crate) name: Option<&'a str>,
-    pub(crate) wanted: Wanted,
+    pub(crate) choice: ColumnChoice,
     pub(crate) classes: Option<&'a Classes>,
     /// Whether an unknown class makes reading its sample fail, instead of opening the database.
     pub(crate) lenient: bool,
@@ -133,8 +133,8 @@ impl Lmdb {
     ///
     /// # Errors
     /// If the database does not exist, is not an LMDB database, is truncated or has no samples.
-    /// Also if the layout of the first value is not supported, or if the file contains several
-    /// named databases.
+    /// Also fails if the layout of the first value is not supported, or if the file contains
+    /// several named databases.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions::default())
     }
@@ -146,8 +146,8 @@ impl Lmdb {
     /// no samples outside it.
     ///
     /// # Errors
-    /// As for [`open`](Lmdb::open), and if there is no database with this name. The message lists
-    /// the existing names.
+    /// Fails like [`open`](Lmdb::open), and if there is no database with this name. The message
+    /// lists the existing names.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Self::with_options(path.as_ref(), &LmdbOptions { name: Some(name), ..LmdbOptions::default() })
     }
@@ -156,8 +156,8 @@ impl Lmdb {
     ///
     /// # Errors
     ///
-    /// As for [`open`](Lmdb::open), except that the layout of the values is not checked, because
-    /// opening does not read values.
+    /// Fails like [`open`](Lmdb::open), except that the layout of the values is not checked,
+    /// because opening does not read values.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));
@@ -222,7 +222,7 @@ impl Lmdb {
                 let count = len.min(MAX_SURVEYED);
                 // Survey evenly spaced samples, including the first and the last.
                 let indices = (0..count).map(|n| n * (len - 1) / (count - 1).max(1));
-                let mut pickled = Pickled::new(indices.map(value), &options.wanted).map_err(named)?;
+                let mut pickled = Pickled::new(indices.map(value), &options.choice).map_err(named)?;
                 pickled.learn((0..len).map(value), options.classes, options.lenient)?;
                 Layout::Pickled(Box::new(pickled))
             }
@@ -255,7 +255,7 @@ impl Lmdb {
     /// three channels in a Caffe `Datum` require this call or [`bgr`](Lmdb::bgr).
     ///
     /// # Errors
-    /// As for [`bgr`](Lmdb::bgr).
+    /// See [`bgr`](Lmdb::bgr).
     pub fn rgb(self) -> Result<Self> {
         self.with_colors(Colors::Rgb, "rgb")
     }
@@ -383,8 +383,8 @@ fn integer(text: &str) -> Option<i64> {
 
 /// Opens the database at `location`.
 pub(super) fn open(location: &DatasetLocation, options: &Options) -> Result<Lmdb> {
-    let (wanted, classes, lenient) = (options.wanted(), options.classes.as_ref(), options.lenient);
-    let options = LmdbOptions { name: location.part.as_deref(), wanted, classes, lenient };
+    let (choice, classes, lenient) = (options.column_choice(), options.classes.as_ref(), options.lenient);
+    let options = LmdbOptions { name: location.part.as_deref(), choice, classes, lenient };
     Lmdb::with_options(&location.path, &options)
 }
 

@@ -9,7 +9,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file("data.mdb"),
     is_file: |_, start| is_lmdb(start),
     has_parts: true,
-    brings: Some(Companions {
+    companions: Some(Companions {
         // Do not copy the lock file: opening the database creates it.
         without: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
         ..Companions::NONE

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::items::{decimal, pil, widened};
-use crate::values::record::{Found, Holds};
+use crate::values::record::{ColumnType, Found};
 
 /// The encoding of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,15 +97,15 @@ impl Encoding {
 
     /// Returns the type of the values in a column with this encoding. `first` reads the first
     /// value.
-    pub(super) fn holds(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+    pub(super) fn column_type(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
-            Encoding::Image | Encoding::Pil => Holds::Images,
-            Encoding::Bytes => Holds::of_bytes(&first()?),
-            Encoding::Text => Holds::Text,
-            Encoding::Json => Holds::Json,
-            Encoding::Number(Element::F32 | Element::F64) | Encoding::Decimal => Holds::Numbers,
-            Encoding::Number(_) | Encoding::Integer => Holds::Integers,
-            Encoding::Half | Encoding::Array(_) => Holds::Numbers,
+            Encoding::Image | Encoding::Pil => ColumnType::Images,
+            Encoding::Bytes => ColumnType::from_bytes(&first()?),
+            Encoding::Text => ColumnType::Text,
+            Encoding::Json => ColumnType::Json,
+            Encoding::Number(Element::F32 | Element::F64) | Encoding::Decimal => ColumnType::Numbers,
+            Encoding::Number(_) | Encoding::Integer => ColumnType::Integers,
+            Encoding::Half | Encoding::Array(_) => ColumnType::Numbers,
         })
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Info {
     /// Path of the file, relative to the folder of the index.
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// The file's hashes in hexadecimal, by the name of the algorithm in Python.
+    /// The file's hashes in hexadecimal, keyed by Python's name of the algorithm.
     #[serde(default)]
     hashes: serde_json::Value,
 }
@@ -81,8 +81,8 @@ impl Index {
     ///
     /// # Errors
     /// If the text is not the index of MDS shards in version 2, or if a path points outside the
-    /// folder. Also if shards have different columns, or if decompressing a shard would overwrite
-    /// another shard.
+    /// folder. Also fails if shards have different columns, or if decompressing a shard would
+    /// overwrite another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let bad = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(bad)?;

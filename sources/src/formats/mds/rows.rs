@@ -4,7 +4,7 @@ use super::encoding::Encoding;
 use super::index::Column;
 use crate::error::{Error, Result};
 use crate::values::items::{Layout, Places, places};
-use crate::values::record::{Found, Holds};
+use crate::values::record::{ColumnType, Found};
 
 /// The layout of a sample, which consists of the lengths of its variable-length values, followed by
 /// the values of all columns.
@@ -44,8 +44,8 @@ impl Layout for MdsRows {
         places(self.names.iter().map(String::as_str).zip(self.sizes.iter().copied()), head, len)
     }
 
-    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
-        self.encoding(column)?.holds(first)
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
+        self.encoding(column)?.column_type(first)
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {

@@ -155,8 +155,8 @@ impl Cache {
         }
         let (bytes, size) = fetch()?;
         let _alone = (size > LARGE_PAGE).then(|| lock(&self.large));
-        let room = self.budget().saturating_sub(size);
-        self.blocks().shrink(room);
+        let free = self.budget().saturating_sub(size);
+        self.blocks().shrink(free);
         let block = Arc::new(decode(bytes)?);
         self.decoded.fetch_add(1, Ordering::Relaxed);
         let budget = self.budget();
@@ -216,8 +216,8 @@ impl Cache {
             return Ok(block);
         }
         // Free space first, so that the cache never exceeds its budget.
-        let room = self.budget().saturating_sub(size);
-        self.blocks().shrink(room);
+        let free = self.budget().saturating_sub(size);
+        self.blocks().shrink(free);
         let block = Arc::new(fetch()?);
         let budget = self.budget();
         self.blocks().insert(column, block.clone(), budget);
@@ -339,16 +339,16 @@ mod tests {
 
     #[test]
     fn page_limit_is_the_smallest_loader_grant() {
-        let room = Arc::new(PageLimit::new(5 * MIN_PAGE_LIMIT));
-        assert_eq!(room.limit(), DEFAULT_PAGE_LIMIT);
-        let large = Grant::new(room.clone(), 3 * MIN_PAGE_LIMIT);
-        let small = Grant::new(room.clone(), 2 * MIN_PAGE_LIMIT);
-        assert_eq!(room.limit(), 2 * MIN_PAGE_LIMIT);
+        let limit = Arc::new(PageLimit::new(5 * MIN_PAGE_LIMIT));
+        assert_eq!(limit.limit(), DEFAULT_PAGE_LIMIT);
+        let large = Grant::new(limit.clone(), 3 * MIN_PAGE_LIMIT);
+        let small = Grant::new(limit.clone(), 2 * MIN_PAGE_LIMIT);
+        assert_eq!(limit.limit(), 2 * MIN_PAGE_LIMIT);
         drop(small);
-        let none = Grant::new(room.clone(), 0);
-        assert_eq!(room.limit(), MIN_PAGE_LIMIT);
+        let none = Grant::new(limit.clone(), 0);
+        assert_eq!(limit.limit(), MIN_PAGE_LIMIT);
         drop((large, none));
-        assert_eq!((room.limit(), room.max_grant()), (DEFAULT_PAGE_LIMIT, 5 * MIN_PAGE_LIMIT));
+        assert_eq!((limit.limit(), limit.max_grant()), (DEFAULT_PAGE_LIMIT, 5 * MIN_PAGE_LIMIT));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use parquet::errors::ParquetError;
 use std::borrow::Cow;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::storage::OpenFile;
 
 /// Maximum size of a single read, in bytes.
@@ -28,7 +28,7 @@ pub(super) fn read(file: &OpenFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> 
         return file.load(found, at + len).map(|()| Cow::Borrowed(found));
     }
     let mut bytes = Vec::new();
-    file.fill(at, room(&mut bytes, len)?)?;
+    file.fill(at, grow_to(&mut bytes, len)?)?;
     Ok(Cow::Owned(bytes))
 }
 
@@ -45,7 +45,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`read`], and if the bytes are outside the range that has been read.
+    /// Fails like [`read`], and if the bytes are outside the range that has been read.
     pub(super) fn get(self, at: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
             Bytes::File(file) => return read(file, at, len),

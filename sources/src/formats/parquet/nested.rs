@@ -92,7 +92,7 @@ impl Nested {
             out.extend_from_slice(ends);
             if ends.is_empty() {
                 let size = self.element.size();
-                let number = Numbers::of_element(&self.values[next * size..][..size], self.element, &[]);
+                let number = Numbers::from_element(&self.values[next * size..][..size], self.element, &[]);
                 match number.expect("the slice has the size of one element") {
                     flag if self.flags => {
                         out.extend_from_slice(if flag.integer() == Some(0) { b"false" } else { b"true" })

@@ -402,7 +402,7 @@ mod tests {
     use crate::formats::Parquet;
     use crate::model::{Lookahead, Source};
 
-    /// Writes a file with `values` in the column `text`.
+    /// Writes a file with `values` in the `text` column.
     fn write(path: &Path, encoding: Encoding, values: &[ByteArray]) {
         let schema = Arc::new(parse_message_type("message m { required binary text (UTF8); }").unwrap());
         let properties = WriterProperties::builder().set_dictionary_enabled(false).set_encoding(encoding);
@@ -417,7 +417,7 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Writes a file with `rows` rows. The column `list` contains a list of two numbers in each
+    /// Writes a file with `rows` rows. The `list` column contains a list of two numbers in each
     /// row.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
@@ -509,7 +509,7 @@ mod tests {
                 assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
             }
         }
-        // The 2,000 values of 50 kB take 100 MB, although the file is smaller than 200 kB.
+        // The 2,000 values, 50 kB each, take 100 MB, although the file is smaller than 200 kB.
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();

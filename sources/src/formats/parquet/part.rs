@@ -27,7 +27,7 @@ const MAX_INDEXES: u64 = 16 << 20;
 /// Flag bit in the column index of a cache key: the entry contains the encoded column chunk.
 const WHOLE_COLUMN: u32 = 1 << 31;
 
-/// Bytes of a column chunk that are read together. See the module `files`.
+/// Bytes of a column chunk that are read together. See the `files` module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Whole,

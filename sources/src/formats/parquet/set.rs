@@ -13,7 +13,7 @@ use super::pages::lists_fit;
 use super::part::{Fetch, MAX_CHUNK, Part, Unit, fits};
 use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::parallel::in_parallel;
 use crate::model::value::Element;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
@@ -23,7 +23,7 @@ use crate::storage::ahead::{AHEAD, Remote};
 use crate::storage::splits;
 use crate::storage::{DatasetLocation, are_unchanged};
 use crate::values::features::{Features, FileFeatures};
-use crate::values::record::{Column, Columns, Found, Holds, sniffed};
+use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
 
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
@@ -109,13 +109,13 @@ impl Parquet {
         };
         let named: Vec<_> = parts.iter().filter_map(|part| Some((part.file.path.clone(), json(part)?))).collect();
         let features = FileFeatures::new(features, &named);
-        let wanted = options.wanted();
+        let choice = options.column_choice();
         let mut set = Self::without_columns(path, parts)?;
-        set.anywhere = wanted.image.is_some();
+        set.anywhere = choice.image.is_some();
         let columns: Vec<Column> = (0..set.fields.len())
-            .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.holds(place, features.all())?)))
+            .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.column_type(place, features.all())?)))
             .collect::<Result<_>>()?;
-        set.columns = Columns::new(&columns, &wanted).map_err(|e| e.at_path(path))?;
+        set.columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
         let names = |place: usize| &*set.fields[place].name;
         let classes = features.classes(set.columns.used().map(names), set.columns.label().map(names))?;
         set.prepare()?;
@@ -206,27 +206,27 @@ impl Parquet {
 
     /// Returns the type of the data in the column at index `place`. The type determines how the
     /// column is used.
-    fn holds(&self, place: usize, features: &Features) -> Result<Holds> {
+    fn column_type(&self, place: usize, features: &Features) -> Result<ColumnType> {
         let Field { name, form } = &self.fields[place];
         Ok(match form {
-            Form::Unsupported(what) => Holds::Unread(what),
+            Form::Unsupported(what) => ColumnType::Unsupported(what),
             Form::File { .. } => match features.file(name) {
-                Some(holds) => holds,
+                Some(column_type) => column_type,
                 None => self.sniff(place)?,
             },
             Form::Flat(Leaf { holds: Plain::Bytes, .. }) => self.sniff(place)?,
-            Form::List { levels, .. } if levels.nested() => Holds::Json,
-            Form::List { .. } => Holds::Numbers,
+            Form::List { levels, .. } if levels.nested() => ColumnType::Json,
+            Form::List { .. } => ColumnType::Numbers,
             Form::Flat(leaf) => match leaf.holds {
-                Plain::Text => Holds::Text,
-                Plain::Number(Element::F32 | Element::F64) | Plain::Half => Holds::Numbers,
-                _ => Holds::Integers,
+                Plain::Text => ColumnType::Text,
+                Plain::Number(Element::F32 | Element::F64) | Plain::Half => ColumnType::Numbers,
+                _ => ColumnType::Integers,
             },
         })
     }
 
     /// Detects what a column of bytes contains from its first values.
-    fn sniff(&self, place: usize) -> Result<Holds> {
+    fn sniff(&self, place: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
@@ -332,7 +332,7 @@ impl Parquet {
                 return read(&part.file, at.start, at.end - at.start).map(Cow::into_owned);
             }
             let mut bytes = Vec::new();
-            part.file.fill_for(number_of(unit), at.start, room(&mut bytes, at.end - at.start)?)?;
+            part.file.fill_for(number_of(unit), at.start, grow_to(&mut bytes, at.end - at.start)?)?;
             Ok(bytes)
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
@@ -355,7 +355,7 @@ impl Source for Parquet {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let file = &self.part(index).file;
-        file.look(self.files.requested_checks.load(Ordering::Relaxed))?;
+        file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let stored = file.object().is_some();
         let sample = self.columns.read(index, scratch, |place, scratch| {
@@ -422,7 +422,7 @@ impl Source for Parquet {
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(place) = self.columns.label() else { return Ok(None) };
         let file = &self.part(index).file;
-        file.look(self.files.requested_checks.load(Ordering::Relaxed))?;
+        file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
         found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))

@@ -87,8 +87,8 @@ impl Rows {
     ///
     /// # Errors
     /// If the file has changed.
-    pub(crate) fn look(&self, row: usize) -> Result<()> {
-        self.0.part(row).file.look(self.0.files.requested_checks.load(Ordering::Relaxed))
+    pub(crate) fn check_once(&self, row: usize) -> Result<()> {
+        self.0.part(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
 
     /// Returns the value of the column at `place` in `row`. Appends its bytes to `scratch`.
@@ -102,7 +102,7 @@ impl Rows {
     /// Returns the integer of the column at `place` in `row`.
     ///
     /// # Errors
-    /// As for [`find`](Rows::find), and if the value is not an integer.
+    /// Fails like [`find`](Rows::find), and if the value is not an integer.
     pub(crate) fn integer(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
         let found = self.find(row, place, scratch)?;

@@ -84,7 +84,7 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
 /// appends the result to `made`.
 ///
 /// # Errors
-/// As for [`parts`].
+/// See [`parts`].
 pub(super) fn join(item: &[u8], made: &mut Vec<u8>) -> Result<()> {
     for (index, part) in parts(item)?.into_iter().enumerate() {
         if index > 0 {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::items::{Layout, Places};
-use crate::values::record::{Found, Holds};
+use crate::values::record::{ColumnType, Found};
 
 /// Size of the header of a record's data, in bytes. The header, which MXNet calls `IRHeader`,
 /// consists of a flag (the number of labels), a label, and two IDs.
@@ -16,7 +16,7 @@ pub(super) const HEADER: usize = 24;
 /// Index of the label column.
 const LABEL: usize = 0;
 
-/// The layout of a record, which has the columns `label` and `image`.
+/// The layout of a record, which has the `label` and `image` columns.
 pub(super) struct RecordRows {
     names: Vec<String>,
     labels: Labels,
@@ -112,16 +112,16 @@ impl Layout for RecordRows {
         }
     }
 
-    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds> {
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         if column == LABEL {
             return Ok(match self.labels {
-                Labels::Integers => Holds::Integers,
-                Labels::Numbers => Holds::Numbers,
+                Labels::Integers => ColumnType::Integers,
+                Labels::Numbers => ColumnType::Numbers,
             });
         }
         let (bytes, mut made) = (first()?, Vec::new());
         let found = self.find(0, column, &bytes, &mut made)?;
-        Ok(found.cell(&made)?.bytes().map_or(Holds::Bytes, Holds::of_bytes))
+        Ok(found.cell(&made)?.bytes().map_or(ColumnType::Bytes, ColumnType::from_bytes))
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {

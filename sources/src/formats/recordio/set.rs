@@ -37,7 +37,7 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let is_image = |key: u64| images.as_ref().is_none_or(|range| range.contains(&key));
     let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));
     let spans = collected(spans)?;
-    let labels = if options.wanted().without_label { Labels::Numbers } else { labels(storage, &file, &spans)? };
+    let labels = if options.column_choice().without_label { Labels::Numbers } else { labels(storage, &file, &spans)? };
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, RecordRows::new(labels), options)?))
 }

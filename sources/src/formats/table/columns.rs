@@ -138,7 +138,7 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// If `is_file` fails, or if the table lacks a column that the options name. Also if two
+    /// If `is_file` fails, or if the table lacks a column that the options name. Also fails if two
     /// columns have the same name, or if there would be more fields than a sample can have.
     pub(super) fn new(
         names: Vec<String>,

@@ -50,7 +50,7 @@ impl Csv {
     /// cell.
     ///
     /// # Errors
-    /// If a quoted cell is invalid. Returns the offset of the first such cell, and the cause.
+    /// Returns the offset of the first invalid quoted cell, and the cause.
     pub(super) fn check_quotes(&self, text: &[u8], row: Range<usize>) -> Result<(), (usize, String)> {
         let Some(first) = memchr::memchr(b'"', &text[row.clone()]) else { return Ok(()) };
         let (mut opened, mut quoted, mut begun) = (row.start + first, false, false);

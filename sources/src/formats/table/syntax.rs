@@ -43,7 +43,7 @@ impl Syntax {
     /// Checks the quotes in the text at `row`. An invalid quote may merge several rows.
     ///
     /// # Errors
-    /// If a quoted cell is invalid. Returns the offset of the first such cell, and the cause.
+    /// Returns the offset of the first invalid quoted cell, and the cause.
     pub(super) fn check_quotes(&self, text: &str, row: Range<usize>) -> Result<(), (usize, String)> {
         match self {
             Syntax::Csv(csv) => csv.check_quotes(text.as_bytes(), row),

@@ -57,9 +57,9 @@ use crate::values::record::Labels;
 /// column that is detected by its name or content, paths must not point outside this folder. If a
 /// path is absolute or contains `..`, reading its sample fails. In a column that you name with
 /// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
-/// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the columns
-/// `image_id,label`. The first 32 paths are checked. If one extension makes every path without an
-/// extension match a file, it is appended to all such paths in the column.
+/// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the
+/// `image_id,label` columns. The first 32 paths are checked. If one extension makes every path
+/// without an extension match a file, it is appended to all such paths in the column.
 ///
 /// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
 /// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
@@ -101,7 +101,7 @@ impl Table {
     /// Opens the table at `path` with the default options.
     ///
     /// # Errors
-    /// As for [`TableOptions::open`].
+    /// See [`TableOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         TableOptions::new().open(path)
     }
@@ -385,7 +385,7 @@ impl Source for Table {
         label
     }
 
-    /// Accepts samples without an existing image, so that the option `keys` of `pack` can exclude
+    /// Accepts samples without an existing image, so that the `keys` option of `pack` can exclude
     /// them.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };

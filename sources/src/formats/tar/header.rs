@@ -1,7 +1,7 @@
-//! Parses tar headers, which are blocks of 512 bytes, and the records in PAX headers. POSIX.1-2024
+//! Parses tar headers, which are 512-byte blocks, and the records in PAX headers. POSIX.1-2024
 //! (`pax`) and GNU tar's `tar.h` describe the formats.
 //!
-//! The crate `tar` (0.4.46) is not used, because it does not detect damage that makes an archive
+//! The `tar` crate (0.4.46) is not used, because it does not detect damage that makes an archive
 //! look shorter. It stops silently if a file is truncated between two members, or at a block of
 //! zeros that is followed by more data. In addition, its errors contain no offsets.
 

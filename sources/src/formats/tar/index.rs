@@ -45,7 +45,7 @@ pub(super) struct Field {
     len: u32,
     /// Packed bits, starting with the lowest: the index into `names` (23 bits), whether the file is
     /// a link (1 bit), bits 32 to 35 of the offset, and bits 32 to 35 of the length.
-    rest: u32,
+    packed: u32,
 }
 
 impl Field {
@@ -54,26 +54,26 @@ impl Field {
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
-        let rest = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
-        fits.then_some(Field { block: block as u32, len: len as u32, rest })
+        let packed = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
+        fits.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
     /// Marks the field as a link. Its bytes may be anywhere in the shard and belong to a file with
     /// a different name.
     pub(super) fn as_link(self) -> Self {
-        Field { rest: self.rest | LINKED, ..self }
+        Field { packed: self.packed | LINKED, ..self }
     }
 
     pub(super) fn is_linked(self) -> bool {
-        self.rest & LINKED != 0
+        self.packed & LINKED != 0
     }
 
     pub(super) fn offset(self) -> u64 {
-        ((u64::from((self.rest >> 24) & 15) << 32) | u64::from(self.block)) * BLOCK as u64
+        ((u64::from((self.packed >> 24) & 15) << 32) | u64::from(self.block)) * BLOCK as u64
     }
 
     pub(super) fn len(self) -> u64 {
-        (u64::from(self.rest >> 28) << 32) | u64::from(self.len)
+        (u64::from(self.packed >> 28) << 32) | u64::from(self.len)
     }
 
     /// Returns the offset after the last byte.
@@ -83,7 +83,7 @@ impl Field {
 
     /// Returns the field's index into [`Index::names`].
     pub(super) fn name(self) -> usize {
-        (self.rest & (MAX_NAMES - 1)) as usize
+        (self.packed & (MAX_NAMES - 1)) as usize
     }
 }
 
@@ -176,7 +176,7 @@ fn is_classes(name: &[u8]) -> bool {
 fn cut_short(at: u64, len: u64) -> Error {
     // This advice may be wrong, because a download that was interrupted between two members looks
     // the same.
-    let mend = if len == at {
+    let hint = if len == at {
         "; if the file is complete and was written without the marker, append the marker: head -c 1024 /dev/zero >> \
          FILE"
     } else {
@@ -184,13 +184,13 @@ fn cut_short(at: u64, len: u64) -> Error {
     };
     Error::in_source(format!(
         "tar is truncated: expected a header or the end marker (zeros) at offset {at}, but the file has {len} \
-         bytes{mend}"
+         bytes{hint}"
     ))
 }
 
 /// Maximum number of distinct field names per shard.
 const MAX_NAMES: u32 = 1 << 23;
-/// The bit of [`Field::rest`] that marks a link.
+/// The bit of [`Field::packed`] that marks a link.
 const LINKED: u32 = MAX_NAMES;
 
 /// Maximum size of metadata such as a PAX header, in bytes. Larger metadata is rejected before

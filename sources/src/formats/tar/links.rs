@@ -25,7 +25,7 @@ struct Link {
     path: String,
     /// The path of the target, or `None` if it is outside the shard.
     target: Option<String>,
-    /// The index of the link's field, or `None` if the link is not a field.
+    /// Index of the field that the link provides, or `None` if it provides none.
     field: Option<usize>,
 }
 

@@ -11,7 +11,7 @@ use super::index::{Field, Index};
 use super::manifest::check_samples;
 use super::{shards, sidecar, stored};
 use crate::error::{Error, Result, counted};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 use crate::model::sample::MAX_FIELDS;
@@ -29,7 +29,7 @@ const MIN_INDEXED: u64 = 1 << 20;
 /// - **Fields.** Adjacent files with the same path up to the first dot of the base name form a
 ///   sample: `n014/x.jpg` and `n014/x.cls` form a sample with the key `n014/x` and the fields `jpg`
 ///   and `cls`. Field names are converted to lower case, and `jpeg` becomes `jpg`.
-/// - **Labels** are decimal text in the field `cls`. **Class names** are a JSON array in the member
+/// - **Labels** are decimal text in the `cls` field. **Class names** are a JSON array in the member
 ///   `__classes__`, which WebDataset ignores. All shards that contain this member must list the
 ///   same names.
 /// - **Formats.** Supports uncompressed POSIX (ustar and PAX) and GNU tar files. Folders, hidden
@@ -72,8 +72,8 @@ impl Tar {
     /// # Errors
     ///
     /// If a shard does not exist, is not a tar file, is damaged (the message contains the offset)
-    /// or differs from its manifest. Also if there are no samples, or if a folder contains several
-    /// sets, unmerged parts, or tar files that do not belong to its set.
+    /// or differs from its manifest. Also fails if there are no samples, or if a folder contains
+    /// several sets, unmerged parts, or tar files that do not belong to its set.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::here(path.as_ref()))
     }
@@ -88,7 +88,7 @@ impl Tar {
     /// thousands of shards require a higher limit on open files (`ulimit -n`).
     ///
     /// # Errors
-    /// As for [`open`](Tar::open).
+    /// See [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
         let at =
             DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::here(path.as_ref()) };
@@ -111,7 +111,7 @@ impl Tar {
             Storage::Store { remote, listed } => {
                 let opened = stored::open(location.url(), remote, listed)?;
                 if opened.is_empty() {
-                    return Err(Error::in_source("the store has no .tar objects below this URL").at_path(path));
+                    return Err(Error::in_source("the store has no .tar objects under this URL").at_path(path));
                 }
                 opened.into_iter().map(|(object, index)| (OpenFile::stored(object, remote.clone()), index)).collect()
             }
@@ -211,7 +211,7 @@ fn copy_fields<'a>(
     sample: &mut Sample<'a>,
 ) -> Result<()> {
     let total = fields.iter().fold(0u64, |sum, field| sum.saturating_add(field.len()));
-    let mut rest = room(scratch, total)?;
+    let mut rest = grow_to(scratch, total)?;
     for field in fields {
         let (bytes, after) = rest.split_at_mut(field.len() as usize);
         file.fill(field.offset(), bytes)?;

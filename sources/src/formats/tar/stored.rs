@@ -13,7 +13,7 @@ use super::manifest::{self, Entry, Manifest};
 use super::{shards, sidecar};
 use crate::error::{Error, ErrorKind, Result, counted};
 use crate::format;
-use crate::machine::bytes::{Bytes, room};
+use crate::machine::bytes::{Bytes, grow_to};
 use crate::machine::hash::fnv1a;
 use crate::machine::index_file;
 use crate::machine::{CancelToken, during};
@@ -71,7 +71,7 @@ type Pair = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
 /// prefix, opens the shards of the manifest if there is one, and all `.tar` objects otherwise.
-/// `listed` contains the objects below the prefix, or is empty if they are not known yet.
+/// `listed` contains the objects under the prefix, or is empty if they are not known yet.
 ///
 /// The index of a shard is loaded from the local index cache, or from the object `NAME.tar.index`
 /// next to the shard. If neither exists, the whole shard is read once to build the index.
@@ -111,7 +111,7 @@ fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Lists the objects below `url`, sorted by URL, because sample indices must not depend on the
+/// Lists the objects under `url`, sorted by URL, because sample indices must not depend on the
 /// order in which the store lists objects.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut below = remote.list(url)?;
@@ -152,7 +152,7 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
 }
 
 /// If `url` is a manifest, returns its shards and entries. Otherwise, returns the shards below
-/// `url` and, if there is a manifest below `url`, its entries.
+/// `url` and, if there is a manifest under `url`, its entries.
 fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
@@ -395,7 +395,7 @@ pub(super) fn read<'a>(
     let separate = fields.iter().filter(|field| is_separate(field));
     let more = separate.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
     let mut len = (span.end - span.start) as usize;
-    let buffer = room(scratch, (len as u64).saturating_add(more))?;
+    let buffer = grow_to(scratch, (len as u64).saturating_add(more))?;
     file.fill_for(index as u64, span.start, &mut buffer[..len])?;
     for field in separate {
         let to = &mut buffer[len..][..BLOCK + field.len() as usize];

@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::storage::download::Companions;
 use crate::storage::splits;
 use crate::storage::{DatasetLocation, Files, RowBytes, Storage, of_files};
-use crate::values::record::{Found, Holds, Named, Rows, Survey};
+use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
 
 /// The `tf.train.Example` messages in a TFRecord file or in a folder of shards.
 ///
@@ -28,7 +28,7 @@ use crate::values::record::{Found, Holds, Named, Rows, Survey};
 /// start at 1 in ImageNet files of this format.
 ///
 /// **Shards.** A folder may contain files such as `train-00000-of-01024`, or files with the
-/// extension `.tfrecord`, `.tfrecords` or `.tfrec`. If a shard is missing, opening fails. If the
+/// `.tfrecord`, `.tfrecords` or `.tfrec` extension. If a shard is missing, opening fails. If the
 /// folder contains several splits, append the name of a split to the path: `imagenet/train`.
 ///
 /// **Index.** Opening reads the length of each record to locate all records. For a file of 16 MiB
@@ -114,17 +114,19 @@ impl TfRecord {
         }
         // Sort the columns, because the features of a record are in no particular order.
         survey.sort();
-        let mut wanted = options.wanted();
-        let has = |name: &str, types: &[Holds]| survey.holds_of(name).is_some_and(|holds| types.contains(&holds));
-        if wanted.image.is_none() && has("image/encoded", &[Holds::Images, Holds::Bytes]) {
-            wanted.image = Some("image/encoded".to_owned());
+        let mut choice = options.column_choice();
+        let has = |name: &str, types: &[ColumnType]| {
+            survey.column_type_of(name).is_some_and(|column_type| types.contains(&column_type))
+        };
+        if choice.image.is_none() && has("image/encoded", &[ColumnType::Images, ColumnType::Bytes]) {
+            choice.image = Some("image/encoded".to_owned());
         }
         // If a sample has several labels, they become a field instead of the label.
-        let labels = [Holds::Integers, Holds::Text];
-        if wanted.label.is_none() && !wanted.without_label && has("image/class/label", &labels) {
-            wanted.label = Some("image/class/label".to_owned());
+        let labels = [ColumnType::Integers, ColumnType::Text];
+        if choice.label.is_none() && !choice.without_label && has("image/class/label", &labels) {
+            choice.label = Some("image/class/label".to_owned());
         }
-        let mut rows = survey.finish(&wanted)?;
+        let mut rows = survey.finish(&choice)?;
         let mut whole = true;
         rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
             whole = !storage.is_store();

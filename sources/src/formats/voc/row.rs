@@ -10,7 +10,10 @@ pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: is_voc,
     is_file: |path, _| set_of_list(path).is_some(),
     annotates,
-    brings: Some(Companions { folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root), ..Companions::NONE }),
+    companions: Some(Companions {
+        folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root),
+        ..Companions::NONE
+    }),
     ..DataFormat::new(
         "voc",
         "a folder that contains `JPEGImages` and either `Annotations` or `SegmentationClass`, or a list file in the \

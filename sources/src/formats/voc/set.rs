@@ -57,7 +57,7 @@ const CLASSES: [&str; 20] = [
 /// - **Samples** are images in `JPEGImages`: the images in a list, in list order, or all images,
 ///   sorted by name. A list contains one image name per line; anything after the name is ignored.
 ///   The key of a sample is the name of its image.
-/// - **Boxes**, if the dataset has the folder `Annotations`:
+/// - **Boxes**, if the dataset has an `Annotations` folder:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
 ///     in pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1
 ///     is subtracted from the left and top edge**, as in Detectron2, so that right minus left is
@@ -69,7 +69,8 @@ const CLASSES: [&str; 20] = [
 ///   a dataset.
 /// - **Size**: `boxes.image_size.txt` contains the `size` in the annotation file, unless it is
 ///   missing or 0. `field::Boxes` compares it with the actual size of the image. If EXIF data
-///   rotates the image but the annotations refer to the stored pixels, it rotates the boxes too.
+///   rotates the image but the annotations refer to the stored pixels, `field::Boxes` also rotates
+///   the boxes.
 /// - **Masks**: `mask.png` is the image's mask from `SegmentationClass`, if there is one. The value
 ///   0 is the background, c + 1 is class c of the boxes, and 255 marks outlines, which have no
 ///   class. If a loader maps classes to other indices, masks contain the new indices. All images in
@@ -94,7 +95,7 @@ pub struct Voc {
     edges: Vec<[f32; 4]>,
     /// The classes of all boxes.
     box_classes: Vec<i64>,
-    /// The flags `difficult` of all boxes.
+    /// The `difficult` flags of all boxes.
     difficult: Vec<u8>,
     classes: Vec<String>,
     formats: Vec<Format>,
@@ -110,7 +111,7 @@ struct Item {
     size: Option<(u32, u32)>,
     /// Whether the image has a mask.
     mask: bool,
-    /// Error to return when the sample is read, if the sample is invalid.
+    /// Error that `read` must report for the sample, if the sample is invalid.
     error: Option<Error>,
 }
 
@@ -119,9 +120,9 @@ impl Voc {
     ///
     /// # Errors
     ///
-    /// If the path is neither the folder of a dataset nor a list, or if a folder cannot be listed.
-    /// Also if there are no images, or if two image names differ only in their extension. An
-    /// invalid annotation is reported only when its sample is read.
+    /// Returns an error if the path is neither the folder of a dataset nor a list, if a folder
+    /// cannot be listed, if there are no images, or if two image names differ only in their
+    /// extension. An invalid annotation is reported only when its sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
@@ -130,7 +131,7 @@ impl Voc {
     /// files that count pixels from 0.
     ///
     /// # Errors
-    /// As for [`open`](Voc::open).
+    /// See [`open`](Voc::open).
     pub fn from_zero(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
@@ -198,8 +199,8 @@ impl Voc {
         Ok(set)
     }
 
-    /// Adds the boxes of an image. If its annotations are missing or invalid, returns the error to
-    /// return when the sample is read.
+    /// Adds the boxes of an image. If its annotations are missing or invalid, returns the error
+    /// that `read` must report for the sample.
     fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {

@@ -13,8 +13,8 @@ pub(super) const IMAGES: &str = "images";
 pub(super) const LABELS: &str = "labels";
 
 /// Returns the image folder of the YOLO dataset at `folder`, or `None` if `folder` is not a YOLO
-/// dataset. A dataset is a folder that contains `images` and `labels`, or a folder below `images`
-/// with a counterpart below `labels`.
+/// dataset. A dataset is a folder that contains `images` and `labels`, or a folder under `images`
+/// with a counterpart under `labels`.
 ///
 /// # Errors
 /// If the file system cannot be queried.

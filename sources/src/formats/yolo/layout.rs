@@ -1,8 +1,8 @@
 //! Lists the images of a dataset, and finds the paths of their label files.
 //!
-//! The path of an image's label file is the path of the image with two changes: the last folder
-//! `images` is replaced by `labels`, and the extension by `.txt`. If the path contains no folder
-//! `images`, the label file is next to the image.
+//! The path of an image's label file is the path of the image with two changes: the last `images`
+//! folder is replaced with `labels`, and the extension with `.txt`. If the path contains no
+//! `images` folder, the label file is next to the image.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
     }
 }
 
-/// Returns the parent of the last folder `images` in `images`, the path of an image folder.
+/// Returns the parent of the last `images` folder in `images`, the path of an image folder.
 pub(super) fn above_images(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
     images_in(&path).map_or(images.to_owned(), |at| path[..at].into())

@@ -11,7 +11,7 @@ use crate::storage::download::Companions;
 pub(crate) const ROW: DataFormat = DataFormat {
     is_folder: is_yolo,
     annotates,
-    brings: Some(Companions {
+    companions: Some(Companions {
         folder: |url| {
             // Download the parent of `images`, because the labels for `images/train` are in
             // `labels/train`.

@@ -37,7 +37,7 @@ use crate::values::annotated::{Parts, append, key_and_field};
 ///   box line also lists keypoints after the height.
 /// - **Fields**:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
-///     as **fractions of the image**. The field `boxes.units.txt` with the text `relative` marks
+///     as **fractions of the image**. The `boxes.units.txt` field with the text `relative` marks
 ///     them as fractions, which `field::Boxes` converts to pixels.
 ///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
 ///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the
@@ -69,11 +69,11 @@ pub struct Yolo {
 
 impl Yolo {
     /// Opens the split `train` of a `data.yaml`, a folder that contains `images` and `labels`, or a
-    /// folder of images below `images`.
+    /// folder of images under `images`.
     ///
     /// # Errors
-    /// If the path is none of these, or if there are no images or no label files. Also if the YAML
-    /// file is invalid or refers to a folder or list that does not exist.
+    /// If the path is none of these, or if there are no images or no label files. Also fails if the
+    /// YAML file is invalid or refers to a folder or list that does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
@@ -81,7 +81,7 @@ impl Yolo {
     /// Opens the split `split` of the `data.yaml` at `yaml`. `split` is `train`, `val` or `test`.
     ///
     /// # Errors
-    /// As for [`open`](Yolo::open), and if the dataset does not have this split.
+    /// Fails like [`open`](Yolo::open), and if the dataset does not have this split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
         Self::with_formats(yaml.as_ref(), split, Vec::new())
     }

@@ -175,7 +175,7 @@ impl Fetcher {
             }
             Outcome::Failed(e) => Err(e),
             Outcome::Dropped => Ok(false),
-            Outcome::Cancelled => Err(cancel::cancelled()),
+            Outcome::Canceled => Err(cancel::canceled()),
         };
         drop(answer);
         let mut state = self.lock();
@@ -259,7 +259,7 @@ impl Fetcher {
         let reply =
             ReadCompletion::new(move |bytes| fetcher.answered(flight, bytes, std::thread::current().id() == thread));
         let weight = weight(range.end - range.start);
-        state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceller() });
+        state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceler() });
         state.weight += weight;
         state.pace.sent();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
@@ -366,12 +366,12 @@ impl State {
     }
 
     /// Returns whether the pace allows one more request.
-    fn has_room(&self) -> bool {
-        self.pace.has_room(self.flights.len(), self.weight)
+    fn may_send(&self) -> bool {
+        self.pace.may_send(self.flights.len(), self.weight)
     }
 
     fn has_work(&self) -> bool {
-        self.has_room() && !self.queue.is_empty() || !self.retries.is_empty()
+        self.may_send() && !self.queue.is_empty() || !self.retries.is_empty()
     }
 
     /// Returns the ID of the piece to request now, and whether the request is a hedge.
@@ -394,7 +394,7 @@ impl State {
                 return Some((id, true));
             }
         }
-        if !self.has_room() {
+        if !self.may_send() {
             return None;
         }
         self.queue.pop_first().map(|(_, id)| (id, false))

@@ -44,13 +44,13 @@ const WARM_UP_FEWER: u32 = 3;
 const MEASURED: u32 = 2;
 /// Number of rounds between a failed trial with more requests and a trial with fewer requests. The
 /// rate over the second half of these rounds becomes the new best rate.
-const SHORT_REST: u32 = 16;
+const SHORT_PAUSE: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
 /// trial doubles this waiting period. The period is short at first, because a trial that opens
 /// connections may fail by chance.
-const MIN_REST: u32 = 8;
+const MIN_PAUSE: u32 = 8;
 /// Maximum number of rounds before a trial with more requests is repeated.
-const MAX_REST: u32 = 128;
+const MAX_PAUSE: u32 = 128;
 /// Minimum number of responses per round.
 const MIN_RESPONSES: u32 = 8;
 /// Refusals within this time of an overload's first refusal count as the same overload.
@@ -84,16 +84,16 @@ enum Trial {
     Fewer,
     /// Keeps the window for a while. Then starts a trial with more requests if `more` is true, or
     /// with fewer otherwise, in case the network has changed.
-    Rest { more: bool },
+    Pause { more: bool },
 }
 
 impl Trial {
-    /// Returns the number of warm-up rounds and the total number of rounds. `rest` is the current
+    /// Returns the number of warm-up rounds and the total number of rounds. `pause` is the current
     /// waiting period before a trial with more requests.
-    fn rounds(self, rest: u32) -> (u32, u32) {
+    fn rounds(self, pause: u32) -> (u32, u32) {
         match self {
-            Trial::Rest { more: false } => (SHORT_REST / 2, SHORT_REST),
-            Trial::Rest { more: true } => (rest / 2, rest),
+            Trial::Pause { more: false } => (SHORT_PAUSE / 2, SHORT_PAUSE),
+            Trial::Pause { more: true } => (pause / 2, pause),
             Trial::Fewer => (WARM_UP_FEWER, WARM_UP_FEWER + MEASURED),
             Trial::First | Trial::More => (WARM_UP, WARM_UP + MEASURED),
         }
@@ -141,7 +141,7 @@ pub(super) struct Pace {
     best: f64,
     trial: Trial,
     /// Number of rounds to wait before a trial with more requests.
-    rest: u32,
+    pause: u32,
     /// Number of rounds since the trial started.
     rounds: u32,
     /// Statistics of the trial's rounds after the warm-up.
@@ -168,7 +168,7 @@ impl Pace {
             base: INITIAL_WINDOW,
             best: 0.0,
             trial: Trial::First,
-            rest: MIN_REST,
+            pause: MIN_PAUSE,
             rounds: 0,
             measured: Responses::default(),
             round: Responses::default(),
@@ -182,7 +182,7 @@ impl Pace {
 
     /// Returns whether one more request may be sent while `requests` requests with the total weight
     /// `weight` are in flight.
-    pub(super) fn has_room(&self, requests: usize, weight: usize) -> bool {
+    pub(super) fn may_send(&self, requests: usize, weight: usize) -> bool {
         requests == 0 || requests < MAX_REQUESTS && weight < self.window as usize
     }
 
@@ -228,7 +228,7 @@ impl Pace {
             return;
         }
         self.rounds += 1;
-        let (settled, last) = self.trial.rounds(self.rest);
+        let (settled, last) = self.trial.rounds(self.pause);
         if self.rounds > settled {
             self.measured.add(round);
         }
@@ -237,18 +237,18 @@ impl Pace {
         }
         let rate = self.measured.rate();
         let next = match self.trial {
-            Trial::First | Trial::Rest { more: true } => {
+            Trial::First | Trial::Pause { more: true } => {
                 self.best = rate;
                 Trial::More
             }
-            Trial::Rest { more: false } => {
+            Trial::Pause { more: false } => {
                 self.best = rate;
                 Trial::Fewer
             }
             Trial::More if rate >= FASTER_RATIO * self.best => {
                 let most = 1.0 + MIN_SCALING * (self.window / self.base - 1.0);
-                let next = if rate >= most * self.best { Trial::More } else { Trial::Rest { more: false } };
-                (self.base, self.best, self.rest) = (self.window, rate, MIN_REST);
+                let next = if rate >= most * self.best { Trial::More } else { Trial::Pause { more: false } };
+                (self.base, self.best, self.pause) = (self.window, rate, MIN_PAUSE);
                 next
             }
             Trial::More => return self.end_failed_trial(),
@@ -257,26 +257,26 @@ impl Pace {
                 (self.base, self.best) = (self.window, rate.max(self.best));
                 Trial::Fewer
             }
-            Trial::Fewer => Trial::Rest { more: true },
+            Trial::Fewer => Trial::Pause { more: true },
         };
         self.start(next);
     }
 
     /// Ends a trial in which more requests did not increase the rate.
     fn end_failed_trial(&mut self) {
-        self.rest = (2 * self.rest).min(MAX_REST);
-        self.start(Trial::Rest { more: false });
+        self.pause = (2 * self.pause).min(MAX_PAUSE);
+        self.start(Trial::Pause { more: false });
     }
 
     fn start(&mut self, trial: Trial) {
-        let trial = if trial == Trial::Fewer && self.base <= MIN_WINDOW { Trial::Rest { more: true } } else { trial };
+        let trial = if trial == Trial::Fewer && self.base <= MIN_WINDOW { Trial::Pause { more: true } } else { trial };
         self.window = match trial {
-            Trial::More if self.rest == MAX_REST && self.trial != Trial::More => {
+            Trial::More if self.pause == MAX_PAUSE && self.trial != Trial::More => {
                 (SMALL_STEP * self.base).min(MAX_WINDOW)
             }
             Trial::More => (STEP * self.base).min(MAX_WINDOW),
             Trial::Fewer => (self.base / STEP).max(MIN_WINDOW),
-            Trial::First | Trial::Rest { .. } => self.base,
+            Trial::First | Trial::Pause { .. } => self.base,
         };
         (self.trial, self.rounds, self.measured) = (trial, 0, Responses::default());
     }
@@ -349,7 +349,7 @@ mod tests {
             let (mut count, mut bytes, size) = (0, 0, self.size as f64);
             while now < 10.0 + seconds {
                 let ahead = |count, open: &BTreeSet<u64>| (count - open.first().unwrap_or(&count)) * self.size;
-                while pace.has_room(in_flight.len(), in_flight.len() * weight(self.size)) && ahead(count, &open) < AHEAD
+                while pace.may_send(in_flight.len(), in_flight.len() * weight(self.size)) && ahead(count, &open) < AHEAD
                 {
                     let cold = if in_flight.len() < warm { 0.0 } else { COLD * self.delay };
                     warm = warm.max(in_flight.len() + 1);
@@ -433,9 +433,9 @@ mod tests {
     fn large_requests_weigh_more_than_small_ones() {
         assert_eq!([0, 1, UNIT, UNIT + 1, 4 << 20].map(weight), [1, 1, 1, 2, 16]);
         let (pace, first) = (Pace::new(), INITIAL_WINDOW as usize);
-        assert!(pace.has_room(first - 1, first - 1) && !pace.has_room(first, first));
-        assert!(pace.has_room(7, 7 * 16) && !pace.has_room(8, 8 * 16));
-        assert!(pace.has_room(0, 0));
+        assert!(pace.may_send(first - 1, first - 1) && !pace.may_send(first, first));
+        assert!(pace.may_send(7, 7 * 16) && !pace.may_send(8, 8 * 16));
+        assert!(pace.may_send(0, 0));
     }
 
     #[test]
@@ -449,7 +449,7 @@ mod tests {
         assert!(pace.window > INITIAL_WINDOW / 2.0, "{}", pace.window);
         (0..40).for_each(|n| pace.refused(at(20_000.0 + 2.0 * f64::from(n))));
         assert_eq!(pace.window, 1.0);
-        assert!(pace.has_room(0, 0) && !pace.has_room(1, 1));
+        assert!(pace.may_send(0, 0) && !pace.may_send(1, 1));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::machine::cancel;
 use crate::model::BatchIndex;
-use crate::model::store::Canceller;
+use crate::model::store::Canceler;
 
 /// A request that receives no bytes for this long is considered lost and is retried. This limit is
 /// a last resort for stores that never respond: stores should report a stalled connection much
@@ -36,7 +36,7 @@ pub(super) struct Flight {
     pub(super) piece: u64,
     pub(super) weight: usize,
     pub(super) sent_at: Instant,
-    pub(super) cancel: Canceller,
+    pub(super) cancel: Canceler,
 }
 
 impl Flight {
@@ -61,7 +61,7 @@ pub(super) enum Outcome {
     /// The piece was dropped, so its samples must be read directly.
     Dropped,
     /// The reader was [canceled](crate::CancelToken).
-    Cancelled,
+    Canceled,
 }
 
 impl Answer {
@@ -77,7 +77,7 @@ impl Answer {
                 return outcome.clone();
             }
             if cancel::is_stopped() {
-                return Outcome::Cancelled;
+                return Outcome::Canceled;
             }
             outcome =
                 self.is_set.wait_timeout(outcome, cancel::POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_request_without_progress_is_lost() {
         let reply = ReadCompletion::new(|_| ());
-        let flight = Flight { piece: 0, weight: 1, sent_at: Instant::now(), cancel: reply.canceller() };
+        let flight = Flight { piece: 0, weight: 1, sent_at: Instant::now(), cancel: reply.canceler() };
         let limit = flight.sent_at + LOST_AFTER;
         assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
         reply.progress();

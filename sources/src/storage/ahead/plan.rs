@@ -72,9 +72,9 @@ pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
     all.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
-/// Merges `samples` into requests that contain at most `room` unused bytes in total. The requests
+/// Merges `samples` into requests that contain at most `unused` unused bytes in total. The requests
 /// are sorted by the first batch that needs them.
-pub(super) fn pieces(mut samples: Vec<SampleRange>, mut room: u64) -> Vec<Piece> {
+pub(super) fn pieces(mut samples: Vec<SampleRange>, mut unused: u64) -> Vec<Piece> {
     samples.sort_by_key(|part| (part.object, part.range.start, part.batch));
     let (mut pieces, mut used, mut wasted) = (Vec::<Piece>::new(), 0, 0);
     for part in samples {
@@ -84,8 +84,8 @@ pub(super) fn pieces(mut samples: Vec<SampleRange>, mut room: u64) -> Vec<Piece>
             && part.range.end.max(last.range.end) - last.range.start <= MAX_REQUEST
         {
             let gap = part.range.start.saturating_sub(last.range.end);
-            if gap <= room && (gap <= FREE_GAP || (gap <= MAX_GAP && wasted + gap <= used / WASTE)) {
-                room -= gap;
+            if gap <= unused && (gap <= FREE_GAP || (gap <= MAX_GAP && wasted + gap <= used / WASTE)) {
+                unused -= gap;
                 wasted += if gap > FREE_GAP { gap } else { 0 };
                 last.range.end = last.range.end.max(part.range.end);
                 last.batch = last.batch.min(part.batch);
@@ -136,7 +136,7 @@ mod tests {
         let m = 1 << 20;
         let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
         assert_eq!(merged(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
-        // Merging across a gap of 64 KiB is worthwhile for about 4 MiB of samples, but not for 20
+        // Merging across a 64 KiB gap is worthwhile for about 4 MiB of samples, but not for 20
         // kB.
         let gap = |len: u64| [want(0, 0, 0, 0..len), want(0, 1, 0, len + 65_536..2 * len + 65_536)];
         assert_eq!(merged(&gap(10_000)).len(), 2);
@@ -145,10 +145,10 @@ mod tests {
             merged(&many),
             [(0, 0..m / 4, 0, 1), (0, m / 4 + 65_536..m / 2 + 65_536, 0, 1), (9, 0..3 * m, 0, 3)]
         );
-        // The gaps add up to at most `room` bytes.
+        // The gaps add up to at most `unused` bytes.
         let headers: Vec<_> = (0..10).map(|n| want(n, n, 0, n * 1000 + 512..n * 1000 + 1000)).collect();
-        let bytes = |room| -> u64 {
-            pieces(headers.clone(), room).iter().map(|piece| piece.range.end - piece.range.start).sum()
+        let bytes = |unused| -> u64 {
+            pieces(headers.clone(), unused).iter().map(|piece| piece.range.end - piece.range.start).sum()
         };
         assert_eq!([0, 511, 1024, 9 * 512].map(bytes), [4880, 4880, 4880 + 1024, 4880 + 9 * 512]);
         // No merged request exceeds the size limit.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::fetcher::{Fetcher, FetcherHandle};
 use super::request::{Counts, MAX_ATTEMPTS, Parts, final_error, log_retry, pause};
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::machine::cancel;
 use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
@@ -77,7 +77,7 @@ impl Remote {
     /// bytes.
     ///
     /// # Errors
-    /// As for [`read`](Remote::read).
+    /// See [`read`](Remote::read).
     pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
             // If this read is canceled, the store may still be writing after the call has returned,
@@ -92,13 +92,13 @@ impl Remote {
     /// bytes.
     ///
     /// # Errors
-    /// As for [`read`](Remote::read).
+    /// See [`read`](Remote::read).
     pub fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
         self.attempts(object, at..at + len, || {
             let (store, object) = (self.store.clone(), object.clone());
-            cancel::cancellable(move || {
+            cancel::cancelable(move || {
                 let mut bytes = Vec::new();
-                store.read(&object, at, room(&mut bytes, len)?)?;
+                store.read(&object, at, grow_to(&mut bytes, len)?)?;
                 Ok(bytes)
             })
         })
@@ -128,7 +128,7 @@ impl Remote {
         }
     }
 
-    /// Lists the objects below `url`.
+    /// Lists the objects under `url`.
     ///
     /// # Errors
     /// If the objects cannot be listed.
@@ -159,7 +159,7 @@ impl Remote {
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
             let (store, request) = (self.store.clone(), request.clone());
-            let answer = cancel::cancellable(move || request(&*store));
+            let answer = cancel::cancelable(move || request(&*store));
             if answer.as_ref().is_err_and(Error::is_throttled) {
                 self.counts.refusals.fetch_add(1, Ordering::Relaxed);
             }

@@ -13,7 +13,7 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::storage::of_files;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
-use crate::values::record::{Cell, Column, Columns, Found, Holds};
+use crate::values::record::{Cell, Column, ColumnType, Columns, Found};
 
 /// Byte ranges of the columns in a sample.
 pub(crate) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
@@ -70,7 +70,7 @@ pub(crate) trait Layout: Send + Sync {
     ///
     /// # Errors
     /// If the encoding is not supported, or if `first` fails.
-    fn holds(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<Holds>;
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType>;
 
     /// Decodes `bytes`, the value of `column` in sample `row`. Numbers in it are little-endian.
     /// Appends converted bytes to `made`.
@@ -114,30 +114,30 @@ impl<L: Layout> Rows<L> {
                 "the data is little-endian, which is not supported on this big-endian machine",
             ));
         }
-        let wanted = options.wanted();
-        let named = |name: &String| [&wanted.image, &wanted.label].iter().any(|named| named.as_ref() == Some(name));
-        let chosen = |name: &String| named(name) || wanted.columns.as_ref().is_none_or(|chosen| chosen.contains(name));
+        let choice = options.column_choice();
+        let named = |name: &String| [&choice.image, &choice.label].iter().any(|named| named.as_ref() == Some(name));
+        let chosen = |name: &String| named(name) || choice.columns.as_ref().is_none_or(|chosen| chosen.contains(name));
         let mut scratch = Vec::new();
         let mut column = |(column, name): (usize, &String)| {
             let mut first = || column_bytes(&items, &layout, 0, column, &mut scratch).map(<[u8]>::to_vec);
-            match layout.holds(column, &mut first) {
-                Ok(holds) => Ok(Column::new(name, holds)),
+            match layout.column_type(column, &mut first) {
+                Ok(column_type) => Ok(Column::new(name, column_type)),
                 Err(e) if chosen(name) => Err(e),
                 // The column is not used, so its encoding need not be supported.
-                Err(_) => Ok(Column::new(name, Holds::Bytes)),
+                Err(_) => Ok(Column::new(name, ColumnType::Bytes)),
             }
         };
         let mut all = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
-        let encoded = all.iter().any(|column| column.holds == Holds::Images);
-        let pixels = match (encoded, wanted.image.as_deref()) {
+        let encoded = all.iter().any(|column| column.column_type == ColumnType::Images);
+        let pixels = match (encoded, choice.image.as_deref()) {
             (true, None) => None,
             (_, wanted) => pixels::choose(&arrays(&items, &layout, &all), wanted)?,
         };
         if let Some((column, _)) = pixels {
-            all[column].holds = Holds::Images;
+            all[column].column_type = ColumnType::Images;
         }
-        let mut columns = Columns::new(&all, &wanted)?;
-        if let Some(label) = columns.label().filter(|&label| all[label].holds == Holds::Text) {
+        let mut columns = Columns::new(&all, &choice)?;
+        if let Some(label) = columns.label().filter(|&label| all[label].column_type == ColumnType::Text) {
             let text = |row: usize, see: &mut dyn FnMut(&str)| {
                 with_cell(&items, &layout, row, label, &mut Vec::new(), |cell| {
                     if let Cell::Text(text) = cell {
@@ -195,7 +195,9 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
     let (mut scratch, mut made) = (Vec::new(), Vec::new());
     let mut of_row = |row: usize| {
         let mut found = Vec::new();
-        for (index, column) in columns.iter().enumerate().filter(|(_, column)| column.holds == Holds::Numbers) {
+        for (index, column) in
+            columns.iter().enumerate().filter(|(_, column)| column.column_type == ColumnType::Numbers)
+        {
             let bytes = column_bytes(items, layout, row, index, &mut scratch)?;
             made.clear();
             if let Found::Numbers { element, shape, .. } = layout.find(row, index, bytes, &mut made)? {

@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 
 use super::Checksum;
 use crate::error::{Error, Result};
-use crate::machine::bytes::room;
+use crate::machine::bytes::grow_to;
 use crate::storage::{Files, OpenFile};
 use crate::values::record::Found;
 
@@ -168,14 +168,14 @@ impl Items {
             let key = begin(scratch, index);
             return Ok((parse(item, scratch)?, key));
         }
-        file.fill_for(index as u64, span.start, room(scratch, len as u64)?)?;
+        file.fill_for(index as u64, span.start, grow_to(scratch, len as u64)?)?;
         let mut made = MADE.take();
         let key = begin(&mut made, index);
         let item = &scratch[..len];
         // Append the converted bytes after the sample in the scratch buffer.
         let moved = |found: Found<'_>| -> Found<'a> { found.map(|part| part.moved(item, 0, len)) };
         let row = parse(item, &mut made).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
-        let copied = room(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
+        let copied = grow_to(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
         MADE.set(made);
         copied?;
         Ok((row?, len + key.start..len + key.end))

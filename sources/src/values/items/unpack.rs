@@ -259,7 +259,7 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     let found = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut to));
     let found = found.and_then(|found| to.flush().map(|()| found));
     if to.stopped {
-        return Err(cancel::cancelled());
+        return Err(cancel::canceled());
     }
     match (found, to.failed) {
         (_, Some(e)) => Err(no_room(partial, &e)),
@@ -443,18 +443,18 @@ mod tests {
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(&vec![7; 1 << 20])).unwrap();
         let unpack = || unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap_err();
-        let cancelled = |e: Error| {
+        let check_canceled = |e: Error| {
             assert!(e.path() == Some(&*packed) && e.cause().contains("canceled"), "{e}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
         };
         let other = File::open(&packed).unwrap();
         other.lock().unwrap();
         let started = Instant::now();
-        cancelled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).during(unpack));
+        check_canceled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).during(unpack));
         other.unlock().unwrap();
         // Cancel at the eleventh check, which is in the middle of the file.
         let checks = AtomicUsize::new(0);
-        cancelled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
+        check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
         unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! Evaluates calls of the functions and classes that rebuild plain data, without executing them.
+//! Evaluates calls to the functions and classes that rebuild plain data, without executing them.
 
 use std::borrow::Cow;
 
@@ -51,7 +51,7 @@ fn storage(name: &str) -> Option<Dtype> {
     Some(Dtype::little(kind, size))
 }
 
-/// Evaluates a call of `function` with `arguments`. The caller adds the location to an error.
+/// Evaluates a call to `function` with `arguments`. The caller adds the location to an error.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
     let wrong = || Err(format!("unexpected arguments of {function:?}"));
     Ok(match (function, arguments) {

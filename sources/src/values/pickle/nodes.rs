@@ -60,11 +60,11 @@ pub(crate) struct Tensor {
     pub(crate) elements: u64,
 }
 
-/// A function or class that pickles of plain data call. It is recognized by name and never called:
-/// the arguments are interpreted as data.
+/// A function or class that a pickle of plain data may call. It is recognized by name and never
+/// called: the arguments are interpreted as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// `_codecs.encode`, by which protocols 0 to 2 represent bytes.
+    /// `_codecs.encode`, which protocols 0 to 2 use to represent bytes.
     Encode,
     Bytes,
     ByteArray,
@@ -77,7 +77,7 @@ pub(crate) enum Known {
     RebuildTensor,
     RebuildParameter,
     Size,
-    /// A class of storages.
+    /// A PyTorch storage class, such as `FloatStorage`.
     Storage(Dtype),
 }
 
@@ -139,7 +139,10 @@ impl Node<'_> {
             Node::Dict(_) => "a dict",
             Node::Array(_) => "an array",
             Node::Tensor(_) => "a tensor",
-            Node::Known(_) | Node::Dtype(_) | Node::Unbuilt | Node::Storage { .. } => "a part of an array",
+            Node::Known(_) => "a function or class",
+            Node::Dtype(_) => "a dtype",
+            Node::Unbuilt => "an array without content",
+            Node::Storage { .. } => "a storage",
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A stack machine that interprets pickle opcodes without executing any code in the pickle.
 //! Python's `pickletools` documents the opcodes.
 //!
-//! Each opcode pushes a node or combines nodes. `allowed` evaluates calls of known functions as
-//! data. All other functions and classes are rejected. Lengths are checked against the remaining
+//! Each opcode pushes a node or combines nodes. `allowed` implements the few functions that plain
+//! data needs. All other functions and classes are rejected. Lengths are checked against the remaining
 //! bytes before memory is allocated, and the numbers of nodes and of copied bytes are limited.
 //! Therefore, memory use is proportional to the length of the pickle.
 
@@ -104,7 +104,7 @@ impl<'a> Machine<'a> {
                 let storage = allowed::storage_of(&self.nodes, id)?;
                 self.push(storage)
             }
-            _ => Err("this creates an object that is not plain data, which is not supported".to_owned()),
+            _ => Err("only plain data is supported, but this opcode creates another kind of object".to_owned()),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a> Machine<'a> {
         self.push_bytes(length)
     }
 
-    /// Evaluates an opcode that reads a string.
+    /// Evaluates an opcode that reads Unicode text.
     fn text(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'V' => {
@@ -189,7 +189,7 @@ impl<'a> Machine<'a> {
             b't' => Node::Tuple(self.marked()?),
             b'd' => Node::Dict(pairs(&self.marked()?)?),
             _ => {
-                let from = self.room(usize::from(opcode - 0x84))?;
+                let from = self.len_without(usize::from(opcode - 0x84))?;
                 Node::Tuple(self.stack.split_off(from))
             }
         };
@@ -250,7 +250,7 @@ impl<'a> Machine<'a> {
         self.global(&module, &name)
     }
 
-    /// Evaluates a call of one of the known functions.
+    /// Evaluates a call to a known function.
     fn call(&mut self) -> Step {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
@@ -289,19 +289,19 @@ impl<'a> Machine<'a> {
 
     /// Returns the length of the stack without its last `count` values. Fails if any of these
     /// values is below the last mark.
-    fn room(&self, count: usize) -> std::result::Result<usize, String> {
+    fn len_without(&self, count: usize) -> std::result::Result<usize, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
         from.ok_or_else(|| "the stack is empty".to_owned())
     }
 
     fn pop(&mut self) -> std::result::Result<Id, String> {
-        self.room(1)?;
+        self.len_without(1)?;
         Ok(self.stack.pop().expect("not empty"))
     }
 
     fn top(&self) -> std::result::Result<Id, String> {
-        self.room(1).map(|last| self.stack[last])
+        self.len_without(1).map(|last| self.stack[last])
     }
 
     /// Removes and returns the values above the last mark.
@@ -377,7 +377,7 @@ impl<'a> Machine<'a> {
 
     fn line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
         let remaining = &self.bytes[self.at..];
-        let end = memchr::memchr(b'\n', remaining).ok_or("a line does not end")?;
+        let end = memchr::memchr(b'\n', remaining).ok_or("unterminated line")?;
         self.at += end + 1;
         Ok(&remaining[..end])
     }
@@ -422,7 +422,7 @@ fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
 fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     let line = line.trim_end();
     let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string has no quotes")?;
-    let inner = line[1..].strip_suffix(quote).ok_or("a string does not end")?.as_bytes();
+    let inner = line[1..].strip_suffix(quote).ok_or("unterminated string")?.as_bytes();
     let mut bytes = Vec::new();
     let mut at = 0;
     while let Some(&byte) = inner.get(at) {
@@ -431,7 +431,7 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
             bytes.push(byte);
             continue;
         }
-        let escape = *inner.get(at).ok_or("an escape does not end")?;
+        let escape = *inner.get(at).ok_or("incomplete escape")?;
         at += 1;
         bytes.push(match escape {
             b'\\' | b'\'' | b'"' => escape,
@@ -450,7 +450,7 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes a line in Python's encoding `raw-unicode-escape`, which is Latin-1 with escapes for all
+/// Decodes a line in Python's `raw-unicode-escape` encoding, which is Latin-1 with escapes for all
 /// other characters.
 fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {

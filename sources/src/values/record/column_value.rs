@@ -143,7 +143,7 @@ impl<'a> Found<'a> {
             Found::Json(json) => Cell::Json(utf8(json.of(page))?),
             Found::Numbers { element, shape, data } => {
                 let bytes = data.of(page);
-                let numbers = Numbers::of_element(bytes, *element, shape);
+                let numbers = Numbers::from_element(bytes, *element, shape);
                 let found = bytes.len();
                 Cell::Numbers(numbers.ok_or_else(|| {
                     Error::in_source(format!("{found} bytes do not match an array of shape {:?}", &shape[..]))

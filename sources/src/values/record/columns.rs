@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::{self, FORMATS};
 use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::model::{Classes, Sample};
-use crate::options::Wanted;
+use crate::options::ColumnChoice;
 
 /// Common names of the image column, in order of preference. Used only if there are several image
 /// columns.
@@ -28,7 +28,7 @@ pub(crate) fn is_label(name: &str) -> bool {
 
 /// The type of the values in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub(crate) enum ColumnType {
     /// Encoded images.
     Images,
     /// Bytes of a different or unknown type.
@@ -42,25 +42,25 @@ pub(crate) enum Holds {
     Json,
     /// Unsupported values. The string describes them in error messages. The column is skipped, but
     /// if the user selected it, opening fails.
-    Unread(&'static str),
+    Unsupported(&'static str),
 }
 
-impl Holds {
+impl ColumnType {
     /// Returns the type of a byte column whose first value is `first`.
-    pub(crate) fn of_bytes(first: &[u8]) -> Self {
-        if format::of(first).is_some() { Holds::Images } else { Holds::Bytes }
+    pub(crate) fn from_bytes(first: &[u8]) -> Self {
+        if format::of(first).is_some() { ColumnType::Images } else { ColumnType::Bytes }
     }
 
     /// Describes the type for messages.
     pub(crate) fn shown(self) -> &'static str {
         match self {
-            Holds::Images => "images",
-            Holds::Bytes => "bytes",
-            Holds::Text => "text",
-            Holds::Integers => "integers",
-            Holds::Numbers => "numbers",
-            Holds::Json => "JSON",
-            Holds::Unread(what) => what,
+            ColumnType::Images => "images",
+            ColumnType::Bytes => "bytes",
+            ColumnType::Text => "text",
+            ColumnType::Integers => "integers",
+            ColumnType::Numbers => "numbers",
+            ColumnType::Json => "JSON",
+            ColumnType::Unsupported(what) => what,
         }
     }
 }
@@ -69,12 +69,12 @@ impl Holds {
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    pub(crate) holds: Holds,
+    pub(crate) column_type: ColumnType,
 }
 
 impl Column {
-    pub(crate) fn new(name: impl Into<String>, holds: Holds) -> Self {
-        Column { name: name.into(), holds }
+    pub(crate) fn new(name: impl Into<String>, column_type: ColumnType) -> Self {
+        Column { name: name.into(), column_type }
     }
 }
 
@@ -101,9 +101,9 @@ pub(super) struct Field {
 }
 
 /// All columns of a dataset.
-struct All<'a>(&'a [Column]);
+struct AllColumns<'a>(&'a [Column]);
 
-impl All<'_> {
+impl AllColumns<'_> {
     /// Returns the index of the column called `name`.
     fn named(&self, name: &str) -> Result<usize> {
         let mut found = (0..self.0.len()).filter(|&column| self.0[column].name == *name);
@@ -116,8 +116,8 @@ impl All<'_> {
 
     /// Returns the index of the column that has one of `names` and a type for which `fits` returns
     /// true. Earlier names take precedence.
-    fn preferred(&self, names: &[&str], fits: fn(Holds) -> bool) -> Option<usize> {
-        let matches = |column: &Column, name: &str| fits(column.holds) && column.name.eq_ignore_ascii_case(name);
+    fn preferred(&self, names: &[&str], fits: fn(ColumnType) -> bool) -> Option<usize> {
+        let matches = |column: &Column, name: &str| fits(column.column_type) && column.name.eq_ignore_ascii_case(name);
         names.iter().find_map(|name| self.0.iter().position(|column| matches(column, name)))
     }
 
@@ -128,8 +128,8 @@ impl All<'_> {
     ///
     /// If the user has selected a column of an unsupported type.
     fn check_read(&self, chosen: Option<&[usize]>) -> Result<()> {
-        for (column, Column { name, holds }) in self.0.iter().enumerate() {
-            let Holds::Unread(what) = holds else { continue };
+        for (column, Column { name, column_type }) in self.0.iter().enumerate() {
+            let ColumnType::Unsupported(what) = column_type else { continue };
             match chosen {
                 Some(chosen) if chosen.contains(&column) => {
                     return Err(Error::config(format!("column {name:?} holds {what}, which are not supported")));
@@ -141,14 +141,14 @@ impl All<'_> {
         Ok(())
     }
 
-    fn image(&self, wanted: &Wanted) -> Result<Option<usize>> {
-        let is_image = |holds| holds == Holds::Images;
-        let Some(name) = &wanted.image else {
-            let first = || self.0.iter().position(|column| is_image(column.holds));
+    fn image(&self, choice: &ColumnChoice) -> Result<Option<usize>> {
+        let is_image = |column_type| column_type == ColumnType::Images;
+        let Some(name) = &choice.image else {
+            let first = || self.0.iter().position(|column| is_image(column.column_type));
             return Ok(self.preferred(&IMAGES, is_image).or_else(first));
         };
         let column = self.named(name)?;
-        if !matches!(self.0[column].holds, Holds::Images | Holds::Bytes) {
+        if !matches!(self.0[column].column_type, ColumnType::Images | ColumnType::Bytes) {
             return Err(Error::config(format!(
                 "column {name:?} does not contain images; the columns are {}",
                 shown(self.0)
@@ -157,16 +157,16 @@ impl All<'_> {
         Ok(Some(column))
     }
 
-    fn label(&self, wanted: &Wanted) -> Result<Option<usize>> {
-        let is_label = |holds| matches!(holds, Holds::Integers | Holds::Text);
-        let name = match (&wanted.label, wanted.without_label) {
+    fn label(&self, choice: &ColumnChoice) -> Result<Option<usize>> {
+        let is_label = |column_type| matches!(column_type, ColumnType::Integers | ColumnType::Text);
+        let name = match (&choice.label, choice.without_label) {
             (Some(_), true) => return Err(Error::config("label and without_label cannot be combined")),
             (Some(name), false) => name,
             (None, true) => return Ok(None),
             (None, false) => return Ok(self.preferred(&LABELS, is_label)),
         };
         let column = self.named(name)?;
-        if !is_label(self.0[column].holds) {
+        if !is_label(self.0[column].column_type) {
             let cause = format!(
                 "column {name:?} does not contain labels (integers or text); the columns are {}",
                 shown(self.0)
@@ -192,24 +192,24 @@ impl Columns {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selected column is missing or has the
-    /// wrong type, or if two columns would become the same field. Also if there are more columns
-    /// than a sample can have fields. The message lists the columns.
-    pub(crate) fn new(columns: &[Column], wanted: &Wanted) -> Result<Self> {
-        let all = All(columns);
-        let names = wanted.columns.as_ref();
+    /// wrong type, or if two columns would become the same field. Also fails if there are more
+    /// columns than a sample can have fields. The message lists the columns.
+    pub(crate) fn new(columns: &[Column], choice: &ColumnChoice) -> Result<Self> {
+        let all = AllColumns(columns);
+        let names = choice.columns.as_ref();
         let chosen: Option<Vec<usize>> =
             names.map(|names| names.iter().map(|name| all.named(name)).collect::<Result<_>>()).transpose()?;
         all.check_read(chosen.as_deref())?;
-        let (image, label) = (all.image(wanted)?, all.label(wanted)?);
+        let (image, label) = (all.image(choice)?, all.label(choice)?);
         let is_field = |index: &usize| {
             Some(*index) != image
                 && Some(*index) != label
-                && !matches!(columns[*index].holds, Holds::Unread(_))
+                && !matches!(columns[*index].column_type, ColumnType::Unsupported(_))
                 && chosen.as_ref().is_none_or(|chosen| chosen.contains(index))
         };
         let fields = (0..columns.len()).filter(is_field).map(|index| Field::new(index, &columns[index])).collect();
         let integers = columns.iter().enumerate().filter(|(index, column)| {
-            column.holds == Holds::Integers && is_field(index) && label.is_none() && !wanted.without_label
+            column.column_type == ColumnType::Integers && is_field(index) && label.is_none() && !choice.without_label
         });
         let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
         let lacks = Lacks { image: image.map(|index| columns[index].name.clone()), label: Lacks::label_of(&integers) };
@@ -278,7 +278,7 @@ impl Columns {
     /// [`learn`](Columns::learn).
     ///
     /// # Errors
-    /// As for `find` and [`learn`](Columns::learn).
+    /// Returns any error from `find` and [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
@@ -292,7 +292,7 @@ impl Columns {
         if let Some(names) = names {
             self.labels = Some(Arc::new(Labels::Named(names)));
         }
-        if columns[label].holds == Holds::Text {
+        if columns[label].column_type == ColumnType::Text {
             self.learn(classes, lenient, |see| {
                 let mut scratch = Vec::new();
                 (0..rows).try_for_each(|row| {
@@ -374,7 +374,7 @@ impl Columns {
     /// the row.
     ///
     /// # Errors
-    /// As for `find` and [`sample`](Columns::sample).
+    /// Returns any error from `find` and [`sample`](Columns::sample).
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -400,7 +400,7 @@ impl Columns {
     /// the row.
     ///
     /// # Errors
-    /// As for `cell`, and if the label is neither an integer nor a class name.
+    /// Fails like `cell`, and if the label is neither an integer nor a class name.
     pub(crate) fn sample<'a>(
         &'a self,
         key: &'a str,
@@ -427,18 +427,18 @@ impl Columns {
 }
 
 impl Field {
-    fn new(column: usize, Column { name, holds }: &Column) -> Self {
+    fn new(column: usize, Column { name, column_type }: &Column) -> Self {
         let stem = name.to_lowercase().replace(['/', '\0'], "_");
-        let extension = match holds {
-            Holds::Images => "img",
-            Holds::Bytes => "bin",
-            Holds::Text => "txt",
-            Holds::Integers | Holds::Numbers => "npy",
-            Holds::Json => "json",
-            Holds::Unread(_) => unreachable!("not a field"),
+        let extension = match column_type {
+            ColumnType::Images => "img",
+            ColumnType::Bytes => "bin",
+            ColumnType::Text => "txt",
+            ColumnType::Integers | ColumnType::Numbers => "npy",
+            ColumnType::Json => "json",
+            ColumnType::Unsupported(_) => unreachable!("not a field"),
         };
-        let images = match holds {
-            Holds::Images => FORMATS.iter().map(|format| format!("{stem}.{}", format.field)).collect(),
+        let images = match column_type {
+            ColumnType::Images => FORMATS.iter().map(|format| format!("{stem}.{}", format.field)).collect(),
             _ => Vec::new(),
         };
         Field { column, name: format!("{stem}.{extension}"), images }
@@ -466,7 +466,7 @@ impl Field {
 
 /// Lists the names and types of columns, for a message.
 fn shown(columns: &[Column]) -> String {
-    let describe = |column: &Column| format!("{:?} ({})", column.name, column.holds.shown());
+    let describe = |column: &Column| format!("{:?} ({})", column.name, column.column_type.shown());
     let shown: Vec<String> = columns.iter().take(20).map(describe).collect();
     let more = columns.len() - shown.len();
     format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
@@ -477,20 +477,20 @@ mod tests {
     use super::*;
     use crate::model::Numbers;
 
-    fn columns(list: &[(&str, Holds)]) -> Vec<Column> {
-        list.iter().map(|(name, holds)| Column::new(*name, *holds)).collect()
+    fn columns(list: &[(&str, ColumnType)]) -> Vec<Column> {
+        list.iter().map(|(name, column_type)| Column::new(*name, *column_type)).collect()
     }
 
     #[test]
     fn types_and_names_determine_the_use_of_a_column() {
         let list = columns(&[
-            ("Mask", Holds::Images),
-            ("image", Holds::Images),
-            ("label", Holds::Integers),
-            ("age", Holds::Numbers),
-            ("caption", Holds::Text),
+            ("Mask", ColumnType::Images),
+            ("image", ColumnType::Images),
+            ("label", ColumnType::Integers),
+            ("age", ColumnType::Numbers),
+            ("caption", ColumnType::Text),
         ]);
-        let uses = Columns::new(&list, &Wanted::default()).unwrap();
+        let uses = Columns::new(&list, &ColumnChoice::default()).unwrap();
         let (class, age) = ([3_i64], [1.5_f32]);
         let cells = [
             Cell::Bytes(b"\x89PNG"),
@@ -506,18 +506,18 @@ mod tests {
 
     #[test]
     fn selecting_a_name_that_two_columns_have_is_refused() {
-        let list = columns(&[("ints", Holds::Numbers), ("ints", Holds::Integers), ("a", Holds::Text)]);
-        let wanted = |name: &str| Wanted { columns: Some(vec![name.to_owned()]), ..Wanted::default() };
-        let e = Columns::new(&list, &wanted("ints")).unwrap_err().to_string();
+        let list = columns(&[("ints", ColumnType::Numbers), ("ints", ColumnType::Integers), ("a", ColumnType::Text)]);
+        let choice = |name: &str| ColumnChoice { columns: Some(vec![name.to_owned()]), ..ColumnChoice::default() };
+        let e = Columns::new(&list, &choice("ints")).unwrap_err().to_string();
         assert!(e.contains("two columns are called \"ints\"; rename one"), "{e}");
-        assert!(Columns::new(&list, &wanted("a")).is_ok());
+        assert!(Columns::new(&list, &choice("a")).is_ok());
     }
 
     #[test]
     fn a_selected_column_of_the_wrong_type_is_refused() {
-        let list = columns(&[("image", Holds::Images), ("caption", Holds::Text)]);
-        let wanted = |image: &str| Wanted { image: Some(image.to_owned()), ..Wanted::default() };
-        let cause = |image| Columns::new(&list, &wanted(image)).unwrap_err().to_string();
+        let list = columns(&[("image", ColumnType::Images), ("caption", ColumnType::Text)]);
+        let choice = |image: &str| ColumnChoice { image: Some(image.to_owned()), ..ColumnChoice::default() };
+        let cause = |image| Columns::new(&list, &choice(image)).unwrap_err().to_string();
         assert!(cause("caption").contains("column \"caption\" does not contain images"), "{}", cause("caption"));
         let listed = "no column \"photo\" among \"image\" (images), \"caption\" (text)";
         assert!(cause("photo").contains(listed), "{}", cause("photo"));
@@ -525,10 +525,10 @@ mod tests {
 
     #[test]
     fn text_labels_are_numbered_by_name_or_by_the_class_list() {
-        let list = columns(&[("label", Holds::Text)]);
+        let list = columns(&[("label", ColumnType::Text)]);
         let texts = ["dog", "cat", "7"];
         let learned = |classes: Option<&Classes>| {
-            let mut uses = Columns::new(&list, &Wanted::default()).unwrap();
+            let mut uses = Columns::new(&list, &ColumnChoice::default()).unwrap();
             uses.learn(classes, false, |see| {
                 texts.iter().enumerate().for_each(|(row, text)| see(row, text));
                 Ok(())

@@ -23,7 +23,7 @@ mod sniff;
 
 pub(crate) use cells::Cell;
 pub(crate) use column_value::Found;
-pub(crate) use columns::{Column, Columns, Holds, is_label};
+pub(crate) use columns::{Column, ColumnType, Columns, is_label};
 pub(crate) use labels::Labels;
 pub(crate) use labels::{Learner, whole};
 #[cfg(any(feature = "arrays", feature = "lmdb"))]

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use super::cells::Cell;
 use super::column_value::Found;
-use super::columns::{Column, Columns, Holds};
+use super::columns::{Column, ColumnType, Columns};
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::model::{Classes, Sample};
-use crate::options::Wanted;
+use crate::options::ColumnChoice;
 use crate::storage::RowBytes;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 
@@ -54,25 +54,34 @@ impl Survey {
     pub(crate) fn see(&mut self, row: &[Named<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for Named { name, content } in row {
-            let Some(holds) = self.holds(content, page) else { continue };
+            let Some(column_type) = self.column_type(content, page) else { continue };
             let shape = match content {
                 Found::Numbers { element, shape, .. } => Some((*element, shape.to_vec())),
                 _ => None,
             };
             let Some(column) = self.columns.iter().position(|column| column.name == **name) else {
-                self.columns.push(Column::new(name.clone(), holds));
+                self.columns.push(Column::new(name.clone(), column_type));
                 self.shapes.push(shape);
                 continue;
             };
-            let before = self.columns[column].holds;
-            self.columns[column].holds = match (before, holds) {
-                (before, holds) if before == holds => holds,
-                (Holds::Integers | Holds::Numbers, Holds::Integers | Holds::Numbers) => Holds::Numbers,
-                (Holds::Images | Holds::Bytes, Holds::Images | Holds::Bytes) => Holds::Images,
-                (Holds::Text | Holds::Bytes, Holds::Text | Holds::Bytes) if self.text_in_bytes => Holds::Bytes,
-                (Holds::Text | Holds::Images, Holds::Text | Holds::Images) if self.text_in_bytes => Holds::Images,
-                (before, holds) => {
-                    let cause = format!("{name:?} has values of two types: {before:?} and {holds:?}").to_lowercase();
+            let before = self.columns[column].column_type;
+            self.columns[column].column_type = match (before, column_type) {
+                (before, column_type) if before == column_type => column_type,
+                (ColumnType::Integers | ColumnType::Numbers, ColumnType::Integers | ColumnType::Numbers) => {
+                    ColumnType::Numbers
+                }
+                (ColumnType::Images | ColumnType::Bytes, ColumnType::Images | ColumnType::Bytes) => ColumnType::Images,
+                (ColumnType::Text | ColumnType::Bytes, ColumnType::Text | ColumnType::Bytes) if self.text_in_bytes => {
+                    ColumnType::Bytes
+                }
+                (ColumnType::Text | ColumnType::Images, ColumnType::Text | ColumnType::Images)
+                    if self.text_in_bytes =>
+                {
+                    ColumnType::Images
+                }
+                (before, column_type) => {
+                    let cause =
+                        format!("{name:?} has values of two types: {before:?} and {column_type:?}").to_lowercase();
                     return Err(Error::in_source(cause));
                 }
             };
@@ -81,28 +90,28 @@ impl Survey {
     }
 
     /// Returns the type of a cell, or `None` if the cell is empty.
-    fn holds(&self, content: &Found<'_>, page: &[u8]) -> Option<Holds> {
+    fn column_type(&self, content: &Found<'_>, page: &[u8]) -> Option<ColumnType> {
         Some(match content {
             Found::Null => return None,
             Found::Bytes(part) | Found::Path(part) => match part.of(page) {
                 [] => return None,
-                bytes if self.text_in_bytes && is_text(bytes) => Holds::Text,
-                bytes => Holds::of_bytes(bytes),
+                bytes if self.text_in_bytes && is_text(bytes) => ColumnType::Text,
+                bytes => ColumnType::from_bytes(bytes),
             },
-            Found::Text(_) => Holds::Text,
-            Found::Json(_) => Holds::Json,
+            Found::Text(_) => ColumnType::Text,
+            Found::Json(_) => ColumnType::Json,
             Found::Numbers { element, shape, .. } => {
                 let single = shape.iter().product::<usize>() == 1;
                 let float = matches!(element, Element::F32 | Element::F64);
-                if single && !float { Holds::Integers } else { Holds::Numbers }
+                if single && !float { ColumnType::Integers } else { ColumnType::Numbers }
             }
-            Found::TooManyAxes(_) => Holds::Numbers,
+            Found::TooManyAxes(_) => ColumnType::Numbers,
         })
     }
 
     /// Returns the type of the column called `name`.
-    pub(crate) fn holds_of(&self, name: &str) -> Option<Holds> {
-        self.columns.iter().find(|column| column.name == name).map(|column| column.holds)
+    pub(crate) fn column_type_of(&self, name: &str) -> Option<ColumnType> {
+        self.columns.iter().find(|column| column.name == name).map(|column| column.column_type)
     }
 
     /// Sorts the columns by name, for formats without a column order.
@@ -115,9 +124,9 @@ impl Survey {
     /// Ends the survey and decides how samples use each column.
     ///
     /// # Errors
-    /// As for [`Columns::new`], and if the layout of pixel arrays is ambiguous.
-    pub(crate) fn finish(mut self, wanted: &Wanted) -> Result<Rows> {
-        let encoded = self.columns.iter().any(|column| column.holds == Holds::Images);
+    /// Fails like [`Columns::new`], and if the layout of pixel arrays is ambiguous.
+    pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<Rows> {
+        let encoded = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
         let candidates: Vec<_> = candidates
             .filter_map(|(column, (Column { name, .. }, shape))| {
@@ -125,15 +134,15 @@ impl Survey {
                 Some(Candidate { column, name: name.clone(), element, shape })
             })
             .collect();
-        let pixels = match (encoded, wanted.image.as_deref()) {
+        let pixels = match (encoded, choice.image.as_deref()) {
             (true, None) => None,
             (_, wanted) => pixels::choose(&candidates, wanted)?,
         };
         if let Some((column, _)) = pixels {
-            self.columns[column].holds = Holds::Images;
+            self.columns[column].column_type = ColumnType::Images;
         }
-        let uses = Columns::new(&self.columns, wanted)?;
-        let limited = wanted.columns.is_some();
+        let uses = Columns::new(&self.columns, choice)?;
+        let limited = choice.columns.is_some();
         Ok(Rows { columns: self.columns, uses, pixels, colors: Colors::Rgb, limited, surveyed: self.rows })
     }
 }
@@ -162,7 +171,7 @@ impl Rows {
     /// is the name of the label column.
     ///
     /// # Errors
-    /// As for [`Columns::learn`].
+    /// See [`Columns::learn`].
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -170,7 +179,7 @@ impl Rows {
         each: impl FnOnce(&str, &mut dyn FnMut(usize, &str)) -> Result<()>,
     ) -> Result<()> {
         let Some(column) = self.uses.label().map(|label| &self.columns[label]) else { return Ok(()) };
-        if column.holds != Holds::Text {
+        if column.column_type != ColumnType::Text {
             return Ok(());
         }
         self.uses.learn(classes, lenient, |see| each(&column.name, see))
@@ -239,19 +248,21 @@ impl Rows {
         let cell = |column: usize| {
             let Some(cell) = found[column] else { return Ok(Cell::Null) };
             let Named { name, content } = &row[cell];
-            let holds = self.columns[column].holds;
-            let cell = match (holds, content) {
-                (Holds::Images | Holds::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => Ok(Cell::Null),
-                (Holds::Text, Found::Bytes(part)) => Found::Text(part.clone()).cell(page),
+            let column_type = self.columns[column].column_type;
+            let cell = match (column_type, content) {
+                (ColumnType::Images | ColumnType::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => {
+                    Ok(Cell::Null)
+                }
+                (ColumnType::Text, Found::Bytes(part)) => Found::Text(part.clone()).cell(page),
                 (_, Found::Null)
-                | (Holds::Images | Holds::Bytes, Found::Bytes(_))
-                | (Holds::Text, Found::Text(_))
-                | (Holds::Json, Found::Json(_))
-                | (Holds::Integers | Holds::Numbers, Found::Numbers { .. } | Found::TooManyAxes(_)) => {
+                | (ColumnType::Images | ColumnType::Bytes, Found::Bytes(_))
+                | (ColumnType::Text, Found::Text(_))
+                | (ColumnType::Json, Found::Json(_))
+                | (ColumnType::Integers | ColumnType::Numbers, Found::Numbers { .. } | Found::TooManyAxes(_)) => {
                     content.cell(page)
                 }
-                (holds, content) => {
-                    let cause = format!("{}, but other samples have {}", content.kind(), holds.shown());
+                (column_type, content) => {
+                    let cause = format!("{}, but other samples have {}", content.kind(), column_type.shown());
                     Err(Error::in_source(cause))
                 }
             };

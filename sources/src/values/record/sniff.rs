@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::column_value::Found;
-use super::columns::Holds;
+use super::columns::ColumnType;
 use crate::error::Result;
 use crate::format;
 
@@ -12,16 +12,16 @@ const MAX_VALUES: usize = 5;
 /// Maximum number of rows that are searched for these values.
 const MAX_ROWS: usize = 1000;
 
-/// Determines the type of a column of bytes with `rows` rows from its first values. `find` returns
+/// Determines from its first values what a bytes column with `rows` rows contains. `find` returns
 /// the value in a row. The column contains images if most of these values are images, according to
 /// their first bytes or to the extension of their path.
 ///
 /// # Errors
-/// As for `find`.
+/// Returns any error from `find`.
 pub(crate) fn sniffed<'a>(
     rows: usize,
     mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
-) -> Result<Holds> {
+) -> Result<ColumnType> {
     let (mut scratch, mut values, mut images) = (Vec::new(), 0, 0);
     for row in 0..rows.min(MAX_ROWS) {
         scratch.clear();
@@ -41,7 +41,7 @@ pub(crate) fn sniffed<'a>(
             break;
         }
     }
-    Ok(if 2 * images > values { Holds::Images } else { Holds::Bytes })
+    Ok(if 2 * images > values { ColumnType::Images } else { ColumnType::Bytes })
 }
 
 #[cfg(test)]
@@ -55,17 +55,17 @@ mod tests {
         let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
         let path = |path: &'static str| Found::Path(RowBytes::Borrowed(path.as_bytes()));
         let type_of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
-        for (values, holds) in [
-            (vec![], Holds::Bytes),
-            (vec![Found::Null, jpeg.clone()], Holds::Images),
-            (vec![sound.clone(), jpeg.clone()], Holds::Bytes),
-            (vec![path("a.jpg"), path("b.PNG"), sound.clone()], Holds::Images),
-            (vec![path("a.flac"), path("b.mp3")], Holds::Bytes),
-            (vec![path("no extension")], Holds::Bytes),
-            ([vec![jpeg.clone(); MAX_VALUES], vec![sound; 9]].concat(), Holds::Images),
-            ([vec![Found::Null; MAX_ROWS], vec![jpeg]].concat(), Holds::Bytes),
+        for (values, column_type) in [
+            (vec![], ColumnType::Bytes),
+            (vec![Found::Null, jpeg.clone()], ColumnType::Images),
+            (vec![sound.clone(), jpeg.clone()], ColumnType::Bytes),
+            (vec![path("a.jpg"), path("b.PNG"), sound.clone()], ColumnType::Images),
+            (vec![path("a.flac"), path("b.mp3")], ColumnType::Bytes),
+            (vec![path("no extension")], ColumnType::Bytes),
+            ([vec![jpeg.clone(); MAX_VALUES], vec![sound; 9]].concat(), ColumnType::Images),
+            ([vec![Found::Null; MAX_ROWS], vec![jpeg]].concat(), ColumnType::Bytes),
         ] {
-            assert_eq!(type_of(&values), holds, "{values:?}");
+            assert_eq!(type_of(&values), column_type, "{values:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::super::super::spec::{Array, Origin, Spec};
-use super::super::super::{Shares, Target};
+use super::super::super::{SoftLabels, Target};
 use super::super::{FullSlot, HostFeed, Repair};
 use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, SampleOps, Schema, Wait};
 use crate::device::tests::sim::{converted, sample_bytes};
@@ -24,12 +24,12 @@ pub(super) fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (F
     (Field { name: name.into(), dtype, shape: shape.into() }, role)
 }
 
-/// Returns the spec of `arrays`, with five soft labels per sample if `shares` is set.
-pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, shares: bool) -> Spec {
+/// Returns the spec of `arrays`, with five soft labels per sample if `soft_labels` is set.
+pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, soft_labels: bool) -> Spec {
     let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
     let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
     let schema = Schema::new(BATCH, arrays).unwrap();
-    Spec::new(&schema, target, shares.then_some(Shares { field, smoothing: 0.1 }))
+    Spec::new(&schema, target, soft_labels.then_some(SoftLabels { field, smoothing: 0.1 }))
 }
 
 /// Returns the spec of an image and a label. The simulated conversion writes one byte per input
@@ -58,7 +58,7 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     let of = |array: &Array| match array.origin {
         Origin::Copied { span } => Some((span, array.field.sample_bytes())),
         Origin::Converted { span, height, width, .. } => Some((span, height * width * 3)),
-        Origin::Shares { .. } => None,
+        Origin::SoftLabels { .. } => None,
     };
     let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(of).collect();
     spans.sort_unstable();
@@ -82,13 +82,13 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let host = content(spec, epoch, number);
     let copied = |array: usize| match spec.arrays[array].origin {
         Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
-        Origin::Shares { .. } => panic!("no array is computed from soft labels"),
+        Origin::SoftLabels { .. } => panic!("no array is computed from soft labels"),
     };
     let of = |array: &Array| {
         let (from, records) = match array.origin {
             Origin::Copied { span } => return host[span].clone(),
             Origin::Converted { span, records, .. } => (&host[span], records),
-            Origin::Shares { labels, records, .. } => (copied(labels), records),
+            Origin::SoftLabels { labels, records, .. } => (copied(labels), records),
         };
         let (made, read) = sample_bytes(array);
         let byte = |i: usize| {
@@ -144,7 +144,7 @@ impl Drop for HostSlot {
 }
 
 /// A simulated loader with two host slots, which takes up to `delay` microseconds per batch.
-pub(super) struct Maker {
+pub(super) struct TestFeed {
     spec: Spec,
     free: Receiver<HostSlot>,
     home: Sender<HostSlot>,
@@ -155,7 +155,7 @@ pub(super) struct Maker {
     pub(super) bad: Option<u64>,
 }
 
-impl Maker {
+impl TestFeed {
     pub(super) fn new(spec: &Spec, delay: u64) -> Self {
         let (home, free) = unbounded();
         for _ in 0..2 {
@@ -164,11 +164,11 @@ impl Maker {
             let slot = HostSlot { fields, info: BatchInfo::new(BATCH), home: None };
             home.send(slot).unwrap();
         }
-        Maker { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
+        TestFeed { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
     }
 }
 
-impl Feed for Maker {
+impl Feed for TestFeed {
     type Batch = HostSlot;
 
     fn start(&mut self, course: Course) {
@@ -223,7 +223,7 @@ impl Feed for Maker {
     }
 }
 
-impl HostFeed for Maker {
+impl HostFeed for TestFeed {
     fn repair(&mut self, _: HostSlot, _: &[usize]) -> Repair<HostSlot> {
         unreachable!("nothing is decoded on the device")
     }

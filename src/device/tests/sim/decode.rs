@@ -196,13 +196,13 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     }
     let coefficients = head.coefficients(record, &parts)?;
     let planes: Vec<Plane> = parts.iter().enumerate().map(|part| head.plane(record, part, &coefficients)).collect();
-    let pixels = upright(record, &parts, &planes);
+    let pixels = oriented_pixels(record, &parts, &planes);
     Resizer::new().run(&pixels, &plan(record, output), out).expect("the plan is valid");
     Some(())
 }
 
 /// Returns the pixels of the record's region, with the orientation applied.
-fn upright(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
+fn oriented_pixels(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();

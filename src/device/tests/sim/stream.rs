@@ -33,7 +33,7 @@ pub(crate) struct SimStream {
     pub(super) id: usize,
     queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
-    /// Whether the stream counts as being captured. Tests set this flag.
+    /// Whether the stream pretends to be captured into a graph. Tests set this flag.
     pub(crate) capturing: AtomicBool,
 }
 
@@ -90,7 +90,7 @@ impl Drop for SimStream {
     }
 }
 
-/// The most recently recorded mark and the most recently reached mark of an event.
+/// Sequence numbers of an event: the last recorded and the last completed recording.
 pub(super) type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
 
 pub(crate) struct SimEvent {
@@ -100,7 +100,7 @@ pub(crate) struct SimEvent {
     pub(super) passed: Option<Arc<Mutex<Instant>>>,
 }
 
-/// Marks an event as reached when it is dropped.
+/// Completes a recording of an event when dropped.
 pub(super) struct Reached(pub(super) Marks, pub(super) u64);
 
 impl Drop for Reached {
@@ -112,7 +112,7 @@ impl Drop for Reached {
 }
 
 impl SimEvent {
-    /// Returns a function that waits for the mark that was recorded last.
+    /// Returns a function that waits for the last recording to complete.
     pub(crate) fn passed(&self) -> impl FnOnce() + Send + 'static {
         let (marks, mark) = (self.marks.clone(), self.marks.0.lock().unwrap().0);
         move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap())

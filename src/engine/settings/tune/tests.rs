@@ -44,7 +44,7 @@ impl Load {
             samples: rate,
             waited: if self.pause == 0.0 { 0.99 } else { waits / period },
             stalled: 0.0,
-            held_up: 0.0,
+            behind: 0.0,
             blocked,
             busy: rate * self.computes,
             cpu: (rate * self.computes).min(self.cores as f64),
@@ -67,7 +67,7 @@ fn settle(climb: &mut Climb, load: &Load, windows: usize) -> (usize, usize) {
 }
 
 fn climb() -> Climb {
-    Climb::new(&Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }))
+    Climb::new(&Settings::new(WORKERS, WORKERS, Bounds { min: 2, max: 16 }))
 }
 
 fn best(load: &Load) -> f64 {
@@ -178,7 +178,7 @@ impl Uneven {
         let others = self.full[next + 1..=next + ahead].iter().copied().fold(asked, f64::max);
         let at = asked.max(self.full[next]);
         self.sums.waited += at - asked;
-        self.sums.held_up += (at - others).max(0.0);
+        self.sums.behind += (at - others).max(0.0);
         self.sums.batches += 1.0;
         self.sums.samples += BATCH;
         self.delivered.push(at);
@@ -200,7 +200,7 @@ impl Uneven {
 
     /// Lets the tuner choose the depth for `seconds`. Returns the depth and the number of changes.
     fn tune(mut self, seconds: f64) -> (usize, usize) {
-        let mut climb = Climb::new(&Settings::new(MANY, MANY, Bounds { least: 2, most: 16 }));
+        let mut climb = Climb::new(&Settings::new(MANY, MANY, Bounds { min: 2, max: 16 }));
         let mut changes = 0;
         while self.now() < seconds {
             let window = self.window(Settings::slots_for(climb.prefetch));
@@ -266,7 +266,7 @@ fn a_prefetch_depth_set_by_the_user_does_not_change() {
 
 #[test]
 fn an_epoch_that_begins_immediately_reuses_the_counters() {
-    let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { least: 2, most: 16 }));
+    let settings = Arc::new(Settings::new(WORKERS, WORKERS, Bounds { min: 2, max: 16 }));
     let (tuner, counters) = (Tuner::new(&settings).unwrap(), Counters::new(1, 1, Vec::new()).unwrap());
     for (after, continues) in [(Duration::ZERO, true), (MAX_EPOCH_GAP, false)] {
         tuner.begin(&counters);

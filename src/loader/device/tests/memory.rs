@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::batch::SlotMemory;
-use crate::engine::{Leave, Parts, left_to_device, memory_after_fill, redecode_memory};
+use crate::engine::{DeviceImages, Parts, images_left_to_device, memory_after_fill, redecode_memory};
 
 /// Returns a JPEG of random noise, about 3 MB in size.
 fn noise() -> Vec<u8> {
@@ -16,8 +16,8 @@ fn noise() -> Vec<u8> {
 /// Opens `loader` for a device that decodes JPEGs.
 fn open(loader: Loader) -> Parts {
     let host = loader.images.written(Layout::Nhwc).unwrap();
-    let room = DecodeSpace { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
-    let split = Split { there: true, decode: Some(room), retouch: false, records: false };
+    let space = DecodeSpace { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
+    let split = Split { on_device: true, decode: Some(space), retouch: false, records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
 
@@ -52,9 +52,11 @@ fn a_large_image_in_a_workers_part_is_left_to_the_device() {
     let sample = |n| OwnedSample::new("x").field("jpg", if n == 12 { large.clone() } else { small.clone() });
     let loader = Loader::source(Samples::new((0..64).map(sample).collect())).batch_size(64).workers(1).prefetch(1);
     let parts = open(loader.augment(Augment::resize(224, 224)));
-    for (samples, leave, left) in [(16, Leave::Large, 1), (16, Leave::Nothing, 1), (16, Leave::All, 17)] {
+    for (samples, device_images, expected) in
+        [(16, DeviceImages::Large, 1), (16, DeviceImages::None, 1), (16, DeviceImages::All, 17)]
+    {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        assert_eq!(left_to_device(&parts.shared, slot, samples, leave), left, "{leave:?}");
+        assert_eq!(images_left_to_device(&parts.shared, slot, samples, device_images), expected, "{device_images:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests that the image size changes at the same epoch boundaries on the device and on the host.
 
 use super::*;
+use crate::decode::Size;
 use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
@@ -90,5 +91,30 @@ fn device_memory_fits_the_largest_size() {
             grown >= largest && grown <= largest + (64 << 10),
             "the memory grew to {grown} bytes, but the largest single size needs {largest}"
         );
+    }
+}
+
+#[test]
+fn size_buckets_on_the_device_equal_the_host() {
+    for damaged in [false, true] {
+        let images = originals(damaged);
+        let sizes = [(40, 20), (20, 20), (18, 30)].map(|(width, height)| Size::new(width, height));
+        let loader = loader(&images).augment(Augment::cover(1, 1).flip(0.5)).field("view", {
+            let view = Augment::resize(9, 7);
+            Image::new().augment(view)
+        });
+        let measured = loader.image_sizes().unwrap();
+        let names = ["image", "view"];
+        for budget in [4000, 1 << 30] {
+            let loader = loader.clone().size_buckets(measured.clone(), sizes).budget(budget);
+            let expected = on_host(loader.clone(), &names);
+            let lengths: std::collections::BTreeSet<usize> = expected.iter().map(|batch| batch[0].len()).collect();
+            assert!(lengths.len() > 2, "batches of {lengths:?} bytes");
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                let (found, left) = run(loader.clone().decode_on(decode_on), &names);
+                assert!(found == expected, "{decode_on:?}, damaged {damaged}, budget {budget}");
+                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
+            }
+        }
     }
 }

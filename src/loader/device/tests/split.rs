@@ -7,7 +7,7 @@ use crate::transform::{Mix, RandomErasing};
 fn there(loader: Loader) -> [String; 2] {
     [Dtype::U8, Dtype::F32].map(|dtype| {
         let split = loader.split_for(&loader.fields().unwrap(), dtype).unwrap();
-        assert!(split.there && (split.records || !split.retouch));
+        assert!(split.on_device && (split.records || !split.retouch));
         let steps = [("decode", split.decode.is_some()), ("retouch", split.retouch), ("values", split.values())];
         steps.iter().filter(|(_, there)| *there).map(|(step, _)| *step).collect::<Vec<_>>().join(" ")
     })
@@ -38,6 +38,6 @@ fn options_decide_which_steps_run_on_the_device() {
         (same("retouch values"), same("retouch values"), same(""))
     );
     let host = Split::host(&Augment::train(32));
-    assert!(!host.there && !host.values() && host.decode.is_none() && !host.retouch && !host.records);
+    assert!(!host.on_device && !host.values() && host.decode.is_none() && !host.retouch && !host.records);
     assert!(Split::host(&erase().mix(Mix::mixup(0.2))).records, "mixing comes before the effects on values");
 }

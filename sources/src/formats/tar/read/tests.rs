@@ -36,7 +36,7 @@ fn epoch_checks_only_the_shards_it_reads() {
     // The pattern lists each file a hundred times: `00.tar, 00.tar, ...`.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
     assert_eq!(tar.shards.each().len(), 10_000);
-    let checked_in = |epoch| tar.shards.each().filter(|(file, ..)| file.looked() == epoch).count();
+    let checked_in = |epoch| tar.shards.each().filter(|(file, ..)| file.checked() == epoch).count();
     for epoch in 1..3 {
         tar.check().unwrap();
         assert_eq!(checked_in(epoch), 0, "the start of an epoch checks no shard");

@@ -26,7 +26,7 @@ const BLOCKS: usize = 4;
 /// The samples selected in a round.
 struct Round {
     /// Number of bytes that are still free.
-    room: usize,
+    free_bytes: usize,
     /// Total size of the selected samples in bytes.
     taken: usize,
     /// Number of bytes that are reserved for the gaps between samples.
@@ -44,16 +44,16 @@ impl Fetcher {
     /// Plans a new round if half of the byte budget is free.
     pub(super) fn plan(&self, state: &mut State) {
         let bytes = self.order.bytes();
-        let room = bytes.saturating_sub(state.piece_bytes + state.cached_bytes.values().sum::<usize>());
-        if state.closed || state.batches.is_none() || (room < bytes / 2 && !state.pieces.is_empty()) {
+        let free_bytes = bytes.saturating_sub(state.piece_bytes + state.cached_bytes.values().sum::<usize>());
+        if state.closed || state.batches.is_none() || (free_bytes < bytes / 2 && !state.pieces.is_empty()) {
             return;
         }
-        let near = room / 2;
-        let mut round = Round { room, taken: 0, gaps: 0, samples: Vec::new(), ended: true };
+        let near = free_bytes / 2;
+        let mut round = Round { free_bytes, taken: 0, gaps: 0, samples: Vec::new(), ended: true };
         for _ in 0..MAX_SAMPLES {
             let Some((batch, sample)) = self.next_sample(state, &mut round) else { break };
             let Some(part) = self.part(batch, sample) else { continue };
-            if len(&part) > round.room || round.taken > 0 && round.taken + len(&part) > near {
+            if len(&part) > round.free_bytes || round.taken > 0 && round.taken + len(&part) > near {
                 state.pending.push_front((batch, sample));
                 break;
             }
@@ -66,7 +66,7 @@ impl Fetcher {
             // The order has ended, or none of the remaining samples fits in the budget.
             state.batches = None;
         }
-        for piece in pieces(round.samples, round.gaps + round.room as u64) {
+        for piece in pieces(round.samples, round.gaps + round.free_bytes as u64) {
             let id = state.next_id();
             for part in &piece.samples {
                 let planned = state.samples.entry(part.sample).or_default();
@@ -95,7 +95,7 @@ impl Fetcher {
     /// `pending`.
     fn take_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut seen) = (Vec::new(), 0);
-        while seen < round.room && later.len() < MAX_SAMPLES {
+        while seen < round.free_bytes && later.len() < MAX_SAMPLES {
             let Some((batch, sample)) = self.next_sample(state, round) else { break };
             let Some(part) = self.part(batch, sample) else { continue };
             seen += len(&part);
@@ -104,7 +104,7 @@ impl Fetcher {
         let is_neighbor = neighbors(&round.samples, &later);
         let mut others = Vec::new();
         for (part, is_neighbor) in later.into_iter().zip(is_neighbor) {
-            if is_neighbor && len(&part) <= round.room {
+            if is_neighbor && len(&part) <= round.free_bytes {
                 self.take(state, round, part);
             } else {
                 others.push(part);
@@ -113,7 +113,7 @@ impl Fetcher {
         let adjacent_count = adjacent_count(&round.samples);
         let has_blocks = adjacent_count > 0 && BLOCKS * adjacent_count >= round.samples.len();
         let mut others = others.into_iter().peekable();
-        while !has_blocks && let Some(part) = others.next_if(|part| len(part) <= round.room) {
+        while !has_blocks && let Some(part) = others.next_if(|part| len(part) <= round.free_bytes) {
             self.take(state, round, part);
         }
         let skipped: Vec<_> = others.map(|part| (part.batch, part.sample)).collect();
@@ -156,7 +156,7 @@ impl Fetcher {
     /// requested.
     fn take(&self, state: &mut State, round: &mut Round, part: SampleRange) {
         let size = len(&part);
-        round.room -= size;
+        round.free_bytes -= size;
         round.taken += size;
         let is_cached =
             |cache: &Arc<dyn ObjectCache>| cache.has(self.parts.object(part.object), part.range.start, size as u64);
@@ -166,8 +166,8 @@ impl Fetcher {
         }
         // Reserve bytes for a gap next to this sample, in case it shares a request with other
         // samples.
-        let gap = allowance(size).min(round.room);
-        round.room -= gap;
+        let gap = allowance(size).min(round.free_bytes);
+        round.free_bytes -= gap;
         round.gaps += gap as u64;
         round.samples.push(part);
     }

@@ -1,4 +1,4 @@
-//! The manifests of parts and sets.
+//! The manifests of parts and datasets.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,10 +40,10 @@ pub(super) struct Keys {
     pub(super) after: Option<String>,
 }
 
-/// The manifest of a set. Readers use only the version, and the name, the number of samples and the
-/// size of each shard.
+/// The manifest of a dataset. Readers use only the version, and the name, the number of samples and
+/// the size of each shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Set {
+pub(super) struct Manifest {
     warpfeed_set: u64,
     pub(super) samples: u64,
     pub(super) plan: Plan,
@@ -56,9 +56,9 @@ impl PartManifest {
     }
 }
 
-impl Set {
+impl Manifest {
     pub(super) fn new(plan: Plan, shards: Vec<ShardEntry>) -> Self {
-        Set { warpfeed_set: MANIFEST_VERSION, samples: plan.samples, plan, shards: limit_lists(shards) }
+        Manifest { warpfeed_set: MANIFEST_VERSION, samples: plan.samples, plan, shards: limit_lists(shards) }
     }
 }
 

@@ -1,0 +1,93 @@
+//! [`FrameDecoder`]: decodes the frames of records with the decoder of their codec.
+
+use crate::codec::Codec;
+use crate::error::{Error, Result};
+use crate::frame::Planes;
+use crate::record::{Record, unsupported};
+
+/// Decodes the frames of records. If a record continues the group of the record before it, only its
+/// new packets are decoded.
+///
+/// AV1 needs the Cargo feature `av1`. H.264, HEVC and VP9 need the Cargo feature `nvdec` and an NVIDIA
+/// GPU.
+pub struct FrameDecoder {
+    #[cfg(feature = "av1")]
+    av1: crate::av1::FrameDecoder,
+    #[cfg(feature = "nvdec")]
+    nvdec: crate::nvdec::FrameDecoder,
+}
+
+/// Checks that a decoder of a codec is available, without a call of a GPU's driver.
+///
+/// # Errors
+/// If there is none. The message names the codec and what to do.
+pub fn check(codec: Codec) -> Result<()> {
+    match codec {
+        Codec::Av1 => Ok(()),
+        #[cfg(feature = "nvdec")]
+        Codec::H264 | Codec::Hevc | Codec::Vp9 => crate::nvdec::check(codec),
+        codec => Err(Error::unsupported(unsupported(codec))),
+    }
+}
+
+impl FrameDecoder {
+    /// Creates a decoder of frames with at most `max_pixels` pixels. Codecs that a GPU decodes use the
+    /// GPU with index `gpu`. Memory is allocated for the first frame.
+    #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
+    pub fn new(max_pixels: u32, gpu: usize) -> Self {
+        FrameDecoder {
+            #[cfg(feature = "av1")]
+            av1: crate::av1::FrameDecoder::new(max_pixels),
+            #[cfg(feature = "nvdec")]
+            nvdec: crate::nvdec::FrameDecoder::new(gpu),
+        }
+    }
+
+    /// Returns the number of packets that were decoded since the decoder was created.
+    pub fn decoded(&self) -> u64 {
+        let decoded = 0;
+        #[cfg(feature = "av1")]
+        let decoded = decoded + self.av1.decoded();
+        #[cfg(feature = "nvdec")]
+        let decoded = decoded + self.nvdec.decoded();
+        decoded
+    }
+
+    /// Lets other threads use the decoder of the GPU, until the next frame. The frames of a clip are
+    /// decoded without this in between.
+    pub fn rest(&mut self) {
+        #[cfg(feature = "nvdec")]
+        self.nvdec.rest();
+    }
+
+    /// Estimates how many bytes of host memory decoding a frame of this size allocates. For AV1, these
+    /// are the eight reference frames, the current frame, the kept pictures, and tables, at 16 bits
+    /// and without subsampling. For a GPU, these are the planes.
+    pub fn memory(codec: Codec, width: u32, height: u32) -> u64 {
+        let per_pixel = if codec == Codec::Av1 { 64 } else { 4 };
+        (u64::from(width) * u64::from(height)).saturating_mul(per_pixel).saturating_add(4 << 20)
+    }
+
+    /// Decodes the frame of a record, and passes it to `show`.
+    ///
+    /// # Errors
+    /// If no decoder of the codec is available, or if a packet is damaged. The message names the
+    /// file and the frame.
+    #[cfg_attr(not(any(feature = "av1", feature = "nvdec")), allow(unused_variables))]
+    pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
+        match record.codec {
+            #[cfg(feature = "av1")]
+            Codec::Av1 => self.av1.decode(record, show),
+            #[cfg(feature = "nvdec")]
+            Codec::H264 | Codec::Hevc | Codec::Vp9 => self.nvdec.decode(record, show),
+            codec => {
+                let text = unsupported(codec);
+                Err(Error::unsupported(if record.label.is_empty() {
+                    text
+                } else {
+                    format!("{}: {text}", record.label)
+                }))
+            }
+        }
+    }
+}

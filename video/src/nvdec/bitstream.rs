@@ -1,0 +1,304 @@
+//! Rewrites packets of MP4 files as the parser of the driver expects them.
+//!
+//! - **H.264 and HEVC**: MP4 puts the length of each NAL unit in front of it, and stores parameter
+//!   sets outside of the packets. The parser expects start codes instead (Annex B of ISO/IEC
+//!   14496-10 and 23008-2), and the parameter sets in front of the first packet.
+//! - **VP9**: packets stay as they are.
+
+use crate::codec::{Codec, CodecConfig};
+use crate::error::{Error, Result, reserve};
+
+/// Marks the start of a NAL unit.
+const START: [u8; 4] = [0, 0, 0, 1];
+
+/// What has to be known to rewrite the packets of a video.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bitstream {
+    codec: Codec,
+    /// Number of bytes in the length of a NAL unit, for H.264 and HEVC.
+    length_bytes: usize,
+    /// The bytes in front of the first packet.
+    headers: Vec<u8>,
+}
+
+/// What the parser has to find in a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Content {
+    /// Minimum number of images.
+    pub(super) images: usize,
+    /// Whether decoding that starts here may find images that refer to earlier ones. They follow
+    /// this packet, but precede it in presentation order.
+    pub(super) is_open: bool,
+}
+
+impl Bitstream {
+    /// Parses the configuration record of a video.
+    ///
+    /// # Errors
+    /// If the record is damaged, or if the codec is not supported.
+    pub(super) fn new(config: &CodecConfig) -> Result<Self> {
+        let record = &config.record[..];
+        let (length_bytes, headers) = match config.codec {
+            Codec::H264 => avc(record)?,
+            Codec::Hevc => hevc(record)?,
+            Codec::Vp9 => (0, Vec::new()),
+            codec => {
+                return Err(Error::unsupported(format!(
+                    "{codec} cannot be decoded on the GPU: H.264, HEVC and VP9 can"
+                )));
+            }
+        };
+        Ok(Bitstream { codec: config.codec, length_bytes, headers })
+    }
+
+    pub(super) fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Replaces the content of `to` with the rewritten packet. `first` says whether decoding starts
+    /// with this packet.
+    ///
+    /// # Errors
+    /// If the packet is damaged.
+    pub(super) fn rewrite(&self, packet: &[u8], first: bool, to: &mut Vec<u8>) -> Result<Content> {
+        to.clear();
+        reserve(to, self.headers.len() + packet.len() + packet.len() / 8 + 64)?;
+        if first {
+            to.extend_from_slice(&self.headers);
+        }
+        if self.codec == Codec::Vp9 {
+            to.extend_from_slice(packet);
+            return Ok(Content { images: 0, is_open: false });
+        }
+        self.start_codes(packet, to)
+    }
+
+    /// Replaces the lengths of the NAL units by start codes.
+    fn start_codes(&self, packet: &[u8], to: &mut Vec<u8>) -> Result<Content> {
+        let (mut rest, mut slices, mut skipped, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
+        while !rest.is_empty() {
+            let at = packet.len() - rest.len();
+            let length = rest.split_at_checked(self.length_bytes).map(|(length, after)| {
+                rest = after;
+                length.iter().fold(0, |value, &byte| value << 8 | usize::from(byte))
+            });
+            let unit = length.and_then(|length| rest.split_at_checked(length));
+            let (Some((unit, after)), Some(length)) = (unit, length) else {
+                return Err(Error::damaged(match length {
+                    Some(length) => format!(
+                        "the NAL unit at byte {at} of the packet claims {length} bytes, but {} follow",
+                        rest.len()
+                    ),
+                    None => format!("the packet ends at byte {} inside the length of a NAL unit", packet.len()),
+                }));
+            };
+            if length == 0 {
+                return Err(Error::damaged(format!("the NAL unit at byte {at} of the packet is empty")));
+            }
+            rest = after;
+            match Unit::of(self.codec, unit) {
+                Unit::Slice { is_closed } => {
+                    slices += 1;
+                    is_open &= !is_closed;
+                }
+                Unit::Skipped => skipped += 1,
+                Unit::Other => {}
+            }
+            reserve(to, START.len() + unit.len())?;
+            to.extend_from_slice(&START);
+            to.extend_from_slice(unit);
+        }
+        if slices + skipped == 0 {
+            return Err(Error::damaged(format!("the packet of {} bytes contains no image", packet.len())));
+        }
+        Ok(Content { images: usize::from(slices > 0), is_open })
+    }
+}
+
+/// What a NAL unit contains.
+enum Unit {
+    /// A part of an image. If it is closed, decoding may start here, and no later image refers to
+    /// an earlier one.
+    Slice {
+        is_closed: bool,
+    },
+    /// A part of an image that is skipped if decoding starts at the preceding key frame, because it
+    /// refers to images before that key frame.
+    Skipped,
+    Other,
+}
+
+impl Unit {
+    fn of(codec: Codec, unit: &[u8]) -> Self {
+        match (codec, unit[0]) {
+            (Codec::H264, byte) if matches!(byte & 31, 1..=5) => Unit::Slice { is_closed: byte & 31 == 5 },
+            // RASL images.
+            (Codec::Hevc, byte) if matches!(byte >> 1 & 63, 8 | 9) => Unit::Skipped,
+            // BLA, IDR and CRA images: decoders skip the RASL images that refer to earlier ones.
+            (Codec::Hevc, byte) if byte >> 1 & 63 < 32 => Unit::Slice { is_closed: byte >> 1 & 63 >= 16 },
+            _ => Unit::Other,
+        }
+    }
+}
+
+/// Reads a record from its start to its end.
+struct Record<'a> {
+    name: &'static str,
+    record: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or_else(|| {
+            let at = self.record.len() - self.rest.len();
+            Error::damaged(format!(
+                "the box {} ends at byte {} but needs {bytes} bytes from byte {at} on",
+                self.name,
+                self.record.len()
+            ))
+        })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn two_bytes(&mut self) -> Result<usize> {
+        self.take(2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
+    }
+
+    /// Appends `count` parameter sets.
+    fn sets(&mut self, count: usize, to: &mut Vec<u8>) -> Result<()> {
+        for _ in 0..count {
+            let length = self.two_bytes()?;
+            let set = self.take(length)?;
+            to.extend_from_slice(&START);
+            to.extend_from_slice(set);
+        }
+        Ok(())
+    }
+}
+
+/// Parses an `avcC` box into the number of bytes of a length, and the parameter sets.
+fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
+    let mut reader = Record { name: "avcC", record, rest: record };
+    let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;
+    let mut sets = Vec::new();
+    let sequences = usize::from(reader.byte()? & 31);
+    reader.sets(sequences, &mut sets)?;
+    let images = usize::from(reader.byte()?);
+    reader.sets(images, &mut sets)?;
+    Ok((length_bytes, sets))
+}
+
+/// Parses an `hvcC` box into the number of bytes of a length, and the parameter sets.
+fn hevc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
+    let mut reader = Record { name: "hvcC", record, rest: record };
+    let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
+    let mut sets = Vec::new();
+    for _ in 0..reader.byte()? {
+        reader.byte()?;
+        let count = reader.two_bytes()?;
+        reader.sets(count, &mut sets)?;
+    }
+    Ok((length_bytes, sets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(codec: Codec, record: &[u8]) -> CodecConfig {
+        CodecConfig { codec, width: 0, height: 0, record: record.to_vec(), color: None }
+    }
+
+    /// One SPS of 3 bytes, two PPS of 2 and 1 bytes, lengths of `length_bytes`.
+    fn avcc(length_bytes: u8) -> Vec<u8> {
+        vec![1, 100, 0, 30, 0xfc | (length_bytes - 1), 0xe1, 0, 3, 0x67, 1, 2, 2, 0, 2, 0x68, 3, 0, 1, 0x68]
+    }
+
+    fn hvcc() -> Vec<u8> {
+        let mut record = vec![0; 21];
+        record.push(0xf3);
+        record.push(2);
+        record.extend([0x20 | 0x80, 0, 1, 0, 2, 0x40, 1]);
+        record.extend([0x21, 0, 2, 0, 1, 0x42, 0, 2, 0x42, 9]);
+        record
+    }
+
+    #[test]
+    fn parameter_sets_precede_the_first_packet_only() {
+        let stream = Bitstream::new(&config(Codec::H264, &avcc(4))).unwrap();
+        let packet = [0, 0, 0, 2, 0x06, 7, 0, 0, 0, 3, 0x65, 8, 9];
+        let units = [0, 0, 0, 1, 0x06, 7, 0, 0, 0, 1, 0x65, 8, 9];
+        let sets = [0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 0x68];
+        let mut to = vec![1, 2, 3];
+        assert_eq!(stream.rewrite(&packet, true, &mut to).unwrap(), Content { images: 1, is_open: false });
+        assert_eq!(to, [&sets[..], &units].concat());
+        stream.rewrite(&packet, false, &mut to).unwrap();
+        assert_eq!(to, units);
+
+        let stream = Bitstream::new(&config(Codec::Hevc, &hvcc())).unwrap();
+        let packet = [0, 0, 0, 3, 0x26, 1, 5];
+        stream.rewrite(&packet, true, &mut to).unwrap();
+        let sets = [0, 0, 0, 1, 0x40, 1, 0, 0, 0, 1, 0x42, 0, 0, 0, 1, 0x42, 9];
+        assert_eq!(to, [&sets[..], &[0, 0, 0, 1, 0x26, 1, 5]].concat());
+    }
+
+    #[test]
+    fn lengths_of_one_to_four_bytes_become_start_codes() {
+        for length_bytes in 1..=4 {
+            let stream = Bitstream::new(&config(Codec::H264, &avcc(length_bytes))).unwrap();
+            let mut packet = vec![0; usize::from(length_bytes) - 1];
+            packet.extend([2, 0x41, 7]);
+            let mut to = Vec::new();
+            stream.rewrite(&packet, false, &mut to).unwrap();
+            assert_eq!(to, [0, 0, 0, 1, 0x41, 7]);
+        }
+    }
+
+    #[test]
+    fn damaged_packets_are_errors_that_name_the_byte() {
+        let stream = Bitstream::new(&config(Codec::H264, &avcc(4))).unwrap();
+        let damage = |packet: &[u8]| stream.rewrite(packet, false, &mut Vec::new()).unwrap_err().to_string();
+        assert_eq!(
+            damage(&[0, 0, 0, 1, 0x06, 0, 0, 0, 9, 0x65, 1]),
+            "the NAL unit at byte 5 of the packet claims 9 bytes, but 2 follow"
+        );
+        assert_eq!(damage(&[0, 0, 0, 1, 0x65, 0, 0]), "the packet ends at byte 7 inside the length of a NAL unit");
+        assert_eq!(damage(&[0; 8]), "the NAL unit at byte 0 of the packet is empty");
+        assert_eq!(damage(&[0, 0, 0, 1, 0x06]), "the packet of 5 bytes contains no image");
+        assert_eq!(damage(&[]), "the packet of 0 bytes contains no image");
+        assert_eq!(
+            damage(&[255, 255, 255, 255, 0x65]),
+            "the NAL unit at byte 0 of the packet claims 4294967295 bytes, but 1 follow"
+        );
+    }
+
+    #[test]
+    fn every_truncated_record_is_an_error() {
+        for (codec, record) in [(Codec::H264, avcc(4)), (Codec::Hevc, hvcc())] {
+            Bitstream::new(&config(codec, &record)).unwrap();
+            for end in 0..record.len() {
+                let error = Bitstream::new(&config(codec, &record[..end])).unwrap_err().to_string();
+                assert!(error.contains(&format!("ends at byte {end} but needs")), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn images_that_a_decoder_skips_after_a_key_frame_need_not_be_decoded() {
+        let stream = Bitstream::new(&config(Codec::Hevc, &hvcc())).unwrap();
+        let coded = |kind: u8| stream.rewrite(&[0, 0, 0, 2, kind << 1, 1], false, &mut Vec::new()).unwrap().images;
+        assert_eq!([coded(0), coded(1), coded(8), coded(9), coded(21)], [1, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn other_codecs_are_refused_by_name() {
+        let error = Bitstream::new(&config(Codec::Other(*b"mp4v"), &[])).unwrap_err().to_string();
+        assert_eq!(error, "\"mp4v\" cannot be decoded on the GPU: H.264, HEVC and VP9 can");
+    }
+}

@@ -1,0 +1,689 @@
+//! [`Decoder`]: decodes the packets from a key frame on, and reads frames.
+//!
+//! **Idea.** The parser of the driver reads the packets. It calls one function when the format is
+//! known, and one for each image in decoding order, which queues the image for an engine. A packet of
+//! H.264 or HEVC encodes one image, so a frame is found by its packet, no matter when it is shown. A
+//! packet of VP9 may encode hidden images, or show an earlier one, so its headers are read. The times
+//! that the parser reports are not used: it sorts the times of the packets, and assigns them to the
+//! images in presentation order.
+//!
+//! **Cost.** Creating a decoder takes much longer than decoding an image. So it is created for the
+//! largest size so far, and is reconfigured if another size follows. A parser is created for each key
+//! frame, so that frames do not depend on earlier groups.
+//!
+//! **Exactness.** An engine could crop and scale images. Its output has the encoded size instead,
+//! and is cropped while it is copied, so that all samples are the ones that the standard defines.
+//!
+//! **Damage.** Packets are checked before the driver gets them. The engine reports damage of H.264
+//! and HEVC, but not of VP9.
+//!
+//! **Invariants**
+//! 1. [`State`] and [`Decoder`] contain handles of the context of `State::device`. They are used
+//!    and destroyed only while that context is current.
+//! 2. `Decoder::state` points to an allocation of `Box`. While a parser runs, its functions are the
+//!    only code that accesses it. Otherwise, the methods of the decoder are.
+//! 3. No panic unwinds into the driver.
+
+#![allow(unsafe_code, reason = "see the invariants above")]
+
+use std::any::Any;
+use std::ffi::{c_int, c_short, c_uint, c_ulong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::{NonNull, null_mut};
+use std::time::{Duration, Instant};
+
+use super::bitstream::{Bitstream, Content};
+use super::device::{Device, cuvid_codec};
+use super::ffi::{self, Copy2d, CreateInfo, DecodeStatus, Format, PicParams, ProcParams, ReconfigureInfo};
+use super::frame::Frame;
+use super::images::Images;
+use super::vp9::References;
+use crate::codec::{Codec, CodecConfig};
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::Coding;
+
+/// Number of images that the parser holds back, so that the surfaces of the last frames are not
+/// used again at once.
+const DELAY: u32 = 4;
+
+/// Maximum time that an engine may take for an image.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Decodes packets on a GPU.
+pub(super) struct Decoder {
+    group: Option<Group>,
+    input: Vec<u8>,
+    state: NonNull<State>,
+}
+
+// SAFETY: the handles may be used on any thread while their context is current (invariant 1).
+unsafe impl Send for Decoder {}
+
+/// The packets since a key frame.
+struct Group {
+    bitstream: Bitstream,
+    parser: ffi::Parser,
+    references: References,
+    /// For each packet, the index of the image that it shows.
+    shown: Vec<Option<usize>>,
+    /// Why no more packets can be decoded.
+    broken: Option<(ErrorKind, String)>,
+    /// Whether images that precede the key frame in presentation order may follow.
+    has_leading: bool,
+}
+
+/// What the functions that the parser calls use.
+struct State {
+    session: Option<Session>,
+    images: Images,
+    codec: Codec,
+    format: Option<Format>,
+    /// The packet that is being parsed.
+    packet: usize,
+    /// The presentation order of the key frame, if earlier images may follow it.
+    key_order: Option<c_int>,
+    /// Whether the group starts with an H.264 key frame that is not an IDR image.
+    is_open: bool,
+    /// Matrix and range of VP9, which the driver does not report.
+    vp9_color: (u8, bool),
+    /// Whether an image that follows the key frame in presentation order was decoded.
+    is_past_leading: bool,
+    /// Whether the driver reports damage for this codec.
+    reports_damage: bool,
+    failed: Option<Error>,
+    panic: Option<Box<dyn Any + Send>>,
+    stream: ffi::Stream,
+    host: HostMemory,
+    device: Device,
+}
+
+impl Decoder {
+    /// Creates a decoder that uses the video engines of a GPU.
+    ///
+    /// # Errors
+    /// If a function of the driver fails.
+    pub(super) fn new(device: Device) -> Result<Self> {
+        let mut stream = null_mut();
+        {
+            let _here = device.enter()?;
+            let driver = device.driver();
+            // SAFETY: the context is current. The driver writes the handle before it returns.
+            let status = unsafe { (driver.cuda.stream_create)(&raw mut stream, ffi::STREAM_NON_BLOCKING) };
+            driver.check(status, || "creating a stream for decoded frames".into())?;
+        }
+        let state = Box::new(State {
+            session: None,
+            images: Images::default(),
+            codec: Codec::H264,
+            format: None,
+            packet: 0,
+            key_order: None,
+            is_open: false,
+            vp9_color: (2, false),
+            is_past_leading: false,
+            reports_damage: true,
+            failed: None,
+            panic: None,
+            stream,
+            host: HostMemory { data: null_mut(), bytes: 0 },
+            device,
+        });
+        Ok(Decoder { group: None, input: Vec::new(), state: NonNull::from(Box::leak(state)) })
+    }
+
+    fn state(&mut self) -> &mut State {
+        // SAFETY: invariant 2. The parser is not running.
+        unsafe { self.state.as_mut() }
+    }
+
+    /// Forgets all packets. The next packet must be a key frame of a video with this configuration.
+    ///
+    /// # Errors
+    /// If the configuration is damaged, if the GPU cannot decode the codec, or if a function of the
+    /// driver fails.
+    pub(super) fn start(&mut self, config: &CodecConfig) -> Result<()> {
+        let bitstream = Bitstream::new(config)?;
+        let user = self.state.as_ptr().cast();
+        let device = self.state().device.clone();
+        let _here = device.enter()?;
+        self.end(&device);
+        let state = self.state();
+        state.images.clear();
+        (state.codec, state.failed, state.panic) = (config.codec, None, None);
+        (state.format, state.key_order) = (None, None);
+        (state.is_open, state.is_past_leading, state.reports_damage) = (false, false, true);
+        let mut params = ffi::ParserParams::zeroed();
+        params.codec = cuvid_codec(config.codec).expect("checked by the bitstream");
+        // `on_sequence` sets the final number.
+        params.max_surfaces = 1;
+        params.max_display_delay = DELAY;
+        params.user = user;
+        params.on_sequence = Some(on_sequence);
+        params.on_decode = Some(on_decode);
+        params.on_display = Some(on_display);
+        let mut parser = null_mut();
+        // SAFETY: the driver reads the structure during the call, and writes the handle.
+        let status = unsafe { (device.driver().cuvid.create_parser)(&raw mut parser, &raw mut params) };
+        device.driver().check(status, || format!("creating a parser for {}", config.codec))?;
+        self.group = Some(Group {
+            bitstream,
+            parser,
+            references: References::default(),
+            shown: Vec::new(),
+            broken: None,
+            has_leading: false,
+        });
+        Ok(())
+    }
+
+    /// Destroys the parser. The context is current.
+    fn end(&mut self, device: &Device) {
+        if let Some(group) = self.group.take() {
+            // SAFETY: `start` created the parser. It is not running.
+            unsafe { (device.driver().cuvid.destroy_parser)(group.parser) };
+        }
+    }
+
+    /// Passes the next packet in decoding order to the engine.
+    ///
+    /// # Errors
+    /// If the packet is damaged, if the GPU cannot decode the format, or if a function of the driver
+    /// fails. Then all later packets fail, too, until [`start`](Self::start). Frames of earlier
+    /// packets can still be read if the packet was damaged.
+    ///
+    /// # Panics
+    /// If nothing was started.
+    pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
+        let device = self.state().device.clone();
+        let _here = device.enter()?;
+        let group = self.group.as_mut().expect("`start` precedes `push`");
+        let at = group.shown.len();
+        crate::error::reserve(&mut group.shown, 1)?;
+        let pushed = match &group.broken {
+            Some((kind, why)) => Err(Error::new(*kind, why.clone())),
+            None => group.push(&mut self.input, self.state, at, packet, &device),
+        };
+        group.shown.push(pushed.as_ref().ok().copied().flatten());
+        // SAFETY: invariant 2. The parser is not running.
+        let state = unsafe { self.state.as_mut() };
+        if let Some(panic) = state.panic.take() {
+            state.fail(&device);
+            group.broken = Some((ErrorKind::Device, "decoding panicked".into()));
+            resume_unwind(panic);
+        }
+        let error = match (state.failed.take(), pushed) {
+            (Some(e), _) => {
+                state.fail(&device);
+                e
+            }
+            (None, Err(e)) => e,
+            (None, Ok(_)) => return Ok(()),
+        };
+        group.broken.get_or_insert_with(|| (error.kind(), error.to_string()));
+        Err(error)
+    }
+
+    /// Reads the frame of a packet. Returns `false` if it is no longer in the memory of the GPU: the
+    /// frame of the last packet always is.
+    ///
+    /// A frame is damaged if its packet, or a packet before it that it may depend on, is damaged.
+    ///
+    /// # Errors
+    /// If the frame is damaged, if the packet shows none, or if a function of the driver fails.
+    ///
+    /// # Panics
+    /// If the packet was not pushed.
+    pub(super) fn frame(&mut self, packet: usize, to: &mut Frame) -> Result<bool> {
+        let device = self.state().device.clone();
+        let _here = device.enter()?;
+        let group = self.group.as_ref().expect("`push` precedes `frame`");
+        let Some(shown) = group.shown[packet] else {
+            return Err(match &group.broken {
+                Some((kind, why)) => Error::new(*kind, why.clone()),
+                None => Error::damaged(format!(
+                    "packet {packet} after the key frame shows no image: it refers to images before the key frame"
+                )),
+            });
+        };
+        let state = self.state();
+        let Some((surface, image)) = state.images.surface(shown) else { return Ok(false) };
+        state.read(surface, image.is_field, shown, packet, &device, to)?;
+        Ok(true)
+    }
+
+    /// Returns whether [`frame`](Self::frame) finds the frame of a packet in the memory of the GPU.
+    pub(super) fn has(&mut self, packet: usize) -> bool {
+        let shown = self.group.as_ref().and_then(|group| group.shown[packet]);
+        shown.is_some_and(|shown| self.state().images.surface(shown).is_some())
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        let device = self.state().device.clone();
+        // Without the driver, nothing can be freed.
+        if let Ok(_here) = device.enter() {
+            self.end(&device);
+            let state = self.state();
+            state.fail(&device);
+            state.host.free(&device);
+            // SAFETY: invariant 1.
+            unsafe { (device.driver().cuda.stream_destroy)(state.stream) };
+        }
+        if self.group.is_none() {
+            // SAFETY: invariant 2. No parser refers to the state.
+            drop(unsafe { Box::from_raw(self.state.as_ptr()) });
+        }
+    }
+}
+
+/// The error of a frame that depends on a damaged packet.
+fn fault(packet: usize, why: &str) -> Error {
+    match packet {
+        0 => Error::damaged(format!("the packet of the key frame is damaged ({why})")),
+        packet => Error::damaged(format!("packet {packet} after the key frame is damaged ({why})")),
+    }
+}
+
+impl Group {
+    /// Parses a packet. Returns the index of the image that it shows. The error of a function that
+    /// the parser called is in the state.
+    fn push(
+        &mut self,
+        input: &mut Vec<u8>,
+        mut state: NonNull<State>,
+        at: usize,
+        packet: &[u8],
+        device: &Device,
+    ) -> Result<Option<usize>> {
+        let damaged = |e: Error| match e.kind() {
+            ErrorKind::Damaged => fault(at, &e.to_string()),
+            _ => e,
+        };
+        let Content { images: mut min, is_open } = self.bitstream.rewrite(packet, at == 0, input).map_err(damaged)?;
+        let vp9 = match self.bitstream.codec() {
+            Codec::Vp9 => Some(self.references.add(packet).map_err(damaged)?),
+            _ => None,
+        };
+        let first = {
+            // SAFETY: the parser is not running.
+            let state = unsafe { state.as_mut() };
+            if at == 0 {
+                self.has_leading = is_open;
+                state.is_open = is_open;
+            }
+            (state.packet, state.vp9_color) = (at, self.references.color);
+            state.images.count()
+        };
+        let mut source = ffi::SourcePacket {
+            flags: ffi::packet::HAS_TIMESTAMP | ffi::packet::END_OF_PICTURE,
+            bytes: input.len() as c_ulong,
+            data: input.as_ptr(),
+            timestamp: at as i64,
+        };
+        // SAFETY: the parser reads the packet during the call. It accesses the state (invariant 2).
+        let status = unsafe { (device.driver().cuvid.parse)(self.parser, &raw mut source) };
+        // SAFETY: the parser is not running.
+        let state = unsafe { state.as_mut() };
+        if state.failed.is_some() || state.panic.is_some() {
+            return Ok(None);
+        }
+        device.driver().check(status, || format!("parsing packet {at} after the key frame"))?;
+        let found = state.images.count() - first;
+        if let Some(vp9) = vp9 {
+            return match found {
+                _ if found == vp9.images => Ok(Some(vp9.shown)),
+                _ => Err(fault(at, &format!("it contains {} images, but the driver found {found}", vp9.images))),
+            };
+        }
+        // Images that precede the key frame in presentation order may be impossible to decode.
+        if found == 0 && at > 0 && self.has_leading && !state.is_past_leading {
+            min = 0;
+        }
+        match found {
+            _ if found < min => Err(fault(at, "the parser of the driver found no image in it")),
+            0 => Ok(None),
+            1 => Ok(Some(first)),
+            _ => Err(fault(at, &format!("it contains {found} images"))),
+        }
+    }
+}
+
+/// A decoder of the driver.
+struct Session {
+    handle: ffi::DecoderHandle,
+    codec: c_int,
+    bit_depth: u8,
+    /// Coded size.
+    size: (u32, u32),
+    max: (u32, u32),
+    surfaces: u32,
+}
+
+impl Session {
+    /// Returns a decoder for a format: `session` itself if it can be used, or a new one.
+    fn fit(session: Option<Session>, device: &Device, format: &Format, name: Codec) -> Result<Session> {
+        let driver = device.driver();
+        let size = (format.coded_width, format.coded_height);
+        let (bit_depth, surfaces) = (8 + format.bit_depth_luma_minus8, u32::from(format.min_surfaces) + DELAY);
+        let mut max = size;
+        if let Some(mut session) = session {
+            let is_same = session.codec == format.codec && session.bit_depth == bit_depth;
+            let fits = is_same && size.0 <= session.max.0 && size.1 <= session.max.1 && surfaces <= session.surfaces;
+            if fits && session.size == size {
+                return Ok(session);
+            }
+            if fits {
+                let mut info = ReconfigureInfo::zeroed();
+                (info.width, info.height) = size;
+                (info.target_width, info.target_height) = output_size(size);
+                info.surfaces = session.surfaces;
+                info.display_area = whole(output_size(size));
+                // SAFETY: the context is current and the handle is valid (invariant 1).
+                let status = unsafe { (driver.cuvid.reconfigure)(session.handle, &raw mut info) };
+                if status == 0 {
+                    session.size = size;
+                    return Ok(session);
+                }
+                // Create a new one, which reports the reason if that fails as well.
+            } else if is_same {
+                max = (max.0.max(session.max.0), max.1.max(session.max.1));
+            }
+            session.destroy(device);
+        }
+        let mut info = CreateInfo::zeroed();
+        (info.width, info.height) = (size.0.into(), size.1.into());
+        info.surfaces = surfaces.into();
+        info.codec = format.codec;
+        info.chroma = format.chroma;
+        info.flags = ffi::USE_VIDEO_ENGINES;
+        info.bit_depth_minus8 = format.bit_depth_luma_minus8.into();
+        (info.max_width, info.max_height) = (max.0.into(), max.1.into());
+        info.display_area = whole(output_size(size));
+        info.output_format = if bit_depth == 8 { ffi::NV12 } else { ffi::P016 };
+        (info.target_width, info.target_height) = (output_size(size).0.into(), output_size(size).1.into());
+        info.output_surfaces = 1;
+        let mut handle = null_mut();
+        // SAFETY: the context is current (invariant 1). The driver reads the structure during the
+        // call, and writes the handle.
+        let status = unsafe { (driver.cuvid.create_decoder)(&raw mut handle, &raw mut info) };
+        driver.check(status, || format!("creating a decoder for {name} of {} x {} pixels", size.0, size.1))?;
+        Ok(Session { handle, codec: format.codec, bit_depth, size, max, surfaces })
+    }
+
+    /// Destroys the decoder. The context is current.
+    fn destroy(self, device: &Device) -> Option<Session> {
+        // SAFETY: invariant 1.
+        unsafe { (device.driver().cuvid.destroy_decoder)(self.handle) };
+        None
+    }
+}
+
+/// Size of the decoder's output for a coded size. Both are even.
+fn output_size((width, height): (u32, u32)) -> (u32, u32) {
+    (width.next_multiple_of(2), height.next_multiple_of(2))
+}
+
+/// Returns the left, top, right and bottom of the area that is shown.
+fn area(format: &Format) -> (c_int, c_int, c_int, c_int) {
+    let ffi::Rect { left, top, right, bottom } = format.display_area;
+    (left, top, right, bottom)
+}
+
+fn whole((width, height): (u32, u32)) -> ffi::ShortRect {
+    ffi::ShortRect { left: 0, top: 0, right: width as c_short, bottom: height as c_short }
+}
+
+/// Page-locked memory.
+struct HostMemory {
+    data: *mut c_void,
+    bytes: usize,
+}
+
+impl HostMemory {
+    /// Makes the memory at least `bytes` long. The context is current.
+    fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
+        if bytes > self.bytes {
+            self.free(device);
+            let driver = device.driver();
+            // SAFETY: the context is current. The driver writes the address before it returns.
+            let status = unsafe { (driver.cuda.alloc_host)(&raw mut self.data, bytes) };
+            driver.check(status, || format!("allocating {bytes} bytes of page-locked memory"))?;
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, device: &Device) {
+        if self.bytes > 0 {
+            // SAFETY: `grow` allocated the memory, and nothing refers to it.
+            unsafe { (device.driver().cuda.free_host)(self.data) };
+            self.bytes = 0;
+        }
+    }
+}
+
+impl State {
+    /// Calls `function`, and stores its error or panic. Returns what the parser expects: 0 makes it
+    /// stop.
+    ///
+    /// # Safety
+    /// `state` points to a [`State`] that no other code accesses during the call.
+    unsafe fn guard(state: *mut c_void, function: impl FnOnce(&mut Self) -> Result<c_int>) -> c_int {
+        // SAFETY: guaranteed by the caller.
+        let state = unsafe { &mut *state.cast::<Self>() };
+        if state.failed.is_some() || state.panic.is_some() {
+            return 0;
+        }
+        match catch_unwind(AssertUnwindSafe(|| function(state))) {
+            Ok(Ok(value)) => value,
+            Ok(Err(e)) => {
+                state.failed = Some(e);
+                0
+            }
+            Err(panic) => {
+                state.panic = Some(panic);
+                0
+            }
+        }
+    }
+
+    /// Destroys the session and forgets all images, because the state of the engine is unknown. The
+    /// context is current.
+    fn fail(&mut self, device: &Device) {
+        self.images.clear();
+        if let Some(session) = self.session.take() {
+            session.destroy(device);
+        }
+    }
+
+    /// Prepares the decoder for a format. Returns the number of its surfaces.
+    fn start(&mut self, format: &Format) -> Result<c_int> {
+        let size = (format.coded_width, format.coded_height);
+        if let (Some(before), Some(session)) = (&self.format, &self.session) {
+            let kind = |f: &Format| (f.coded_width, f.coded_height, f.chroma, f.bit_depth_luma_minus8, area(f));
+            if kind(before) == kind(format) && u32::from(format.min_surfaces) + DELAY <= session.surfaces {
+                return Ok(session.surfaces as c_int);
+            }
+            return Err(Error::unsupported(format!(
+                "the format of the video changes from {} x {} to {} x {} pixels in packet {} after a key frame, which \
+                 is not supported",
+                before.coded_width, before.coded_height, size.0, size.1, self.packet
+            )));
+        }
+        let chroma = match format.chroma {
+            0 => "gray",
+            ffi::CHROMA_420 => "4:2:0",
+            2 => "4:2:2",
+            _ => "4:4:4",
+        };
+        let bit_depth = 8 + format.bit_depth_luma_minus8;
+        let what = || format!("{} of {} x {} pixels, {chroma} with {bit_depth} bits", self.codec, size.0, size.1);
+        if format.chroma != ffi::CHROMA_420 || format.bit_depth_luma_minus8 != format.bit_depth_chroma_minus8 {
+            return Err(Error::unsupported(format!("{} is not supported on the GPU: 4:2:0 is", what())));
+        }
+        let device = self.device.clone();
+        device.check(self.codec, bit_depth.into(), size, what)?;
+        let (left, top, right, bottom) = area(format);
+        let fits = |from: c_int, to: c_int, max: u32| from >= 0 && from % 2 == 0 && from < to && to as u32 <= max;
+        if !fits(left, right, size.0) || !fits(top, bottom, size.1) {
+            return Err(Error::damaged(format!("the video shows the area {:?} of {size:?} pixels", area(format))));
+        }
+        let session = Session::fit(self.session.take(), &device, format, self.codec)?;
+        let surfaces = session.surfaces;
+        self.session = Some(session);
+        self.format = Some(*format);
+        Ok(surfaces as c_int)
+    }
+
+    /// Queues an image for the engine.
+    fn queue(&mut self, params: *mut PicParams) -> Result<c_int> {
+        // SAFETY: the parser passes a valid structure.
+        let image = unsafe { &*params };
+        let surface = image.surface as usize;
+        if image.is_field != 0 && image.is_second_field != 0 {
+            if let Some(first) = self.images.at(surface) {
+                first.is_field = false;
+            }
+        } else {
+            self.wait(surface)?;
+            let order = image.order_h264[0].min(image.order_h264[1]);
+            let is_leading = self.is_open && order < *self.key_order.get_or_insert(order);
+            self.is_past_leading |= self.packet > 0 && !is_leading;
+            self.images.add(surface, self.packet, is_leading, image.is_field != 0);
+        }
+        let driver = *self.device.driver();
+        let session = self.session.as_ref().ok_or_else(|| Error::damaged("an image precedes its format"))?;
+        // SAFETY: the context is current and the handle is valid (invariant 1). The parser filled
+        // the structure.
+        let status = unsafe { (driver.cuvid.decode)(session.handle, params) };
+        driver.check(status, || format!("decoding packet {} after the key frame", self.packet))?;
+        Ok(1)
+    }
+
+    /// Waits until the image in a surface is decoded, if there is one, and stores whether it is
+    /// damaged.
+    fn wait(&mut self, surface: usize) -> Result<()> {
+        let Some(session) = &self.session else { return Ok(()) };
+        if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {
+            return Ok(());
+        }
+        let driver = self.device.driver();
+        let since = Instant::now();
+        let mut is_damaged = false;
+        while self.reports_damage {
+            let mut state = DecodeStatus::zeroed();
+            // SAFETY: the handle is valid (invariant 1). The driver writes the structure.
+            let status = unsafe { (driver.cuvid.status)(session.handle, surface as c_int, &raw mut state) };
+            if status == ffi::NOT_SUPPORTED {
+                self.reports_damage = false;
+                break;
+            }
+            driver.check(status, || "asking whether an image is damaged".into())?;
+            if state.status != ffi::decoded::IN_PROGRESS {
+                is_damaged = matches!(state.status, ffi::decoded::ERROR | ffi::decoded::CONCEALED);
+                break;
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(Error::new(ErrorKind::Device, "the video engine of the GPU does not respond"));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.images.set(surface, is_damaged);
+        Ok(())
+    }
+
+    /// Copies the image with an index to host memory. The context is current.
+    fn read(
+        &mut self,
+        surface: usize,
+        is_field: bool,
+        index: usize,
+        packet: usize,
+        device: &Device,
+        to: &mut Frame,
+    ) -> Result<()> {
+        let (Some(format), Some(session)) = (self.format, &self.session) else {
+            return Err(Error::damaged("an image precedes its format"));
+        };
+        let (handle, coded) = (session.handle, output_size(session.size));
+        let driver = device.driver();
+        let (left, top, right, bottom) = area(&format);
+        let [left, top, right, bottom] = [left, top, right, bottom].map(|side| side as usize);
+        let (width, height) = (right - left, bottom - top);
+        let sample = if format.bit_depth_luma_minus8 == 0 { 1 } else { 2 };
+        let (row, chroma_height) = (width.next_multiple_of(2) * sample, height.div_ceil(2));
+        let (luma_bytes, chroma_bytes) = (width * sample * height, row * chroma_height);
+        self.host.grow(device, luma_bytes + chroma_bytes)?;
+
+        let mut params = ProcParams::zeroed();
+        params.progressive = 1;
+        params.second_field = 1;
+        params.unpaired_field = c_int::from(is_field);
+        params.stream = self.stream;
+        let (mut address, mut pitch): (u64, c_uint) = (0, 0);
+        // SAFETY: the context is current and the handle is valid (invariant 1). The driver writes
+        // the address and the pitch before it returns.
+        let status =
+            unsafe { (driver.cuvid.map)(handle, surface as c_int, &raw mut address, &raw mut pitch, &raw mut params) };
+        driver.check(status, || format!("reading the frame of packet {packet} after the key frame"))?;
+        let (pitch, stream, host) = (pitch as usize, self.stream, self.host.data);
+        let copy = |y: usize, width_bytes: usize, rows: usize, to: usize| {
+            let mut copy = Copy2d::zeroed();
+            copy.src_type = ffi::MEMORY_DEVICE;
+            copy.src_device = address;
+            copy.src_pitch = pitch;
+            (copy.src_x_bytes, copy.src_y) = (left * sample, y);
+            copy.dst_type = ffi::MEMORY_HOST;
+            // SAFETY: `grow` allocated at least this many bytes.
+            copy.dst_host = unsafe { host.byte_add(to) };
+            copy.dst_pitch = width_bytes;
+            (copy.width_bytes, copy.height) = (width_bytes, rows);
+            // SAFETY: the mapped image contains the rows: luma has the height of the output, and
+            // chroma follows. The host memory is long enough.
+            let status = unsafe { (driver.cuda.copy_2d)(&raw const copy, stream) };
+            driver.check(status, || "copying a decoded frame to host memory".into())
+        };
+        let copied = copy(top, width * sample, height, 0)
+            .and_then(|()| copy(coded.1 as usize + top / 2, row, chroma_height, luma_bytes));
+        // SAFETY: the stream is valid, and the address was mapped above.
+        let (synchronized, unmapped) =
+            unsafe { ((driver.cuda.stream_synchronize)(stream), (driver.cuvid.unmap)(handle, address)) };
+        copied?;
+        driver.check(synchronized, || "copying a decoded frame to host memory".into())?;
+        driver.check(unmapped, || "releasing a decoded frame".into())?;
+
+        // An engine decodes the images of a session one after the other, so these are decoded.
+        let unknown: Vec<usize> = self.images.unknown(index).collect();
+        for surface in unknown {
+            self.wait(surface)?;
+        }
+        if let Some(at) = self.images.fault(index) {
+            return Err(fault(at, "the video engine of the GPU reports an error"));
+        }
+        // SAFETY: the copies are complete, and fill this many bytes.
+        let samples = unsafe { std::slice::from_raw_parts(host.cast::<u8>(), luma_bytes + chroma_bytes) };
+        let (luma, chroma) = samples.split_at(luma_bytes);
+        let bits = 8 + format.bit_depth_luma_minus8;
+        let (matrix, is_full_range) = match self.codec {
+            Codec::Vp9 => self.vp9_color,
+            _ => (format.matrix, format.signal & 8 != 0),
+        };
+        let coding = Coding { matrix: matrix.into(), is_full_range, bits };
+        to.set((width, height), coding, luma, chroma)
+    }
+}
+
+unsafe extern "C" fn on_sequence(state: *mut c_void, format: *mut Format) -> c_int {
+    // SAFETY: the parser passes the state, and a valid structure (invariant 2).
+    unsafe { State::guard(state, |state| state.start(&*format)) }
+}
+
+unsafe extern "C" fn on_decode(state: *mut c_void, params: *mut PicParams) -> c_int {
+    // SAFETY: the parser passes the state (invariant 2).
+    unsafe { State::guard(state, |state| state.queue(params)) }
+}
+
+unsafe extern "C" fn on_display(_: *mut c_void, _: *mut c_void) -> c_int {
+    1
+}

@@ -1,0 +1,384 @@
+//! [`Device`]: a GPU, and what its video engines can decode.
+//!
+//! **Invariants**
+//! 1. A function of the driver is called only between [`Device::enter`] and the drop of its result,
+//!    so that the context of the device is current, except for functions that need no context.
+//! 2. [`Entered`] restores the previous context and capture mode of the thread.
+//! 3. No function of the driver is called in a child process created by `fork`, or after an exit
+//!    handler of this file has run. The driver supports neither.
+
+#![allow(unsafe_code, reason = "see the invariants above")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::ALTERNATIVES;
+use super::ffi::{self, Caps, Cuda, Cuvid, Status};
+use crate::codec::Codec;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Maximum time that the exit of the process waits for calls in progress.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Number of scopes in which a context is current, in all threads.
+static ENTERED: AtomicUsize = AtomicUsize::new(0);
+static IS_EXITING: AtomicBool = AtomicBool::new(false);
+/// The process that opened a GPU first, or 0.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The functions of the driver.
+#[derive(Clone, Copy)]
+pub(super) struct Driver {
+    pub(super) cuda: Cuda,
+    pub(super) cuvid: Cuvid,
+}
+
+impl Driver {
+    /// Opens the libraries of the driver, once per process.
+    pub(super) fn get() -> Result<Self> {
+        static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
+        let opened = DRIVER.get_or_init(|| Driver::open("libcuda.so.1", "libnvcuvid.so.1"));
+        opened.clone().map_err(Error::unsupported)
+    }
+
+    fn open(cuda: &str, cuvid: &str) -> Result<Self, String> {
+        let cuda_library = library(cuda).map_err(|why| {
+            format!("decoding this video needs an NVIDIA GPU, but its driver was not found ({why}); {ALTERNATIVES}")
+        })?;
+        let cuvid_library = library(cuvid).map_err(|why| {
+            format!(
+                "decoding this video needs the video library of the NVIDIA driver, which was not found ({why}); in a \
+                 container, set NVIDIA_DRIVER_CAPABILITIES to `all`, or to a list with `video`, such as \
+                 `compute,utility,video`, and start the container again; otherwise, {ALTERNATIVES}"
+            )
+        })?;
+        let old = |symbol| format!("the NVIDIA driver is too old to decode videos: it has no function {symbol}");
+        // SAFETY: these are the libraries that the headers describe, and they are leaked.
+        unsafe {
+            let cuda = Cuda::of(cuda_library).map_err(old)?;
+            let cuvid = Cuvid::of(cuvid_library).map_err(old)?;
+            Ok(Driver { cuda, cuvid })
+        }
+    }
+
+    /// Converts the result of a function.
+    pub(super) fn check(&self, status: Status, doing: impl FnOnce() -> String) -> Result<()> {
+        if status == 0 {
+            return Ok(());
+        }
+        let text = |function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
+            let mut text = std::ptr::null();
+            // SAFETY: the driver writes a pointer to a static string, or a null pointer.
+            let found = unsafe { function(status, &raw mut text) };
+            // SAFETY: as above.
+            (found == 0 && !text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        let name = text(self.cuda.error_name).unwrap_or_else(|| format!("code {status}"));
+        let meaning = text(self.cuda.error_string).unwrap_or_else(|| "unknown to the driver".into());
+        Err(Error::new(ErrorKind::Device, format!("{} failed: {name} ({meaning})", doing())))
+    }
+}
+
+/// Opens a library, which then stays loaded.
+fn library(name: &str) -> Result<&'static libloading::Library, String> {
+    // SAFETY: the initializers of the driver's libraries have no preconditions.
+    let opened = unsafe { libloading::Library::new(name) };
+    let library = opened.map_err(|e| {
+        // The source is the linker's message, which names the library.
+        std::error::Error::source(&e).map_or_else(|| format!("{name}: {e}"), ToString::to_string)
+    })?;
+    Ok(Box::leak(Box::new(library)))
+}
+
+/// A GPU that decodes videos.
+#[derive(Clone)]
+pub(super) struct Device(Arc<Primary>);
+
+/// The primary context of a device, which the whole process shares.
+struct Primary {
+    driver: Driver,
+    ordinal: usize,
+    device: c_int,
+    context: ffi::Context,
+    /// What the GPU can decode. Asking takes milliseconds, so the answers are remembered.
+    caps: Mutex<Vec<Caps>>,
+}
+
+// SAFETY: a context may be current on several threads at a time.
+unsafe impl Send for Primary {}
+// SAFETY: as above.
+unsafe impl Sync for Primary {}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        if let Ok(_call) = self.call() {
+            // SAFETY: `Device::open` retained the context.
+            unsafe { (self.driver.cuda.release)(self.device) };
+        }
+    }
+}
+
+/// Calls of the driver in progress.
+struct Call;
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        ENTERED.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Primary {
+    /// Begins calls of the driver.
+    fn call(&self) -> Result<Call> {
+        check_process()?;
+        // Count first, so that the exit handler either sees this call or makes it fail.
+        ENTERED.fetch_add(1, Ordering::SeqCst);
+        let call = Call;
+        if IS_EXITING.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Device, "the process is exiting, so no more videos are decoded"));
+        }
+        Ok(call)
+    }
+}
+
+/// Checks that this process may use the GPU.
+///
+/// # Errors
+/// If it was created by a fork of a process that had opened a GPU.
+pub(super) fn check_process() -> Result<()> {
+    match PROCESS.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        process if process == std::process::id() => Ok(()),
+        process => Err(Error::unsupported(format!(
+            "this process was created by a fork of process {process}, which had already opened the GPU for decoding \
+             videos, and the driver of NVIDIA does not support that; start worker processes with `spawn` or \
+             `forkserver`, or decode no video before the fork"
+        ))),
+    }
+}
+
+/// Registers the exit handler, once per process. The driver must be initialized before this:
+/// handlers run in the reverse order of their registration, so the driver's handlers then run later.
+fn on_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler neither panics nor unwinds, and has no preconditions.
+        let _ = unsafe { libc::atexit(close) };
+    });
+}
+
+/// Refuses new calls of the driver, and waits for those in progress.
+extern "C" fn close() {
+    // A child created by `fork` inherits the handler, but not the threads that make the calls.
+    if check_process().is_err() {
+        return;
+    }
+    IS_EXITING.store(true, Ordering::SeqCst);
+    let since = Instant::now();
+    while ENTERED.load(Ordering::SeqCst) > 0 && since.elapsed() < EXIT_PATIENCE {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+impl Device {
+    /// Returns the GPU with index `ordinal`. It is opened once per process.
+    ///
+    /// # Errors
+    /// If there is no driver, if its video library is missing, or if there is no such GPU.
+    pub(super) fn shared(ordinal: usize) -> Result<Self> {
+        static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
+        let driver = Driver::get()?;
+        check_process()?;
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = devices.iter().find(|device| device.0.ordinal == ordinal) {
+            return Ok(device.clone());
+        }
+        let device = Device::open(driver, ordinal)?;
+        devices.push(device.clone());
+        Ok(device)
+    }
+
+    pub(super) fn open(driver: Driver, ordinal: usize) -> Result<Self> {
+        PROCESS.store(std::process::id(), Ordering::SeqCst);
+        let (mut device, mut context) = (0, null_mut());
+        let doing = || format!("opening GPU {ordinal} for decoding videos");
+        // SAFETY: these functions need no context. They write their results before they return.
+        unsafe {
+            driver.check((driver.cuda.init)(0), doing)?;
+            driver.check((driver.cuda.device_get)(&raw mut device, ordinal as c_int), doing)?;
+            driver.check((driver.cuda.retain)(&raw mut context, device), doing)?;
+        }
+        on_exit();
+        Ok(Device(Arc::new(Primary { driver, ordinal, device, context, caps: Mutex::default() })))
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.0.driver
+    }
+
+    /// Returns the name of the GPU, such as `NVIDIA H200`.
+    fn name(&self) -> String {
+        let Ok(_call) = self.0.call() else { return format!("GPU {}", self.0.ordinal) };
+        let mut name = [0; 128];
+        // SAFETY: the driver writes a string of at most this length, which ends with a zero.
+        let status = unsafe { (self.0.driver.cuda.device_name)(name.as_mut_ptr(), name.len() as c_int, self.0.device) };
+        let name: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+        if status == 0 { String::from_utf8_lossy(&name).into_owned() } else { format!("GPU {}", self.0.ordinal) }
+    }
+
+    /// Makes the context of the device current on this thread until the result is dropped, and
+    /// makes the calls of the thread harmless to captures of CUDA graphs in other threads.
+    ///
+    /// # Errors
+    /// In a child process created by `fork`, while the process exits, or if a function of the driver
+    /// fails.
+    pub(super) fn enter(&self) -> Result<Entered<'_>> {
+        let call = self.0.call()?;
+        let driver = &self.0.driver;
+        let mut mode = ffi::CAPTURE_RELAXED;
+        // SAFETY: `Primary` retains the context. The driver reads and writes the mode during the
+        // call.
+        unsafe {
+            driver.check((driver.cuda.push)(self.0.context), || {
+                format!("entering the context of GPU {}", self.0.ordinal)
+            })?;
+            let exchanged = (driver.cuda.exchange_capture_mode)(&raw mut mode);
+            let mode = (exchanged == 0).then_some(mode);
+            Ok(Entered { driver, mode, _call: call, _on_this_thread: PhantomData })
+        }
+    }
+
+    /// Checks that the GPU can decode frames of a size, with 4:2:0 chroma. `what` describes them.
+    ///
+    /// # Errors
+    /// If it cannot, or if a function of the driver fails.
+    pub(super) fn check(
+        &self,
+        codec: Codec,
+        bit_depth: u32,
+        size: (u32, u32),
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let caps = self.caps(codec, bit_depth)?;
+        match why_not(&caps, size) {
+            None => Ok(()),
+            Some(why) => {
+                Err(Error::unsupported(format!("{} cannot decode {} ({why}); {ALTERNATIVES}", self.name(), what())))
+            }
+        }
+    }
+
+    fn caps(&self, codec: Codec, bit_depth: u32) -> Result<Caps> {
+        let mut caps = Caps::zeroed();
+        caps.codec = cuvid_codec(codec).expect("checked by the bitstream");
+        caps.chroma = ffi::CHROMA_420;
+        caps.bit_depth_minus8 = bit_depth.saturating_sub(8);
+        let mut all = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = |caps: &Caps| (caps.codec, caps.bit_depth_minus8);
+        if let Some(known) = all.iter().find(|known| key(known) == key(&caps)) {
+            return Ok(*known);
+        }
+        let _here = self.enter()?;
+        // SAFETY: the driver reads and writes the structure during the call.
+        let status = unsafe { (self.0.driver.cuvid.caps)(&raw mut caps) };
+        self.0.driver.check(status, || format!("asking GPU {} what it can decode", self.0.ordinal))?;
+        all.push(caps);
+        Ok(caps)
+    }
+}
+
+/// Returns the driver's number for a codec.
+pub(super) fn cuvid_codec(codec: Codec) -> Option<c_int> {
+    match codec {
+        Codec::H264 => Some(ffi::codec::H264),
+        Codec::Hevc => Some(ffi::codec::HEVC),
+        Codec::Vp9 => Some(ffi::codec::VP9),
+        _ => None,
+    }
+}
+
+/// Returns why video engines cannot decode frames of a size, if they cannot.
+fn why_not(caps: &Caps, (width, height): (u32, u32)) -> Option<String> {
+    let (min_width, min_height) = (u32::from(caps.min_width), u32::from(caps.min_height));
+    if caps.is_supported == 0 {
+        Some("its video engines do not support this format".to_owned())
+    } else if width > caps.max_width || height > caps.max_height {
+        Some(format!("its video engines decode at most {} x {} pixels", caps.max_width, caps.max_height))
+    } else if width < min_width || height < min_height {
+        Some(format!("its video engines decode at least {min_width} x {min_height} pixels"))
+    } else if u64::from(width) * u64::from(height) / 256 > u64::from(caps.max_macroblocks) {
+        Some(format!("its video engines decode at most {} pixels", u64::from(caps.max_macroblocks) * 256))
+    } else {
+        None
+    }
+}
+
+/// A scope on one thread in which the context of a device is current.
+pub(super) struct Entered<'a> {
+    driver: &'a Driver,
+    mode: Option<c_int>,
+    _call: Call,
+    _on_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut context = null_mut();
+        // SAFETY: `enter` pushed the context. The driver reads and writes during the calls.
+        unsafe {
+            if let Some(mut mode) = self.mode {
+                (self.driver.cuda.exchange_capture_mode)(&raw mut mode);
+            }
+            (self.driver.cuda.pop)(&raw mut context);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_video_library_names_the_variable_of_containers() {
+        // Any library can take the place of the driver, because the second one fails first.
+        let text = Driver::open("libc.so.6", "libwarpfeed-missing.so.1").err().unwrap();
+        assert!(text.contains("libwarpfeed-missing.so.1"), "{text}");
+        for part in ["NVIDIA_DRIVER_CAPABILITIES", "`video`", "AV1", "warpfeed pack --frames"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_driver_names_the_alternatives() {
+        let text = Driver::open("libwarpfeed-missing.so.1", "libc.so.6").err().unwrap();
+        assert!(
+            text.starts_with("decoding this video needs an NVIDIA GPU, but its driver was not found (lib"),
+            "{text}"
+        );
+        assert!(text.contains("warpfeed pack --frames"), "{text}");
+    }
+
+    #[test]
+    fn a_driver_without_a_function_is_too_old() {
+        let text = Driver::open("libc.so.6", "libc.so.6").err().unwrap();
+        assert_eq!(text, "the NVIDIA driver is too old to decode videos: it has no function cuInit");
+    }
+
+    #[test]
+    fn what_a_gpu_cannot_decode_is_refused_with_its_limits() {
+        let mut caps = Caps::zeroed();
+        let said = |caps: &Caps, size| why_not(caps, size).unwrap_or_default();
+        assert_eq!(said(&caps, (640, 480)), "its video engines do not support this format");
+        (caps.is_supported, caps.min_width, caps.min_height) = (1, 48, 16);
+        (caps.max_width, caps.max_height, caps.max_macroblocks) = (4096, 4096, 65_536);
+        assert_eq!(said(&caps, (4096, 4096)), "");
+        assert_eq!(said(&caps, (8192, 16)), "its video engines decode at most 4096 x 4096 pixels");
+        assert_eq!(said(&caps, (32, 32)), "its video engines decode at least 48 x 16 pixels");
+        caps.max_macroblocks = 100;
+        assert_eq!(said(&caps, (1024, 1024)), "its video engines decode at most 25600 pixels");
+    }
+}

@@ -1,0 +1,92 @@
+//! [`FrameDecoder`]: decodes the frames of records.
+
+use std::sync::Arc;
+
+use super::device::check_process;
+use super::frame::Frame;
+use super::pool::{Pool, Session};
+use crate::error::{Error, Result};
+use crate::frame::Planes;
+use crate::record::Record;
+
+/// Decodes the frames of records on a GPU, with one of the decoders that all threads share. Frames are
+/// copied to host memory.
+///
+/// The frame decoder keeps the decoder that it uses, so that frames of a clip continue it, until
+/// [`rest`](Self::rest).
+pub struct FrameDecoder {
+    gpu: usize,
+    pool: Option<Arc<Pool>>,
+    session: Option<Session>,
+    frame: Frame,
+    decoded: u64,
+}
+
+impl FrameDecoder {
+    /// Creates a decoder that uses the GPU with index `gpu`. It is opened for the first frame.
+    pub fn new(gpu: usize) -> Self {
+        FrameDecoder { gpu, pool: None, session: None, frame: Frame::default(), decoded: 0 }
+    }
+
+    #[cfg(test)]
+    pub(super) fn on(pool: &Arc<Pool>) -> Self {
+        let mut this = Self::new(0);
+        this.pool = Some(pool.clone());
+        this
+    }
+
+    /// Returns the number of packets that were decoded since the frame decoder was created.
+    pub fn decoded(&self) -> u64 {
+        self.decoded
+    }
+
+    /// Gives the decoder to other threads.
+    pub fn rest(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        match (&self.pool, check_process()) {
+            (Some(pool), Ok(())) => pool.give_back(session),
+            // A thread that this child process lacks may have locked the pool.
+            _ => std::mem::forget(session),
+        }
+    }
+
+    /// Decodes the frame of a record, and passes it to `show`. Waits while other threads use all
+    /// decoders.
+    ///
+    /// # Errors
+    /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
+    /// fails. The message names the file and the frame.
+    pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
+        let decoded = self.try_decode(record).and_then(|()| show(&self.frame.planes()));
+        decoded.map_err(|e| match record.label {
+            "" => e,
+            label => Error::new(e.kind(), format!("{label}: {e}")),
+        })
+    }
+
+    fn try_decode(&mut self, record: &Record<'_>) -> Result<()> {
+        check_process()?;
+        let pool = match &self.pool {
+            Some(pool) => pool.clone(),
+            None => {
+                super::check(record.codec)?;
+                self.pool.insert(Pool::of(self.gpu)?).clone()
+            }
+        };
+        if self.session.as_mut().is_some_and(|session| !session.continues(record)) {
+            self.rest();
+        }
+        let session = match &mut self.session {
+            Some(session) => session,
+            none => none.insert(pool.take(record)?),
+        };
+        self.decoded += session.decode(record, &mut self.frame)? as u64;
+        Ok(())
+    }
+}
+
+impl Drop for FrameDecoder {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}

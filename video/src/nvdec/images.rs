@@ -1,0 +1,125 @@
+//! Remembers which surface contains which image, and which images are damaged.
+//!
+//! An engine reports damage of an image when its decoding has ended. A frame is faulty if its image
+//! or an image before it in decoding order is damaged. So whether a frame is faulty depends on the
+//! packets from the key frame to the frame, and not on which frames are read.
+//!
+//! Images that precede the key frame in presentation order do not count for later ones, because they
+//! may refer to images before the key frame, and later images do not refer to them.
+
+/// An image in a surface of the decoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Image {
+    /// Its index in decoding order.
+    pub(super) index: usize,
+    pub(super) packet: usize,
+    /// Whether it precedes the key frame in presentation order.
+    pub(super) is_leading: bool,
+    /// Whether it consists of a single field so far.
+    pub(super) is_field: bool,
+    pub(super) is_damaged: Option<bool>,
+}
+
+/// The images since a key frame.
+#[derive(Debug, Default)]
+pub(super) struct Images {
+    surfaces: Vec<Option<Image>>,
+    count: usize,
+    /// Index and packet of the first damaged image that is not a leading one.
+    damaged: Option<(usize, usize)>,
+}
+
+impl Images {
+    /// Forgets all images.
+    pub(super) fn clear(&mut self) {
+        *self = Images::default();
+    }
+
+    /// Returns the number of images so far.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds an image that the engine will write into `surface`.
+    pub(super) fn add(&mut self, surface: usize, packet: usize, is_leading: bool, is_field: bool) {
+        if self.surfaces.len() <= surface {
+            self.surfaces.resize(surface + 1, None);
+        }
+        self.surfaces[surface] = Some(Image { index: self.count, packet, is_leading, is_field, is_damaged: None });
+        self.count += 1;
+    }
+
+    /// Returns the image in `surface`.
+    pub(super) fn at(&mut self, surface: usize) -> Option<&mut Image> {
+        self.surfaces.get_mut(surface).and_then(Option::as_mut)
+    }
+
+    /// Returns the surface that contains an image, unless a later image has replaced it.
+    pub(super) fn surface(&self, index: usize) -> Option<(usize, Image)> {
+        let mut images = self.surfaces.iter().enumerate().filter_map(|(at, image)| image.map(|image| (at, image)));
+        images.find(|(_, image)| image.index == index)
+    }
+
+    /// Returns the surfaces of the images up to `index` with a state that is not known yet.
+    pub(super) fn unknown(&self, index: usize) -> impl Iterator<Item = usize> {
+        let is_unknown = move |image: &Image| image.index <= index && image.is_damaged.is_none();
+        let images = self.surfaces.iter().enumerate();
+        images.filter(move |(_, image)| image.as_ref().is_some_and(is_unknown)).map(|(at, _)| at)
+    }
+
+    /// Sets the state of the image in `surface`.
+    pub(super) fn set(&mut self, surface: usize, is_damaged: bool) {
+        let Some(image) = self.at(surface) else { return };
+        image.is_damaged = Some(is_damaged);
+        if is_damaged && !image.is_leading {
+            let found = (image.index, image.packet);
+            self.damaged = Some(self.damaged.map_or(found, |first| first.min(found)));
+        }
+    }
+
+    /// Returns the packet that makes an image faulty, if any. The states of all images up to this
+    /// one must be known.
+    pub(super) fn fault(&self, index: usize) -> Option<usize> {
+        match self.damaged {
+            Some((first, packet)) if first <= index => Some(packet),
+            _ => self.surface(index).filter(|(_, image)| image.is_damaged == Some(true)).map(|(_, image)| image.packet),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_spreads_to_all_later_images_except_from_leading_ones() {
+        for (is_leading, wanted) in [(false, [None, Some(1), Some(1)]), (true, [None, Some(1), None])] {
+            let mut images = Images::default();
+            for at in 0..3 {
+                images.add(at, at, is_leading && at == 1, false);
+            }
+            for at in 0..3 {
+                images.set(at, at == 1);
+            }
+            assert_eq!([0, 1, 2].map(|at| images.fault(at)), wanted);
+        }
+    }
+
+    #[test]
+    fn the_states_of_images_up_to_a_frame_are_requested_once() {
+        let mut images = Images::default();
+        for at in 0..4 {
+            images.add(at, at, false, false);
+        }
+        assert_eq!(images.unknown(2).collect::<Vec<_>>(), [0, 1, 2]);
+        for at in 0..3 {
+            images.set(at, false);
+        }
+        assert_eq!(images.unknown(3).collect::<Vec<_>>(), [3]);
+        // The surface is used again.
+        images.add(0, 4, false, false);
+        assert_eq!(images.unknown(4).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(images.surface(0), None, "the image was replaced");
+        assert_eq!(images.surface(4).map(|(surface, image)| (surface, image.packet)), Some((0, 4)));
+    }
+}

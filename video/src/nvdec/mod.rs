@@ -1,0 +1,44 @@
+//! Decodes H.264, HEVC and VP9 on the video engines of an NVIDIA GPU (NVDEC).
+//!
+//! The libraries of the driver are opened at run time: neither building nor running needs a CUDA
+//! toolkit or FFmpeg.
+//!
+//! 1. `bitstream`: rewrites H.264 and HEVC packets of MP4 files as the driver expects them.
+//! 2. `vp9`: finds the image that a VP9 packet shows.
+//! 3. `ffi`: the functions and structures of the driver.
+//! 4. `device`: a GPU.
+//! 5. `decoder`: decodes packets, starting at a key frame, and reads frames. `images` remembers what
+//!    the memory of the GPU contains, and `frame` is a frame in host memory.
+//! 6. `pool`: the decoders of a GPU, which all threads share.
+//! 7. [`FrameDecoder`]: decodes the frames of [records](crate::record).
+
+mod bitstream;
+mod decoder;
+mod device;
+mod ffi;
+mod frame;
+mod frames;
+mod images;
+mod pool;
+#[cfg(test)]
+mod simulation;
+mod vp9;
+
+use crate::codec::Codec;
+use crate::error::{Error, Result};
+
+pub use frames::FrameDecoder;
+
+/// Checks that the driver is installed, without initializing it.
+///
+/// # Errors
+/// If it is missing or too old. The message names the codec and what to do.
+pub fn check(codec: Codec) -> Result<()> {
+    device::Driver::get()
+        .map(|_| ())
+        .map_err(|e| Error::new(e.kind(), format!("the video is encoded with {codec}, and {e}")))
+}
+
+/// What to do if a GPU cannot decode a video.
+const ALTERNATIVES: &str = "re-encode the videos as AV1, which needs no GPU (`ffmpeg -i in.mp4 -c:v libsvtav1 -g 2 -crf 30 out.mp4`), \
+     or convert the dataset to images once with `warpfeed pack --frames`";

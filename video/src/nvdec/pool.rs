@@ -1,0 +1,181 @@
+//! [`Pool`]: the decoders of a GPU, which all threads share.
+//!
+//! **Idea.** A decoder takes memory of the GPU, and a few of them keep all of its video engines busy.
+//! So there are at most [`MAX_SESSIONS`] of them, and a thread takes one for as long as it decodes
+//! frames one after the other. A thread gets the decoder that has already decoded packets of its
+//! frame, if there is one. Otherwise, it gets a decoder of the same format, which was not used for
+//! the longest time.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::decoder::Decoder;
+use super::device::Device;
+use super::frame::Frame;
+use crate::codec::{Codec, CodecConfig};
+use crate::error::{Error, Result, reserve};
+use crate::record::Record;
+
+/// Maximum number of decoders of a GPU. More were not faster on a GPU with seven engines.
+pub(super) const MAX_SESSIONS: usize = 8;
+
+/// A decoder, and the packets that it has decoded.
+pub(super) struct Session {
+    decoder: Decoder,
+    format: Option<(Codec, u32, u32)>,
+    /// The body of the record whose packets were decoded.
+    body: Vec<u8>,
+    /// Where each of these packets ends in `body`.
+    ends: Vec<usize>,
+}
+
+/// The decoders of a GPU.
+pub(super) struct Pool {
+    device: Device,
+    idle: Mutex<Idle>,
+    freed: Condvar,
+}
+
+struct Idle {
+    /// Decoders that no thread uses. The one that was used last is the last one.
+    sessions: Vec<Session>,
+    /// Number of all decoders.
+    count: usize,
+}
+
+impl Pool {
+    /// Returns the pool of a GPU. Its decoders are destroyed when the last user drops the pool.
+    ///
+    /// # Errors
+    /// If the GPU cannot be opened.
+    pub(super) fn of(gpu: usize) -> Result<Arc<Self>> {
+        static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
+        let device = Device::shared(gpu)?;
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.iter().filter(|(at, _)| *at == gpu).find_map(|(_, pool)| pool.upgrade()) {
+            return Ok(pool);
+        }
+        let pool = Arc::new(Pool::new(device));
+        pools.retain(|(_, pool)| pool.strong_count() > 0);
+        pools.push((gpu, Arc::downgrade(&pool)));
+        Ok(pool)
+    }
+
+    pub(super) fn new(device: Device) -> Self {
+        Pool { device, idle: Mutex::new(Idle { sessions: Vec::new(), count: 0 }), freed: Condvar::new() }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a decoder. Waits while other threads use all of them.
+    pub(super) fn take(&self, record: &Record<'_>) -> Result<Session> {
+        let mut idle = self.idle();
+        loop {
+            let best = idle.sessions.iter_mut().position(|session| session.continues(record));
+            let best = best.or_else(|| idle.sessions.iter().position(|session| session.fits(record)));
+            if let Some(at) = best {
+                return Ok(idle.sessions.remove(at));
+            }
+            if idle.count < MAX_SESSIONS {
+                idle.count += 1;
+                break;
+            }
+            if !idle.sessions.is_empty() {
+                return Ok(idle.sessions.remove(0));
+            }
+            idle = self.freed.wait(idle).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(idle);
+        let decoder = Decoder::new(self.device.clone()).inspect_err(|_| {
+            self.idle().count -= 1;
+            self.freed.notify_one();
+        })?;
+        Ok(Session { decoder, format: None, body: Vec::new(), ends: Vec::new() })
+    }
+
+    /// Gives a decoder back.
+    pub(super) fn give_back(&self, session: Session) {
+        self.idle().sessions.push(session);
+        self.freed.notify_one();
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.idle().count
+    }
+
+    #[cfg(test)]
+    pub(super) fn lock(&self) -> impl Sized {
+        self.idle()
+    }
+}
+
+impl Session {
+    /// Returns whether the decoder needs no change to start with the record.
+    fn fits(&self, record: &Record<'_>) -> bool {
+        self.format == Some((record.codec, record.width, record.height))
+    }
+
+    /// Returns whether the decoded packets are the first ones of the record. The packets are compared,
+    /// so that no identifier of a group can be wrong. For an earlier frame of the same group, returns
+    /// whether its image is still in the memory of the GPU, as for clips in presentation order.
+    pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
+        let known = self.ends.len().min(record.count());
+        self.fits(record)
+            && known > 0
+            && self.body.get(..self.ends[known - 1]).is_some_and(|body| record.body().starts_with(body))
+            && (known < record.count() || self.decoder.has(record.count() - 1))
+    }
+
+    /// Decodes the frame of a record. Returns how many packets were decoded for it. After an error,
+    /// the decoder starts again for the next record.
+    ///
+    /// # Errors
+    /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
+    /// fails.
+    pub(super) fn decode(&mut self, record: &Record<'_>, to: &mut Frame) -> Result<usize> {
+        let result = self.try_decode(record, to);
+        if result.is_err() {
+            self.ends.clear();
+        }
+        result
+    }
+
+    fn try_decode(&mut self, record: &Record<'_>, to: &mut Frame) -> Result<usize> {
+        if !self.continues(record) {
+            self.ends.clear();
+            self.body.clear();
+            self.format = Some((record.codec, record.width, record.height));
+            self.decoder.start(&CodecConfig {
+                codec: record.codec,
+                width: record.width,
+                height: record.height,
+                record: record.config.to_vec(),
+                color: None,
+            })?;
+            reserve(&mut self.body, record.config.len())?;
+            self.body.extend_from_slice(record.config);
+        }
+        let before = self.ends.len();
+        reserve(&mut self.ends, record.count().saturating_sub(before))?;
+        for packet in record.packets().skip(before) {
+            self.decoder.push(packet)?;
+            let (start, end) = (self.body.len(), self.body.len() + 4 + packet.len());
+            reserve(&mut self.body, end - start)?;
+            self.body.extend_from_slice(&record.body()[start..end]);
+            self.ends.push(end);
+        }
+        if !self.decoder.frame(record.count() - 1, to)? {
+            return Err(Error::damaged("the frame was replaced before it was read"));
+        }
+        let planes = to.planes();
+        if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
+            return Err(Error::damaged(format!(
+                "the frame has {}x{} pixels, but the file says {}x{}",
+                planes.width, planes.height, record.width, record.height
+            )));
+        }
+        Ok(self.ends.len() - before)
+    }
+}

@@ -1,0 +1,288 @@
+//! Reads the headers of VP9 frames, to know which image a packet shows, and what its samples mean.
+//!
+//! A packet contains up to eight frames, of which one is shown. A frame replaces some of the eight
+//! reference images, or shows one of them without encoding anything. The driver reports only the
+//! encoded frames, so the reference images are tracked here. It reports no matrix either.
+//!
+//! **Source.** VP9 Bitstream & Decoding Process Specification, version 0.6, sections 6.2 and 7.2,
+//! and annex B.
+
+use crate::error::{Error, Result};
+
+/// The bytes with which the headers of intra frames start.
+const SYNC_CODE: u32 = 0x49_83_42;
+
+/// What a packet contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Content {
+    /// Number of images that the packet encodes.
+    pub(super) images: usize,
+    /// The shown image, as its index among all encoded images since the key frame.
+    pub(super) shown: usize,
+}
+
+/// The images that later frames may refer to.
+#[derive(Debug, Default)]
+pub(super) struct References {
+    /// By index of the reference. Images are counted from the key frame.
+    images: [Option<usize>; 8],
+    count: usize,
+    /// Matrix coefficients as in ISO/IEC 23091-2, and whether samples have the full range, according
+    /// to the last key frame.
+    pub(super) color: (u8, bool),
+}
+
+/// A frame header.
+pub(super) enum Header {
+    /// Shows a reference image.
+    Existing(usize),
+    Encoded {
+        /// Bit `n` says whether reference `n` is replaced.
+        refresh: u32,
+        is_shown: bool,
+        /// Matrix and range, for key frames.
+        key: Option<(u8, bool)>,
+    },
+}
+
+impl References {
+    /// Adds the frames of a packet.
+    ///
+    /// # Errors
+    /// If a header is damaged, or if the packet does not show exactly one frame. Then the references
+    /// must not be used any more.
+    pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
+        let first = self.count;
+        let mut shown = None;
+        for_each_frame(packet, |frame| {
+            let now = match Header::parse(frame)? {
+                Header::Existing(at) => Some(self.images[at].ok_or_else(|| {
+                    Error::damaged(format!("a VP9 frame shows the reference image {at}, which does not exist"))
+                })?),
+                Header::Encoded { refresh, is_shown, key } => {
+                    if self.count == 0 && key.is_none() {
+                        return Err(Error::damaged("the first VP9 frame is not a key frame"));
+                    }
+                    let image = self.count;
+                    self.count += 1;
+                    for (at, reference) in self.images.iter_mut().enumerate() {
+                        if refresh >> at & 1 == 1 {
+                            *reference = Some(image);
+                        }
+                    }
+                    self.color = key.unwrap_or(self.color);
+                    is_shown.then_some(image)
+                }
+            };
+            if now.is_some() && shown.is_some() {
+                return Err(Error::damaged("the packet shows several VP9 frames"));
+            }
+            shown = shown.or(now);
+            Ok(())
+        })?;
+        let shown = shown.ok_or_else(|| Error::damaged("the packet shows no VP9 frame"))?;
+        Ok(Content { images: self.count - first, shown })
+    }
+}
+
+/// Reads bits, the highest bit of a byte first.
+struct Bits<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl Bits<'_> {
+    fn take(&mut self, count: usize) -> Result<u32> {
+        let mut value = 0;
+        for _ in 0..count {
+            let byte = self.bytes.get(self.position / 8).ok_or_else(|| {
+                Error::damaged(format!("the VP9 frame ends after {} bytes, inside its header", self.bytes.len()))
+            })?;
+            value = value << 1 | u32::from(byte >> (7 - self.position % 8) & 1);
+            self.position += 1;
+        }
+        Ok(value)
+    }
+
+    fn is_set(&mut self) -> Result<bool> {
+        Ok(self.take(1)? == 1)
+    }
+
+    fn sync_code(&mut self) -> Result<()> {
+        match self.take(24)? {
+            SYNC_CODE => Ok(()),
+            other => {
+                Err(Error::damaged(format!("a VP9 frame has the sync code {other:06x} instead of {SYNC_CODE:06x}")))
+            }
+        }
+    }
+
+    /// Reads the bit depth, the color space and the subsampling. Returns the matrix and the range.
+    fn color(&mut self, profile: u32) -> Result<(u8, bool)> {
+        if profile >= 2 {
+            self.take(1)?;
+        }
+        let matrix = match self.take(3)? {
+            1 => 5,
+            2 => 1,
+            3 => 6,
+            4 => 7,
+            5 => 9,
+            7 => return Err(Error::unsupported("the VP9 frame is RGB: only 4:2:0 is supported on the GPU")),
+            _ => 2,
+        };
+        let is_full_range = self.is_set()?;
+        if profile & 1 == 1 {
+            self.take(3)?;
+        }
+        Ok((matrix, is_full_range))
+    }
+}
+
+impl Header {
+    pub(super) fn parse(frame: &[u8]) -> Result<Self> {
+        let mut bits = Bits { bytes: frame, position: 0 };
+        if bits.take(2)? != 2 {
+            return Err(Error::damaged("the packet contains no VP9 frame"));
+        }
+        let profile = bits.take(1)? | bits.take(1)? << 1;
+        if profile == 3 && bits.is_set()? {
+            return Err(Error::damaged("a VP9 frame has an unknown profile"));
+        }
+        if bits.is_set()? {
+            return Ok(Header::Existing(bits.take(3)? as usize));
+        }
+        let is_key = !bits.is_set()?;
+        let is_shown = bits.is_set()?;
+        let is_resilient = bits.is_set()?;
+        if is_key {
+            bits.sync_code()?;
+            return Ok(Header::Encoded { refresh: 0xff, is_shown, key: Some(bits.color(profile)?) });
+        }
+        let is_intra = !is_shown && bits.is_set()?;
+        if !is_resilient {
+            bits.take(2)?;
+        }
+        if is_intra {
+            bits.sync_code()?;
+            if profile > 0 {
+                bits.color(profile)?;
+            }
+        }
+        Ok(Header::Encoded { refresh: bits.take(8)?, is_shown, key: None })
+    }
+}
+
+/// Calls `with` for each frame of a packet. Several frames are followed by an index of their
+/// lengths.
+pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let Some((lengths, length_bytes)) = index(packet) else { return with(packet) };
+    let mut rest = packet;
+    for length in lengths.chunks_exact(length_bytes) {
+        let length = length.iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte));
+        let (frame, after) = rest
+            .split_at_checked(length)
+            .ok_or_else(|| Error::damaged(format!("a VP9 frame claims {length} bytes, but {} follow", rest.len())))?;
+        with(frame)?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Returns the lengths of the frames in a packet, and the number of bytes of a length. Returns
+/// `None` if the packet contains a single frame, which needs no index.
+fn index(packet: &[u8]) -> Option<(&[u8], usize)> {
+    let last = *packet.last()?;
+    if last >> 5 != 0b110 {
+        return None;
+    }
+    let (frames, length_bytes) = (usize::from(last & 7) + 1, usize::from(last >> 3 & 3) + 1);
+    let index = packet.get(packet.len().checked_sub(2 + frames * length_bytes)?..)?;
+    (index[0] == last).then(|| (&index[1..index.len() - 1], length_bytes))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Writes the header of a frame.
+    pub(in super::super) fn key(color_space: u8) -> Vec<u8> {
+        // Marker 2, profile 0, coded, key frame, shown, not resilient. The sync code. Full range.
+        bytes(&format!("10000010{SYNC_CODE:024b}{color_space:03b}1"))
+    }
+
+    pub(in super::super) fn inter(is_shown: bool, refresh: u8) -> Vec<u8> {
+        let intra = if is_shown { "" } else { "0" };
+        bytes(&format!("100001{}0{intra}00{refresh:08b}", u8::from(is_shown)))
+    }
+
+    pub(in super::super) fn existing(reference: u8) -> Vec<u8> {
+        bytes(&format!("10001{reference:03b}"))
+    }
+
+    pub(in super::super) fn superframe(frames: &[Vec<u8>]) -> Vec<u8> {
+        let mut packet = frames.concat();
+        let marker = 0b1100_0000 | (frames.len() as u8 - 1);
+        packet.push(marker);
+        packet.extend(frames.iter().map(|frame| frame.len() as u8));
+        packet.push(marker);
+        packet
+    }
+
+    fn bytes(bits: &str) -> Vec<u8> {
+        let padded = format!("{bits}{}", "0".repeat(bits.len().next_multiple_of(8) - bits.len()));
+        (0..padded.len() / 8).map(|at| u8::from_str_radix(&padded[at * 8..][..8], 2).unwrap()).collect()
+    }
+
+    fn shown(packets: &[Vec<u8>]) -> Result<Vec<(usize, usize)>> {
+        let mut references = References::default();
+        packets.iter().map(|packet| references.add(packet).map(|content| (content.images, content.shown))).collect()
+    }
+
+    #[test]
+    fn a_packet_shows_its_visible_frame_or_an_earlier_one() {
+        let packets = [
+            key(1),
+            inter(true, 1),
+            // A hidden frame, which replaces reference 2, and a visible one.
+            superframe(&[inter(false, 4), inter(true, 1)]),
+            inter(true, 1),
+            existing(2),
+            existing(7),
+        ];
+        assert_eq!(shown(&packets).unwrap(), [(1, 0), (1, 1), (2, 3), (1, 4), (0, 2), (0, 0)]);
+    }
+
+    #[test]
+    fn damaged_headers_are_errors() {
+        let error = |packets: &[Vec<u8>]| shown(packets).unwrap_err().to_string();
+        let start = key(1);
+        assert_eq!(error(&[inter(true, 1)]), "the first VP9 frame is not a key frame");
+        assert!(error(&[existing(3)]).contains("reference image 3, which does not exist"));
+        assert_eq!(error(&[start.clone(), inter(false, 1)]), "the packet shows no VP9 frame");
+        let twice = superframe(&[inter(true, 1), inter(true, 1)]);
+        assert_eq!(error(&[start.clone(), twice]), "the packet shows several VP9 frames");
+        assert_eq!(error(&[vec![0x42, 0, 0]]), "the packet contains no VP9 frame");
+        let mut wrong = start.clone();
+        wrong[2] ^= 1;
+        assert_eq!(error(&[wrong]), "a VP9 frame has the sync code 498242 instead of 498342");
+        let mut longer = superframe(&[inter(false, 1), inter(true, 1)]);
+        let at = longer.len() - 2;
+        longer[at] = 99;
+        assert!(error(&[start.clone(), longer]).contains("claims 99 bytes"));
+        for end in 0..start.len() {
+            shown(&[start[..end].to_vec()]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_matrix_and_the_range_of_a_key_frame_are_read() {
+        for (color_space, matrix) in [(0, 2), (1, 5), (2, 1), (3, 6), (4, 7), (5, 9), (6, 2)] {
+            let mut references = References::default();
+            references.add(&key(color_space)).unwrap();
+            references.add(&inter(true, 1)).unwrap();
+            assert_eq!(references.color, (matrix, true));
+        }
+        assert!(References::default().add(&key(7)).unwrap_err().to_string().contains("RGB"));
+    }
+}
