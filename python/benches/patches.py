@@ -84,7 +84,7 @@ def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Lo
         total += float(difference.sum(dtype=torch.float64))
         found += np.bincount(difference.round().to(torch.int64).flatten().numpy(), minlength=256)
         images += len(grids)
-    shares = {level: f"{found[level] / count:.3%}" for level in np.flatnonzero(found)}
+    shares = {int(level): f"{found[level] / count:.4%}" for level in np.flatnonzero(found)[:4]}
     return f"{images} equal grids | max {worst:.3f} | mean {total / count:.4f} | by level {shares}"
 
 

@@ -498,8 +498,9 @@ class Patches(Arguments):
     ``<name>.count`` and ``<name>.images``, i64 of shape (N,), contain the number of patches and of
     images of each sample.
 
-    Both layouts equal the image processors of ``transformers``, except that values may differ by
-    one level of 255, because of rounding in the resize. The augmentation does not change patches.
+    Both layouts equal the image processors of ``transformers`` that resize with torchvision. With
+    the processors that resize with Pillow, some values differ, because Pillow rounds differently.
+    The augmentation does not change patches.
 
     Args:
         layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL: patches of shape (channel, time, row,

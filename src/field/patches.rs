@@ -38,8 +38,8 @@ const MAX_IMAGES: usize = 1024;
 /// - `<name>.images`, i64 of shape (N): the number of images of each sample.
 ///
 /// [`qwen2_vl`](Patches::qwen2_vl) and [`naflex`](Patches::naflex) set the sizes and the order of
-/// the values to equal the image processors of `transformers`. The values differ from these by at
-/// most one level of 255, because of rounding in the resize.
+/// the values to equal the image processors of `transformers` that resize with torchvision. With the
+/// processors that resize with Pillow, some values differ, because Pillow rounds differently.
 ///
 /// The workers decode and resize these images, and batches on a device receive the finished patches.
 /// The loader's [`max_pixels`](crate::Loader::max_pixels), [`background`](crate::Loader::background),
