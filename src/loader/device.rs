@@ -45,7 +45,7 @@ impl Loader {
         BatchWriter::new(this.images.augment.output_size(), dtype, layout, normalize)?;
         let split = this.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
-        let soft_labels = this.soft_labels(&kinds);
+        let soft_labels = this.device_soft_labels(&kinds);
         let spec = |schema: &Schema| Spec::new(schema, target, soft_labels.clone());
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
@@ -129,7 +129,7 @@ impl Loader {
 
     /// Returns the parameters for computing soft labels on the device, or `None` if the loader has
     /// no soft labels.
-    fn soft_labels(&self, kinds: &[(String, FieldKind)]) -> Option<SoftLabels> {
+    fn device_soft_labels(&self, kinds: &[(String, FieldKind)]) -> Option<SoftLabels> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);
         let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);

@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::process::own_process;
 use crate::support::Server;
-use compared::{Counts, Opened, World, member};
+use compared::{Counts, Opened, Combinations, member};
 use formats::Format;
 use observe::Member;
 use store::Objects;
@@ -76,7 +76,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     let may_refuse = |opened: &Opened| opened.format == formats::FOLDER_WITH_MASKS;
     let compressed = if cfg!(all(feature = "hdf5", feature = "parquet")) { compressed::FORMATS } else { &[] };
     let formats = formats::FORMATS.iter().chain(compressed).collect();
-    let world = World { formats, storages: &storages, may_refuse };
+    let world = Combinations { formats, storages: &storages, may_refuse };
     let mut counts = Counts::default();
     let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     if let Some(seed) = variable("WARPFEED_TWINS_SEED") {
