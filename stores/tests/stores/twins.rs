@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::process::own_process;
 use crate::support::Server;
-use compared::{Counts, Opened, Combinations, member};
+use compared::{Combinations, Counts, Opened, member};
 use formats::Format;
 use observe::Member;
 use store::Objects;
