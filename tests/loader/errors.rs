@@ -111,7 +111,7 @@ fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
         (source().table(columns()), None, "table describes columns"),
         (Loader::new(&table).table(columns()).index(true), Some(&table), "index(true) saves the listing"),
         (source().index(true), None, "index(true) saves the listing"),
-        (Loader::new(&numbers).table(TableOptions::new().root("x")), Some(&numbers), "root of TableOptions describes"),
+        (Loader::new(&numbers).table(TableOptions::new().root("x")), Some(&numbers), "root of TableOptions applies to"),
     ] {
         let e = eval(loader).unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");

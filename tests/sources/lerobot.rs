@@ -133,7 +133,7 @@ fn the_path_alone_opens_all_episodes() {
         let train = open(fixture("lerobot").join(version).join("train")).unwrap();
         assert_eq!((train.kind(), train.len()), ("lerobot", 15));
         let e = open(fixture("lerobot").join(version).join("test")).err().unwrap().to_string();
-        assert!(e.contains("split=\"test\": expected one of [\"train\"]"), "{e}");
+        assert!(e.contains("split=\"test\": expected one of the splits in meta/info.json: [\"train\"]"), "{e}");
         let mut scratch = Vec::new();
         assert_eq!(set.key(5, &mut scratch).unwrap(), "episode_000001/frame_000000");
         assert_eq!(set.read(14, &mut scratch).unwrap().key(), "episode_000002/frame_000006");
@@ -245,7 +245,7 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
     }
     for (options, wanted) in [
         (new().delta_timestamps("action", [f64::NAN]), "NaN s is not a multiple"),
-        (new().delta_indices("action", []), "feature \"action\" has 0: expected from 1 to 4096"),
+        (new().delta_indices("action", []), "feature \"action\" has 0 deltas: expected from 1 to 4096"),
         (new().delta_indices("action", [i64::MIN]), "expected at most 2147483647"),
         (new().delta_indices("motion", [0]), "deltas: no feature \"motion\" among [\"action\""),
         (new().delta_indices("task", [0]), "feature \"task\" is text, which cannot be stacked"),

@@ -302,5 +302,5 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     Pack::new(&set).frames(true).to(&other).unwrap();
     fs::remove_file(path.join("frames.tar")).unwrap();
     fs::copy(other.join("frames.tar"), path.join("frames.tar")).unwrap();
-    assert!(cause(&path).contains("has 10 frames, but meta/packed.json says 15"), "{}", cause(&path));
+    assert!(cause(&path).contains("has 10 frames, but meta/packed.json lists 15"), "{}", cause(&path));
 }

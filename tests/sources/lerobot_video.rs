@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 use warpfeed::decode::{Codecs, Pixels, Rect};
-use warpfeed::field::{Image, NdArray};
+use warpfeed::field::{Image, Ragged};
 use warpfeed::source::{Frames, LeRobot, LeRobotOptions, Options, Source, Value};
 use warpfeed::{Augment, Dtype, Loader};
 use warpfeed_video::Codec;
@@ -130,13 +130,13 @@ fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
     }
 }
 
-/// The batches of a loader with clips of one camera, and single frames of the other.
+/// The batches of a loader with clips of one camera, single frames of the other, and the actions.
 fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u8>> {
     let mut batches = loader
         .drop_field("label")
         .field(FRONT, Image::of(FRONT).frames(4))
         .field("wrist", Image::of(WRIST).augment(Augment::resize(32, 32)))
-        .field("action", NdArray::new(Dtype::F32, [2]))
+        .field("action", Ragged::new(Dtype::F32, [], 4))
         .augment(Augment::train(48))
         .batch_size(3)
         .shuffle(7)
@@ -159,7 +159,7 @@ fn batches_of_videos_do_not_depend_on_threads_or_on_what_was_decoded_before() {
     };
     let one = batches(open(), 1, 0, 0);
     assert_eq!(one.len(), 5);
-    assert!(one.iter().all(|batch| batch.len() == 3 * (4 * 48 * 48 * 3 + 32 * 32 * 3 + 8)));
+    assert!(one.iter().all(|batch| batch.len() == 3 * (4 * 48 * 48 * 3 + 32 * 32 * 3 + 16)));
     assert_eq!(one, batches(open(), 3, 0, 0));
     assert_eq!(one[2..], batches(open(), 2, 0, 2));
     assert_ne!(one, batches(open(), 2, 1, 0));

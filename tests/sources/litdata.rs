@@ -132,7 +132,7 @@ fn damaged_litdata_rows_are_errors_with_the_file() {
         ([&bytes[..len - 1], b"X"].concat(), "neither samples nor Arrow rows"),
         (length(u32::MAX), "neither samples nor Arrow rows"),
         (length(inside + 13), "neither samples nor Arrow rows"),
-        (length(0), "it is truncated"),
+        (length(0), "the file is truncated"),
         (length(inside - 16), "not valid Arrow at byte "),
     ] {
         fs::write(&path, damaged).unwrap();

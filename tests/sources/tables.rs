@@ -510,7 +510,7 @@ fn the_label_error_names_the_integer_columns() {
     assert_eq!(
         e.cause(),
         "no label column was found; \"fine_label\", \"coarse_label\" have integers: \
-         choose one with TableOptions::label(\"fine_label\"), or read -1 with unlabeled(true)"
+         select one with TableOptions::label(\"fine_label\"), or read -1 with unlabeled(true)"
     );
     let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
     assert_eq!(chosen.labels().unwrap(), [1, 2]);

@@ -282,7 +282,7 @@ fn tokens_out_of_range_of_a_field_name_the_sample() {
     assert!(unknown.contains("at index 7; the vocabulary has 50257 tokens"), "{unknown}");
     assert!(failed(field::Tokens::new(Dtype::I64, 11)).contains("has 10 tokens: expected 11"));
     for (kind, text) in [
-        (field::Tokens::new(Dtype::F32, 10), "tokens of float32: expected u16, i32 or i64"),
+        (field::Tokens::new(Dtype::F32, 10), "tokens cannot have the type float32: expected u16, i32 or i64"),
         (field::Tokens::new(Dtype::I64, 0), "windows of 0 tokens"),
         (field::Tokens::new(Dtype::I64, 10).end(5).vocabulary(5), "is token 5, but the vocabulary has 5 tokens"),
     ] {
