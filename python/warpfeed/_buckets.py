@@ -44,14 +44,14 @@ class Buckets:
             2**32. For large datasets, pass an array.
         bounds: maximum length of each bucket, in increasing order. Longer samples form an
             additional bucket.
-        budget: maximum total length of the samples in a global batch, in the unit of the lengths,
-            such as tokens or pixels. A batch contains as many samples of one bucket as fit into the
-            budget, but at most ``batch_size``. Each sample is charged the bound of its bucket.
-            Samples beyond the last bound are charged the length of the longest sample. The last
-            batch of each bucket may be smaller, and ``drop_last`` drops it.
+        budget: maximum total length of the samples in a global batch, in the same unit as the
+            lengths, such as tokens or pixels. A batch contains as many samples of one bucket as fit
+            into the budget, but at most ``batch_size``. Each sample counts as long as the upper
+            bound of its bucket. Samples beyond the last bound all count as long as the longest
+            sample. The last batch of each bucket may be smaller, and ``drop_last`` drops it.
 
     Raises:
-        ConfigError: if the bounds do not increase, or if a number is out of range.
+        ConfigError: if the bounds are not in increasing order, or if a number is out of range.
         TypeError: if a value is not an integer.
     """
 
@@ -124,9 +124,9 @@ def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
 
 
 class SizeBuckets:
-    """The sizes of all images, for the option ``buckets``, which groups images by aspect ratio. The
-    batches of each group have an image size of their own. Training diffusion models and
-    vision-language models uses such buckets to keep nearly all of each image.
+    """The sizes of all images, for the option ``buckets``, which groups images by aspect ratio.
+    Each group has its own image size. Training diffusion models and vision-language models uses
+    such buckets to keep nearly all of each image.
 
     ::
 
@@ -139,17 +139,17 @@ class SizeBuckets:
             ...  # (32, 3, 1024, 1024), (32, 3, 832, 1216) or (32, 3, 1216, 832), or fewer images
 
     An image belongs to the bucket with the closest aspect ratio. If several buckets have this
-    aspect ratio, the image belongs to the largest of them that has at most as many pixels as the
-    image, or to the smallest if all have more. Every batch contains images of one bucket. The last
+    aspect ratio, the image belongs to the largest of them that has no more pixels than the image,
+    or to the smallest if all of them have more. Every batch contains images of one bucket. The last
     batch of each bucket may be smaller, and ``drop_last`` drops it. With ``shuffle``, each epoch
-    shuffles the samples within each bucket, and then all batches. ``views`` and ``Image`` fields
-    with an ``augment`` of their own keep their size.
+    shuffles the samples within each bucket, and then all batches. ``views``, and ``Image`` fields
+    with their own ``augment``, keep their size.
 
     Args:
         images: (height, width) of the image of each sample of the whole dataset, even with a
-            ``subset``. :func:`image_sizes` returns them. For large datasets, pass an array of shape
-            (N, 2).
-        sizes: output (height, width) of each bucket. It replaces the output size of the loader's
+            ``subset``. :func:`image_sizes` returns these sizes. For large datasets, pass an array
+            of shape (N, 2).
+        sizes: output (height, width) of each bucket, which replaces the output size of the loader's
             ``augment``.
         budget: maximum number of pixels in a global batch, so that batches of large images contain
             fewer images. ``batch_size`` is the maximum number of images.

@@ -1,8 +1,8 @@
 //! Packs the fields of a full batch that have a variable number of rows per sample.
 //!
 //! While a batch is filled, each sample has space for the maximum number of rows, so workers need
-//! not know the other samples. When the batch is finished, the rows are moved together in place.
-//! The cost is one copy of the rows of all samples but the first.
+//! not know the other samples. When the batch is finished, the rows are moved in place to close the
+//! gaps. This copies the rows of all samples except the first once.
 
 use super::slot::Full;
 use super::{Role, Span};
@@ -11,8 +11,8 @@ use super::{Role, Span};
 const AXES: usize = 3;
 
 impl Full {
-    /// Moves the rows of all samples together in the packed fields, and computes their cumulative
-    /// lengths.
+    /// In the packed fields, moves the rows of all samples together, and computes the cumulative
+    /// numbers of rows.
     pub(crate) fn pack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         packed.clear();
@@ -33,7 +33,7 @@ impl Full {
         self.header_mut().packed = packed;
     }
 
-    /// Moves the rows of each sample of the packed fields back to where they were before
+    /// In the packed fields, moves the rows of each sample back to their position before
     /// [`pack`](Full::pack).
     pub(crate) fn unpack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
@@ -73,8 +73,8 @@ impl Full {
         all
     }
 
-    /// Writes the cumulative numbers of patches of `images` images, whose grids are in span `grids`,
-    /// to `span`.
+    /// Writes to `span` the cumulative numbers of patches of `images` images. Their grids are in
+    /// span `grids`.
     fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
         let (to, grids) = self.bytes_mut_beside(span, grids);
         let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
@@ -108,7 +108,8 @@ mod tests {
         Field { name: name.into(), dtype, shape: shape.into() }
     }
 
-    /// Returns a full batch whose samples have `counts` rows of two bytes, and the bytes.
+    /// Returns a full batch, and its bytes. `counts` contains the number of two-byte rows of each
+    /// sample.
     fn batch(counts: &[usize], most: usize) -> (Full, Vec<Vec<u8>>) {
         let arrays = [
             (field("rows", Dtype::U8, &[most, 2]), Role::Packed { counts: 1 }),

@@ -1,10 +1,10 @@
-//! The codec for frames of videos, which are [records](warpfeed_video::record) of packets.
+//! The codec for video frames, which are stored as [records](warpfeed_video::record) of packets.
 //!
 //! Each thread has one decoder. If a frame is in the same group of pictures as the previously
 //! decoded frame and follows it, only the packets after the previous frame are decoded. Therefore,
 //! decoding the frames of a clip in order takes as long as decoding the video in order.
 //!
-//! All threads share the few decoders of a GPU. A thread holds one of them while it decodes a group of
+//! All threads share a GPU's few decoders. A thread holds one decoder while it decodes a group of
 //! images.
 
 use std::cell::{Cell, RefCell};
@@ -18,8 +18,8 @@ use warpfeed_video::{Codec as VideoCodec, ErrorKind as VideoErrorKind, FrameDeco
 use crate::decode::{Codec, EncodedImage, Job, Options, Pixels, Rect, Size};
 use crate::error::{Error, ErrorKind, Result, reserve};
 
-/// The codec for frames of videos. The documentation of [`decode`](crate::decode) lists the
-/// supported videos.
+/// The codec for video frames. The documentation of [`decode`](crate::decode) lists the supported
+/// videos.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoFrames(pub(super) Options);
 
@@ -31,17 +31,17 @@ struct State {
     /// Estimated memory of the decoder.
     bytes: u64,
     terms: rgb::Scratch,
-    /// Pixels before the orientation is applied.
+    /// Pixels before the EXIF orientation is applied.
     stored: Vec<u8>,
 }
 
 thread_local! {
     static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
-    /// Whether the thread decodes a group.
+    /// Whether the thread is decoding a group of images.
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the decoder of the GPU to other threads when it is dropped, except inside a group.
+/// When dropped, lets other threads use the GPU decoder, unless the thread is still in a group.
 struct Turn {
     was_in_group: bool,
 }

@@ -1,8 +1,8 @@
 //! Sizes of images that are divided into patches.
 //!
 //! [`Sizing::Pixels`] is `smart_resize` of Qwen2-VL, and [`Sizing::Patches`] is
-//! `get_image_size_for_max_num_patches` of SigLIP 2. Both compute in 64-bit floats in the same order
-//! of operations, so the sizes are equal for every image.
+//! `get_image_size_for_max_num_patches` of SigLIP 2. Both use 64-bit floats and the same order of
+//! operations as the originals, so the sizes are equal for every image.
 
 use crate::decode::Size;
 
@@ -19,8 +19,8 @@ pub(super) enum Sizing {
 }
 
 impl Sizing {
-    /// Returns the size to which an image of size `image` is resized, or `None` if its sides are too
-    /// different.
+    /// Returns the size to which an image of size `image` is resized, or `None` if the aspect ratio
+    /// of `image` is too large.
     pub(super) fn size(self, image: Size) -> Option<Size> {
         let (height, width) = (f64::from(image.height), f64::from(image.width));
         match self {
@@ -62,7 +62,8 @@ impl Sizing {
         }
     }
 
-    /// Returns an upper bound of the number of pixels that [`size`](Sizing::size) returns.
+    /// Returns an upper bound on the number of pixels in the sizes that [`size`](Sizing::size)
+    /// returns.
     pub(super) fn most_pixels(self) -> u64 {
         match self {
             Sizing::Pixels { factor, least, most } => {
@@ -84,9 +85,9 @@ mod tests {
     use super::*;
     use crate::sampler::Rng;
 
-    /// Sizes of images (width, height), and their sizes after `smart_resize` of `transformers` with
-    /// the default limits of Qwen2-VL and with 4 to 256 merged blocks, and after
-    /// `get_image_size_for_max_num_patches` with 256 patches of 16 pixels and 64 patches of 14.
+    /// Image sizes (width, height), each with four results of `transformers`: `smart_resize` with
+    /// the default limits of Qwen2-VL and with 4 to 256 merged blocks, and
+    /// `get_image_size_for_max_num_patches` with 256 16-pixel patches and with 64 14-pixel patches.
     const SIZES: [(Pair, [Pair; 4]); 27] = [
         ((1, 1), [(56, 56), (56, 56), (112, 112), (112, 112)]),
         ((14, 14), [(56, 56), (56, 56), (256, 256), (112, 112)]),

@@ -1,9 +1,9 @@
 //! [`Patches`]: images of any size, divided into the patches of a vision transformer.
 //!
-//! Each image is decoded, resized to a multiple of the patch within a budget, normalized one row of
-//! patches after the other, and copied patch by patch. The cost is one pass over the decoded image
-//! and one over the result. The sizes and the order of the values equal the image processors of
-//! Qwen2-VL and of SigLIP 2 (NaFlex) in `transformers`.
+//! Each image is decoded and resized. One row of patches at a time is then normalized and copied
+//! patch by patch. The cost is one pass over the decoded image and one over the result. The sizes
+//! and the value order equal those of the Qwen2-VL and SigLIP 2 (NaFlex) image processors in
+//! `transformers`.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -24,22 +24,23 @@ const CLIP: Normalize =
 /// Maximum number of images per sample.
 const MAX_IMAGES: usize = 1024;
 
-/// Images of their own sizes as packed patches, for vision transformers and vision-language models
-/// with native resolution.
+/// Images of different sizes as packed patches, for native-resolution vision transformers and
+/// vision-language models.
 ///
-/// The image is resized to a multiple of the patch within a budget of pixels or patches, normalized
-/// and divided into patches. The batch contains the patches of all images one after the other,
-/// without padding:
-/// - `<name>`, of shape (total, values of a patch): the patches.
+/// The image is resized so that its sides are multiples of the patch size and its area stays within
+/// a budget of pixels or patches. The resized image is normalized and divided into patches. The
+/// batch contains the patches of all images one after the other, without padding:
+/// - `<name>`, of shape (total, values per patch): the patches.
 /// - `<name>.grid_thw`, i64 of shape (images, 3): the number of patches of each image along time,
 ///   height and width. Time is always 1.
-/// - `<name>.cu_seqlens`, i32 of shape (images + 1): 0, followed by the end of each image.
+/// - `<name>.cu_seqlens`, i32 of shape (images + 1): 0, followed by the index after the last patch
+///   of each image.
 /// - `<name>.count`, i64 of shape (N): the number of patches of each sample.
 /// - `<name>.images`, i64 of shape (N): the number of images of each sample.
 ///
-/// [`qwen2_vl`](Patches::qwen2_vl) and [`naflex`](Patches::naflex) set the sizes and the order of
-/// the values to equal the image processors of `transformers` that resize with torchvision. With the
-/// processors that resize with Pillow, some values differ, because Pillow rounds differently.
+/// [`qwen2_vl`](Patches::qwen2_vl) and [`naflex`](Patches::naflex) use the sizes and the value
+/// order of the torchvision-based image processors of `transformers`. The Pillow-based processors
+/// return some different values, because Pillow rounds differently.
 ///
 /// The workers decode and resize these images, and batches on a device receive the finished patches.
 /// The loader's [`max_pixels`](crate::Loader::max_pixels), [`background`](crate::Loader::background),
@@ -82,8 +83,8 @@ pub struct Patches {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum PatchLayout {
-    /// The patches of a block that the model merges follow each other. A patch has the shape
-    /// (channel, time, row, column).
+    /// The patches of a block that the model merges are adjacent. A patch has the shape (channel,
+    /// time, row, column).
     Qwen2Vl,
     /// The patches are in row-major order. A patch has the shape (row, column, channel).
     Naflex,
@@ -93,9 +94,9 @@ impl Patches {
     /// Creates the patches of Qwen2-VL and Qwen2.5-VL: 14 by 14 pixels, merged 2 by 2, from images
     /// of 3,136 to 1,003,520 pixels, resized with the bicubic filter and normalized like CLIP.
     ///
-    /// The frame is repeated twice, because the model's patches span two frames. The values of a
-    /// patch are in the order (channel, frame, row, column), which makes 1,176 values. The four
-    /// patches of a merged block follow each other.
+    /// The image is used as two identical frames, because the model's patches span two frames. The
+    /// 1,176 values of a patch are in the order (channel, frame, row, column). The four patches of
+    /// a merged block are adjacent.
     pub fn qwen2_vl() -> Self {
         Patches {
             of: None,
@@ -114,11 +115,11 @@ impl Patches {
         }
     }
 
-    /// Creates the patches of SigLIP 2 with native resolution (NaFlex): 16 by 16 pixels, at most
-    /// 256 patches per image, resized with the bilinear filter and normalized to -1 to 1.
+    /// Creates the patches of native-resolution SigLIP 2 (NaFlex): 16 by 16 pixels, at most 256
+    /// patches per image, resized with the bilinear filter and normalized to -1 to 1.
     ///
-    /// Patches are in row-major order. The values of a patch are in the order (row, column,
-    /// channel), which makes 768 values.
+    /// Patches are in row-major order. The 768 values of a patch are in the order (row, column,
+    /// channel).
     pub fn naflex() -> Self {
         Patches {
             layout: PatchLayout::Naflex,
@@ -133,8 +134,8 @@ impl Patches {
         }
     }
 
-    /// Reads the sample's field `name`. By default, the first field that is named after an image
-    /// format is read.
+    /// Reads the sample's field `name`. By default, reads the first field whose name is an image
+    /// format.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());
@@ -148,7 +149,7 @@ impl Patches {
         self
     }
 
-    /// Sets the side of a block of patches that the model merges, in patches. Only for
+    /// Sets the side, in patches, of the blocks that the model merges. Only for
     /// [`qwen2_vl`](Patches::qwen2_vl).
     #[must_use]
     pub fn merge(mut self, side: u32) -> Self {
@@ -156,7 +157,7 @@ impl Patches {
         self
     }
 
-    /// Sets how many times each frame is repeated in its patches. Only for
+    /// Sets how many times each patch contains the image, as identical frames. Only for
     /// [`qwen2_vl`](Patches::qwen2_vl).
     #[must_use]
     pub fn temporal(mut self, frames: u32) -> Self {
@@ -188,7 +189,7 @@ impl Patches {
         self
     }
 
-    /// Sets the filter of the resize.
+    /// Sets the resize filter.
     #[must_use]
     pub fn interpolation(mut self, filter: Interpolation) -> Self {
         self.interpolation = filter;
@@ -211,7 +212,7 @@ impl Patches {
     }
 
     /// Makes each sample a list of at most `most` images ([`Frames`]), which may have different
-    /// sizes. A sample may have a single image or an empty list, too. By default, each sample has
+    /// sizes. A sample may also be a single image or an empty list. By default, each sample has
     /// exactly one image. The memory of a batch is proportional to `most`.
     #[must_use]
     pub fn images(mut self, most: usize) -> Self {
@@ -219,7 +220,8 @@ impl Patches {
         self
     }
 
-    /// Returns the role of array `array` of the field, whose arrays begin with span `first`.
+    /// Returns the role of the field's array `array`. The arrays of the field begin with span
+    /// `first`.
     pub(super) fn role(array: usize, first: usize) -> Role {
         match array {
             0 => Role::Packed { counts: first + 1 },
@@ -304,7 +306,7 @@ impl Patches {
         writer.map(drop).map_err(|e| Error::config(format!("field {name:?}: {}", e.cause())))
     }
 
-    /// Creates the writer of [`writer`](Patches::writer), for an image of any size.
+    /// Creates the writer that [`writer`](Patches::writer) returns, for an image of any size.
     fn make_writer(&self) -> Result<BatchWriter> {
         let layout = match self.layout {
             PatchLayout::Qwen2Vl => Layout::Nchw,
@@ -359,7 +361,7 @@ impl Patches {
         Ok((image, resized))
     }
 
-    /// Writes the patches of `pixels`, an image of size `size` in RGB.
+    /// Writes the patches of `pixels`, an RGB image of size `size`.
     fn put(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, to: &mut [u8]) -> Result<()> {
         let (patch, width, each) = (self.patch as usize, size.width as usize, self.dtype.bytes());
         let (across, patch_bytes) = (width / patch, self.patch_values() * each);

@@ -155,7 +155,7 @@ impl Checked {
         self.fields[0].check(augment, *moves_pixels && !transforms.is_empty())
     }
 
-    /// Returns the augmentation of each size bucket, if there are any.
+    /// Returns the augmentation of each size bucket, if size buckets are set.
     fn sized(&self) -> Vec<Augment> {
         let Loader { sampling, images: ImageOptions { augment, .. }, .. } = &self.loader;
         let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
@@ -296,7 +296,7 @@ impl Opened {
         };
         let mut settings = Settings::new(cores, workers, prefetch);
         settings.options = options;
-        // The workers of a decoder keep their priority, because callers wait for the responses.
+        // The workers of a decoder keep their priority, because callers wait for their results.
         let settings = if split.on_device && !is_decoder { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
@@ -313,7 +313,7 @@ impl Opened {
     }
 }
 
-/// Checks that the augmentations support [size buckets](Loader::size_buckets), if there are any.
+/// Checks that the augmentations support [size buckets](Loader::size_buckets), if these are set.
 fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKind)]) -> Result<()> {
     let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
     if sizes.is_empty() {
@@ -403,7 +403,7 @@ mod tests {
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }
 
-    /// Keeps every slot, and reports a device error from the third request on.
+    /// Keeps every slot, and reports a device error on the third and all later requests.
     #[derive(Default)]
     struct Fails(AtomicUsize, Mutex<Vec<Free>>);
 

@@ -33,10 +33,10 @@ impl Loader {
     ///
     /// A mixture is always shuffled with the [`seed`](Loader::seed). After every 10,000 draws, the
     /// proportions are exact, and the draw counts of any two samples of a dataset differ by at most
-    /// 1; see [`sampler::Mixture`](Mixture). If a dataset has fewer samples than its share of
-    /// 10,000 draws, some of its samples are repeated before all have been drawn. An epoch has as
-    /// many draws as there are samples in all datasets together. `batches.source().part(id)`
-    /// returns the index of the dataset that contains the sample `id`.
+    /// 1; see [`sampler::Mixture`](Mixture). Within 10,000 draws, a dataset that is smaller than
+    /// its share repeats some samples before it has used all of them. The number of draws per epoch
+    /// is the total number of samples in all datasets. `batches.source().part(id)` returns the
+    /// index of the dataset that contains the sample `id`.
     ///
     /// Samples keep their labels. If two datasets have different class names for the same label,
     /// opening fails unless [`match_labels_by_name`](Loader::match_labels_by_name) or
@@ -69,10 +69,10 @@ impl Loader {
         self
     }
 
-    /// In a [mixture](Loader::mixture), assigns the same label to classes with the same name: the
-    /// index of the name in the sorted names of all datasets. See
+    /// In a [mixture](Loader::mixture), gives classes with the same name the same label: the
+    /// position of the name in the sorted list of all class names. See
     /// [`Concat::match_labels_by_name`](source::Concat::match_labels_by_name).
-    /// [`Batches::classes`](crate::Batches::classes) returns these names.
+    /// [`Batches::classes`](crate::Batches::classes) returns this list.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -86,8 +86,9 @@ impl Loader {
         self
     }
 
-    /// In a [mixture](Loader::mixture), keeps the labels of each dataset, even if the datasets have
-    /// different class names for a label. See [`Concat::keep_labels`](source::Concat::keep_labels).
+    /// In a [mixture](Loader::mixture), keeps the labels of each dataset, even if the same label
+    /// has different class names in different datasets. See
+    /// [`Concat::keep_labels`](source::Concat::keep_labels).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -108,8 +109,8 @@ impl Loader {
     /// let loader = Loader::new("train").shuffle(42);
     /// ```
     ///
-    /// Shuffling needs no memory, and an epoch starts immediately, regardless of the number of
-    /// samples.
+    /// Whatever the number of samples, shuffling needs no memory and does not delay the start of an
+    /// epoch.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.sampling.shuffle = true;
         self.seed(seed)
@@ -152,8 +153,8 @@ impl Loader {
     ///
     /// A custom sampler cannot be combined with [`shuffle`](Loader::shuffle),
     /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights),
-    /// [`balanced`](Loader::balanced) or a mixture, which also determine the order. Set the
-    /// [`seed`](Loader::seed) separately.
+    /// [`balanced`](Loader::balanced) or a mixture, because each of them determines the order as
+    /// well. Set the [`seed`](Loader::seed) separately.
     ///
     /// The sampler must return source indices, as in [`BatchInfo::ids`](crate::BatchInfo::ids),
     /// even with a [`subset`](Loader::subset). If the sampler returns a sample that is not in the
@@ -163,8 +164,8 @@ impl Loader {
         self
     }
 
-    /// Delivers only the samples with these source indices, like PyTorch's `Subset`. Unless
-    /// shuffled, they are delivered in the given order.
+    /// Delivers only the samples with these source indices, like PyTorch's `Subset`. Without
+    /// shuffling, the samples are delivered in the given order.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -179,9 +180,9 @@ impl Loader {
         self
     }
 
-    /// Splits the dataset at random, like PyTorch's `random_split`. `shares` contains the fraction
-    /// of the samples in each part. Each part is a loader with the same options and the same open
-    /// source.
+    /// Splits the dataset at random, like PyTorch's `random_split`. `shares` contains, for each
+    /// part, the fraction of the samples that it receives. Each part is a loader with the same
+    /// options and the same open source.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -197,8 +198,8 @@ impl Loader {
     /// the subset is split. See [`sampler::split`].
     ///
     /// # Errors
-    /// If the dataset cannot be opened. Returns [`ErrorKind::Config`] if a share is not from 0 to
-    /// 1, if the sum of the shares exceeds 1, or if the loader is a mixture.
+    /// Returns an error if the dataset cannot be opened, and [`ErrorKind::Config`] if a share is
+    /// outside 0 to 1, if the sum of the shares exceeds 1, or if the loader is a mixture.
     pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.opened()?;
         let samples = loader.selected(&*source);
@@ -206,8 +207,8 @@ impl Loader {
     }
 
     /// Like [`split`](Loader::split), but splits each class separately (a stratified split), so
-    /// that every part has the same class proportions as the whole. All labels are read, as with
-    /// [`balanced`](Loader::balanced).
+    /// that every part has the same class proportions as the whole dataset. All labels are read, as
+    /// with [`balanced`](Loader::balanced).
     ///
     /// ```no_run
     /// # use warpfeed::Loader;
@@ -227,7 +228,7 @@ impl Loader {
         loader.parts(sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
     }
 
-    /// Opens the source. Returns it with a loader that uses it.
+    /// Opens the source. Returns a loader that uses the open source, and the source itself.
     fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
         if matches!(self.input, Input::Mixture(_)) {
             return Err(Error::config(
@@ -236,7 +237,7 @@ impl Loader {
         }
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
-        // Reset the options for opening, because they have been applied.
+        // Reset the options that opening the source has already applied.
         let loader = Loader { input: Input::Source(source.clone()), opened: None, indexed: false, masks: None, ..self };
         #[cfg(feature = "tables")]
         let loader = loader.table(crate::source::TableOptions::new());
@@ -263,9 +264,9 @@ impl Loader {
     /// ```
     ///
     /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset).
-    /// Samples are then drawn only from the subset. An epoch has as many draws as the source or the
-    /// subset has samples. The draws depend on the [`seed`](Loader::seed).
-    /// [`shuffle`](Loader::shuffle) has no effect other than to set the seed.
+    /// Samples are then drawn only from the subset. An epoch makes one draw per sample of the
+    /// source, or of the subset if there is one. The draws depend on the [`seed`](Loader::seed).
+    /// [`shuffle`](Loader::shuffle) only sets the seed.
     pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
         self.sampling.weights = Some(weights.into_iter().collect());
         self
@@ -280,16 +281,16 @@ impl Loader {
     /// ```
     ///
     /// Every label is read when the loader is opened. This costs nothing for a folder, and one
-    /// short read per sample for tar shards and LMDB. A custom source without [`Source::label`] is
-    /// read once in full, by all workers. Opening fails if a sample has no label.
+    /// short read per sample for tar shards and LMDB. For a custom source without
+    /// [`Source::label`], the workers together read the whole dataset once. Opening fails if a
+    /// sample has no label.
     pub fn balanced(mut self) -> Self {
         self.sampling.balanced = true;
         self
     }
 
-    /// Puts samples of similar lengths into the same batches, so that there is little padding if
-    /// rows of variable length are padded to the longest sample of their batch. See
-    /// [`sampler::Bucketed`](Bucketed).
+    /// Groups samples of similar length into batches, which reduces the padding of variable-length
+    /// rows. See [`sampler::Bucketed`](Bucketed).
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -308,19 +309,18 @@ impl Loader {
     /// ```
     ///
     /// `lengths` contains the length of each sample of the source, in any unit, even with a
-    /// [`subset`](Loader::subset). `bounds` contains the lengths at which the buckets end, in
+    /// [`subset`](Loader::subset). `bounds` contains the inclusive upper bound of each bucket, in
     /// increasing order. [`shuffle`](Loader::shuffle) shuffles the samples within each bucket, and
     /// then the batches. Opening fails if the number of lengths differs from the number of samples,
-    /// or if the bounds do not increase.
+    /// or if the bounds are not in increasing order.
     pub fn buckets(mut self, lengths: impl IntoIterator<Item = u32>, bounds: impl IntoIterator<Item = u32>) -> Self {
         let (lengths, bounds) = (lengths.into_iter().collect(), bounds.into_iter().collect());
         self.sampling.buckets = Some(Buckets::Lengths { lengths, bounds });
         self
     }
 
-    /// Groups images by aspect ratio, and gives the batches of each group an image size of their
-    /// own. Training diffusion models and vision-language models uses such buckets to keep nearly
-    /// all of each image.
+    /// Groups images by aspect ratio, and gives each group its own image size. Training diffusion
+    /// models and vision-language models uses such buckets to keep nearly all of each image.
     ///
     /// ```no_run
     /// use warpfeed::decode::Size;
@@ -337,25 +337,26 @@ impl Loader {
     /// ```
     ///
     /// `images` contains the size of the image of each sample of the source, even with a
-    /// [`subset`](Loader::subset). [`image_sizes`](Loader::image_sizes) returns them. `sizes`
-    /// contains the output size of each bucket; it replaces the output size of the
+    /// [`subset`](Loader::subset). [`image_sizes`](Loader::image_sizes) returns these sizes.
+    /// `sizes` contains the output size of each bucket, which replaces the output size of the
     /// [augmentation](Loader::augment). An image belongs to the bucket with the closest aspect
     /// ratio. If several buckets have this aspect ratio, the image belongs to the largest of them
-    /// that has at most as many pixels as the image, or to the smallest if all have more.
+    /// that has no more pixels than the image, or to the smallest if all of them have more.
     ///
-    /// The later of two calls of this method and [`buckets`](Loader::buckets) wins.
+    /// If both this method and [`buckets`](Loader::buckets) are called, the later call applies.
     ///
     /// Every batch contains images of one bucket. The [budget](Loader::budget) limits the pixels of
     /// a global batch, so that batches of large images contain fewer images. The last batch of each
-    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If such a
-    /// batch has fewer samples than there are ranks, each rank without a sample gets one that is
-    /// marked as not valid, in the size of that batch. [Views](Loader::views) and other images with
-    /// an augmentation of their own keep their size.
+    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If this
+    /// last batch has fewer samples than there are ranks, each rank without a sample gets one
+    /// sample that is marked as not valid and has the image size of the batch.
+    /// [Views](Loader::views) and other images with their own augmentation keep their size.
     ///
     /// Opening fails if the number of images differs from the number of samples, if there are no
-    /// sizes or over 256, or with [`LastBatch::Pad`](crate::LastBatch::Pad),
-    /// [`Augment::from_epoch`](crate::Augment::from_epoch), [`Augment::mosaic`](crate::Augment::mosaic)
-    /// or [`Augment::copy_paste`](crate::Augment::copy_paste).
+    /// sizes or more than 256, or if the loader uses [`LastBatch::Pad`](crate::LastBatch::Pad),
+    /// [`Augment::from_epoch`](crate::Augment::from_epoch),
+    /// [`Augment::mosaic`](crate::Augment::mosaic) or
+    /// [`Augment::copy_paste`](crate::Augment::copy_paste).
     pub fn size_buckets(
         mut self,
         images: impl IntoIterator<Item = Size>,
@@ -366,9 +367,9 @@ impl Loader {
         self
     }
 
-    /// Reads the header of each image of the dataset, on all cores, and returns the sizes of the
-    /// upright images. An image whose header cannot be read has the size 0x0; the loader reports
-    /// the error when it loads the sample.
+    /// Reads the header of each image of the dataset, on all cores, and returns the image sizes
+    /// after the EXIF orientation has been applied. An image whose header cannot be read has the
+    /// size 0x0; the loader reports the error when it loads the sample.
     ///
     /// # Errors
     /// If the dataset cannot be opened, or if a sample cannot be read.
@@ -398,8 +399,8 @@ impl Loader {
 
     /// Sets the maximum total length of the samples in a batch, so that all batches take about the
     /// same amount of memory and time. A batch contains as many samples of one
-    /// [bucket](Loader::buckets) as fit into `budget`. Each sample is charged the bound of its
-    /// bucket.
+    /// [bucket](Loader::buckets) as fit into `budget`. Each sample counts as long as the upper
+    /// bound of its bucket.
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -414,25 +415,24 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The budget has the unit of the lengths, such as tokens or pixels. A sample that is longer
-    /// than the last bound is charged the length of the longest sample. The budget applies to the
+    /// The budget is in the same unit as the lengths, such as tokens or pixels. Samples beyond the
+    /// last bound all count as long as the longest sample in the dataset. The budget applies to the
     /// global batch, which is divided evenly among the ranks, and all ranks have the same number of
     /// batches. The batch size limits the number of samples. Every batch contains samples of one
     /// bucket. The last batch of each bucket may be smaller, and
-    /// [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. The memory of each batch is allocated
-    /// for the largest batch.
+    /// [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. Every batch buffer is sized for the
+    /// largest possible batch.
     ///
-    /// Opening fails without buckets, if a single sample exceeds the budget, or with
-    /// [`LastBatch::Pad`](crate::LastBatch::Pad).
+    /// Opening fails if no buckets are set, if a single sample exceeds the budget, or if the last
+    /// batch is padded ([`LastBatch::Pad`](crate::LastBatch::Pad)).
     pub fn budget(mut self, budget: u64) -> Self {
         self.sampling.budget = Some(budget);
         self
     }
 
     /// Combines `passes` passes over the samples into one epoch, for small datasets; 1 by default.
-    /// Epoch `e` then contains the batches that epochs `e * passes` to `(e + 1) * passes - 1`
-    /// contain without this option, with no break between the passes. Opening fails if `passes` is
-    /// 0.
+    /// Epoch `e` then runs what would otherwise be epochs `e * passes` to `(e + 1) * passes - 1`,
+    /// back to back. Opening fails if `passes` is 0.
     ///
     /// ```
     /// # use warpfeed::Loader;

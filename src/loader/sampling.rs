@@ -38,7 +38,7 @@ type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>
 /// How samples are grouped into buckets.
 #[derive(Clone)]
 pub(super) enum Buckets {
-    /// The length of each sample, and the lengths at which the buckets end.
+    /// The length of each sample, and the inclusive upper bound of each bucket.
     Lengths { lengths: Arc<[u32]>, bounds: Arc<[u32]> },
     /// The size of each sample's image, and the output size of each bucket.
     Sizes { images: Arc<[Size]>, sizes: Arc<[Size]> },
@@ -53,7 +53,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the names of the options that set the buckets and, if `has_budget` is set, their
+    /// Names, for messages, the option that sets the buckets and, if `has_budget` is true, the
     /// budget.
     fn name(&self, has_budget: bool) -> &'static str {
         match (self, has_budget) {
@@ -64,7 +64,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the output size of each bucket, if the buckets have sizes.
+    /// Returns the output size of each bucket, if the buckets are size buckets.
     pub(super) fn sizes(&self) -> &[Size] {
         match self {
             Buckets::Lengths { .. } => &[],
@@ -91,10 +91,10 @@ impl Buckets {
 /// Maximum number of image sizes. A device loads kernels for each of them.
 const MAX_SIZES: usize = 256;
 
-/// Returns the index of the size that fits `image` best. This is a size with the closest aspect
-/// ratio, measured by the logarithm. Of several such sizes, it is the largest one that has at most
-/// as many pixels as the image or, if all have more, the smallest one. An empty image counts as a
-/// square.
+/// Returns the index of the size that fits `image` best. The best size has the closest aspect ratio
+/// on a logarithmic scale. Of several sizes with this aspect ratio, the best is the largest one
+/// that has no more pixels than the image or, if all have more, the smallest one. An empty image
+/// counts as a square.
 fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
     let (own, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
@@ -292,7 +292,7 @@ impl Sampling {
         Ok(Arc::new(Mixture::planned(orders, &options, clock, seed)?))
     }
 
-    /// Creates the order that draws the samples `range` by weight, if there are weights.
+    /// Creates the order that draws the samples in `range` by weight, if weights are set.
     fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn Changing>>> {
         let order = if let Some(weights) = &self.weights {
             Weighted::new(weights, seed)?
@@ -348,8 +348,8 @@ impl Sampling {
         })
     }
 
-    /// Returns the selection within `range`, which contains the samples of one dataset of a
-    /// mixture. The selection is always shuffled.
+    /// Returns these options restricted to `range`, which contains the samples of one dataset of a
+    /// mixture. The result always shuffles.
     fn within(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { shuffle: true, ..self.clone() };
         let positions: Option<Vec<usize>> = self

@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 /// longest sample of their batch.
 ///
 /// A bucket contains the samples with lengths in a certain range. The concatenation of all buckets
-/// is divided into batches, so only a batch at the boundary of two buckets contains samples of
-/// both. If the sampler shuffles, each epoch first shuffles the samples within each bucket, and
-/// then the batches. An incomplete batch, which contains the longest samples, always stays last;
-/// [`LastBatch::Drop`](super::LastBatch::Drop) drops different samples in each epoch.
+/// is divided into batches, so a batch contains samples from two buckets only at the boundary
+/// between them. If the sampler shuffles, each epoch first shuffles the samples within each bucket,
+/// and then the batches. An incomplete batch contains the longest samples and is always last. With
+/// [`LastBatch::Drop`](super::LastBatch::Drop), different samples are dropped in each epoch.
 ///
 /// The sampler needs 8 bytes of memory per sample.
 ///
@@ -43,7 +43,7 @@ pub struct Bucketed {
     ends: Arc<[u64]>,
     /// Length to which the samples of each bucket are padded: its bound, or the maximum length.
     widths: Arc<[u32]>,
-    /// If each bucket has an image size: the index of the image size of each bucket in `ends`.
+    /// If buckets have image sizes: for each bucket in `ends`, the index of its image size.
     sizes: Option<Arc<[usize]>>,
     batch: u64,
     budget: Option<Budget>,
@@ -70,8 +70,8 @@ impl Bucketed {
     /// last bound.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the bounds do not increase, if `batch` is
-    /// 0, or if the number of samples is 0 or at least 2^32.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the bounds are not in increasing order,
+    /// if `batch` is 0, or if the number of samples is 0 or at least 2^32.
     pub fn new(lengths: &[u32], bounds: &[u32], batch: u64) -> Result<Self> {
         if let Some(index) = bounds.windows(2).position(|pair| pair[0] >= pair[1]) {
             return Err(Error::config(format!(
@@ -86,7 +86,7 @@ impl Bucketed {
         Self::grouped(lengths.len(), bucket, width, batch)
     }
 
-    /// Creates the sampler for images in buckets with a size each, and a global batch size of
+    /// Creates the sampler for buckets that each have an image size, and for a global batch size of
     /// `batch`. `buckets` contains the bucket of each sample, and `areas` the number of pixels of
     /// each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch contains
     /// samples of only one bucket.
@@ -126,13 +126,13 @@ impl Bucketed {
     }
 
     /// Limits the cost of a global batch, which is its number of samples times the bound of their
-    /// bucket. Samples beyond the last bound are charged the maximum length. A batch contains as
-    /// many samples of one bucket as fit into `budget`, up to the global batch size. The last batch
-    /// of each bucket may have fewer samples. If `drop` is true, incomplete batches are left out.
+    /// bucket. Samples beyond the last bound all count as long as the longest sample. A batch
+    /// contains as many samples of one bucket as fit into `budget`, up to the global batch size.
+    /// The last batch of each bucket may have fewer samples. If `drop` is true, incomplete batches
+    /// are left out.
     ///
     /// [`Loader::budget`](crate::Loader::budget) sets the budget. A sampler that is passed to
-    /// [`Loader::sampler`](crate::Loader::sampler) cannot determine the number of samples in a
-    /// batch.
+    /// [`Loader::sampler`](crate::Loader::sampler) cannot set the number of samples in a batch.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the budget is too small for a single sample.
@@ -229,9 +229,9 @@ impl Bucketed {
         (batch < ends[bucket]).then(shuffled)
     }
 
-    /// Makes the sampler shuffle, differently in each epoch, with seed `seed`. Without this call,
-    /// the buckets are in order of increasing length, and the samples of a bucket are in the order
-    /// of the source.
+    /// Shuffles the order with seed `seed`, differently in each epoch. Without this call, the
+    /// buckets are in order of increasing length, and the samples of a bucket are in the order of
+    /// the source.
     #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
         self.seed = Some(seed);

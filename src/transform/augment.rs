@@ -15,8 +15,8 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 /// [`pass_through`](Augment::pass_through). For detection, start from
 /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter) or
 /// [`iou_crop`](Augment::iou_crop). Then call setters to add options. [`preset`](Augment::preset)
-/// creates the augmentation of one of torchvision's reference trainings. Setters never fail:
-/// options are checked when a loader is opened.
+/// creates the augmentation of a torchvision reference training. Setters never fail: options are
+/// checked when a loader is opened.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -109,8 +109,8 @@ impl Augment {
     /// changing its aspect ratio, and crops the center. For
     /// [buckets of image sizes](crate::Loader::size_buckets), which replace the output size.
     ///
-    /// One side of the resized image equals that of the output. The other side is rounded half to
-    /// even.
+    /// One side of the resized image equals the corresponding side of the output. The other side is
+    /// rounded half to even.
     pub fn cover(width: u32, height: u32) -> Self {
         Self::begin(Setting::Cover { size: Sides { height, width } })
     }
@@ -122,10 +122,10 @@ impl Augment {
     }
 
     /// Keeps each image at its original size, in the upper left corner of an output of `width` by
-    /// `height` pixels. Mirrored images are in this corner as well. The rest of the output has the
-    /// [fill color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) returns the size
-    /// of each image. A sample fails if its image is larger than the output, unless
-    /// [`shrink_larger`](Augment::shrink_larger) is set.
+    /// `height` pixels. Mirrored images are also placed in the upper left corner. The rest of the
+    /// output has the [fill color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown)
+    /// returns the size of each image. A sample fails if its image is larger than the output,
+    /// unless [`shrink_larger`](Augment::shrink_larger) is set.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -156,8 +156,8 @@ impl Augment {
     }
 
     /// Resizes the whole image to the largest size that fits into `side` by `side` pixels,
-    /// multiplied by a factor that is drawn uniformly from `low` to `high`. If the result is larger
-    /// than the output, a random area of it is cropped. If the result is smaller, it is placed in
+    /// multiplied by a factor that is drawn uniformly from `low` to `high`. If the scaled image is
+    /// larger than the output, a random area of the image is cropped. A smaller image is placed in
     /// the upper left corner, and the rest of the output has the [fill color](Augment::fill).
     ///
     /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by `FixedSizeCrop`
@@ -217,9 +217,9 @@ impl Augment {
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
     /// [`random_crop`](Augment::random_crop).
     ///
-    /// Borders other than the constant one repeat pixels of the image, but annotations cannot be
-    /// repeated. Therefore, a loader with a mask, boxes or any other field that is transformed with
-    /// the image rejects those borders.
+    /// All borders except the constant one repeat image pixels, but annotations cannot be repeated.
+    /// Therefore, a loader with a mask, boxes or any other field that is transformed with the image
+    /// accepts only the constant border.
     #[must_use]
     pub fn border(self, shows: Border) -> Self {
         self.then(Setting::Border { shows })
@@ -233,7 +233,7 @@ impl Augment {
         self.then(Setting::PadIfNeeded {})
     }
 
-    /// Sets the filter of the resize. The default is [`Interpolation::Bilinear`].
+    /// Sets the resize filter. The default is [`Interpolation::Bilinear`].
     /// [Policies](Augment::policy) and geometric operations have their own settings for
     /// interpolation. Maps of floats are always resized bilinearly.
     ///
@@ -248,14 +248,14 @@ impl Augment {
         self.then(Setting::Interpolation { filter })
     }
 
-    /// Sets whether the filter of the resize widens as the image shrinks. The default is true.
-    /// Without antialiasing, each output pixel is computed from only the nearest source pixels: two
-    /// along each axis for a bilinear filter, and four for a bicubic filter. This setting applies
-    /// to maps of floats as well. [`Interpolation::Nearest`] is never antialiased.
+    /// Sets whether the resize filter widens as the image shrinks. The default is true. Without
+    /// antialiasing, each output pixel is computed from only the nearest source pixels: two along
+    /// each axis for a bilinear filter, and four for a bicubic filter. This setting applies to maps
+    /// of floats as well. [`Interpolation::Nearest`] is never antialiased.
     ///
     /// `antialias(false)` equals torchvision's `antialias=False` and the default of TensorFlow's
     /// `tf.image.resize`. The bicubic filters of TensorFlow and PyTorch differ: the parameter of
-    /// the cubic is -0.5 in TensorFlow and -0.75 in PyTorch.
+    /// the cubic filter is -0.5 in TensorFlow and -0.75 in PyTorch.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -337,8 +337,8 @@ impl Augment {
         self.then(Setting::VerticalFlip { probability })
     }
 
-    /// Mixes each sample of a finished batch with the previous sample. The default is off. The
-    /// batch contains the weight with which to mix the labels.
+    /// Mixes each sample of a finished batch with the previous sample. Off by default. The batch
+    /// contains the weight with which to mix the labels.
     ///
     /// If the loader delivers labels, it must also deliver
     /// [`soft_labels`](crate::Loader::soft_labels), which are mixed like the images. Otherwise, the
@@ -358,8 +358,8 @@ impl Augment {
     /// Decides how to transform a sample with an image of size `size`. The image need not be
     /// decoded yet.
     ///
-    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the effects
-    /// on pixels in the order of their setters' calls. Options that are turned off draw nothing.
+    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the pixel
+    /// effects in the order in which they were added. Options that are turned off draw nothing.
     /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes. The plan is for
     /// epoch 0. For a later epoch, call this method on the result of
     /// [`at_epoch`](Augment::at_epoch). [`mosaic`](Augment::mosaic) does not affect the plan.

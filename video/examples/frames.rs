@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release -p warpfeed-video --features av1,re_rav1d/asm --example frames -- clip.mp4 2
 //!
-//! The second argument is the number of threads. With the feature `nvdec`, a GPU decodes H.264, HEVC
-//! and VP9. Prints the frame rate for sequential decoding, for random frames, and for random clips of
-//! eight frames.
+//! The second argument is the number of threads. With the `nvdec` feature, a GPU decodes H.264,
+//! HEVC and VP9. Prints the frame rate for sequential decoding, for random frames, and for random
+//! clips of eight frames.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

@@ -55,10 +55,10 @@ pub struct CodecConfig {
     pub width: u32,
     /// Height of the frames in pixels, according to the container.
     pub height: u32,
-    /// The codec's configuration record, which is the content of the box `av1C`, `avcC`, `hvcC` or
-    /// `vpcC`. Empty if there is none.
+    /// The codec's configuration record, which is the content of the `av1C`, `avcC`, `hvcC` or
+    /// `vpcC` box. Empty if there is none.
     pub record: Vec<u8>,
-    /// The color description in the box `colr`, if any: primaries, transfer function and matrix as
+    /// The color description in the `colr` box, if any: primaries, transfer function and matrix as
     /// in ISO/IEC 23091-2, and whether values use the full range. A description in the packets
     /// takes precedence.
     pub color: Option<(u16, u16, u16, bool)>,

@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Unsupported,
     /// Reading failed.
     Io,
-    /// A function of a GPU's driver failed.
+    /// A function of the GPU driver failed.
     Device,
     /// An allocation failed.
     Memory,

@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::{Record, unsupported};
 
-/// Decodes the frames of records. If a record continues the group of the record before it, only its
+/// Decodes the frames of records. If a record continues the group of the previous record, only its
 /// new packets are decoded.
 ///
-/// AV1 needs the Cargo feature `av1`. H.264, HEVC and VP9 need the Cargo feature `nvdec` and an NVIDIA
-/// GPU.
+/// AV1 needs the `av1` Cargo feature. H.264, HEVC and VP9 need the `nvdec` Cargo feature and an
+/// NVIDIA GPU.
 pub struct FrameDecoder {
     #[cfg(feature = "av1")]
     av1: crate::av1::FrameDecoder,
@@ -17,10 +17,10 @@ pub struct FrameDecoder {
     nvdec: crate::nvdec::FrameDecoder,
 }
 
-/// Checks that a decoder of a codec is available, without a call of a GPU's driver.
+/// Checks that a decoder for a codec is available, without calling a GPU driver.
 ///
 /// # Errors
-/// If there is none. The message names the codec and what to do.
+/// If no decoder is available. The message names the codec and says what to do.
 pub fn check(codec: Codec) -> Result<()> {
     match codec {
         Codec::Av1 => Ok(()),
@@ -31,8 +31,8 @@ pub fn check(codec: Codec) -> Result<()> {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder of frames with at most `max_pixels` pixels. Codecs that a GPU decodes use the
-    /// GPU with index `gpu`. Memory is allocated for the first frame.
+    /// Creates a decoder for frames with at most `max_pixels` pixels. Codecs that are decoded on a
+    /// GPU use the GPU with index `gpu`. Memory is allocated for the first frame.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {
@@ -53,16 +53,16 @@ impl FrameDecoder {
         decoded
     }
 
-    /// Lets other threads use the decoder of the GPU, until the next frame. The frames of a clip are
-    /// decoded without this in between.
+    /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
+    /// this method between the frames of a clip.
     pub fn rest(&mut self) {
         #[cfg(feature = "nvdec")]
         self.nvdec.rest();
     }
 
-    /// Estimates how many bytes of host memory decoding a frame of this size allocates. For AV1, these
-    /// are the eight reference frames, the current frame, the kept pictures, and tables, at 16 bits
-    /// and without subsampling. For a GPU, these are the planes.
+    /// Estimates how many bytes of host memory decoding a frame of this size allocates. For AV1,
+    /// the estimate covers the eight reference frames, the current frame, the kept pictures and the
+    /// tables, at 16 bits and without subsampling. For a GPU, the estimate covers the planes.
     pub fn memory(codec: Codec, width: u32, height: u32) -> u64 {
         let per_pixel = if codec == Codec::Av1 { 64 } else { 4 };
         (u64::from(width) * u64::from(height)).saturating_mul(per_pixel).saturating_add(4 << 20)
@@ -71,7 +71,7 @@ impl FrameDecoder {
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// # Errors
-    /// If no decoder of the codec is available, or if a packet is damaged. The message names the
+    /// If no decoder for the codec is available, or if a packet is damaged. The message names the
     /// file and the frame.
     #[cfg_attr(not(any(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {

@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// Random access to the bytes of a file, for example in a memory map or an object store.
+/// Random access to the bytes of a file, which may be memory-mapped or in an object store, for
+/// example.
 pub trait Input {
     /// Returns the number of bytes in the file.
     fn len(&self) -> u64;

@@ -1,14 +1,14 @@
-//! Finds and decodes frames of videos by their exact presentation time.
+//! Finds and decodes video frames by their exact presentation time.
 //!
 //! 1. [`Input`]: random access to the bytes of a file.
 //! 2. [`Track`]: the sample table of a video. It maps a presentation time to a frame, and a frame to
 //!    the [packets](Packet) that must be decoded for it.
-//! 3. [`CodecConfig`]: the codec, and what its decoder needs besides the packets.
+//! 3. [`CodecConfig`]: the codec, and what a decoder needs besides the packets.
 //! 4. [`open`] reads the table of a file. [`mp4`] parses MP4 containers.
 //! 5. [`record`]: a self-contained encoding of one frame.
-//! 6. `av1`: decodes AV1, with the feature `av1`.
-//! 7. `nvdec`: decodes H.264, HEVC and VP9 on a GPU, with the feature `nvdec`.
-//! 8. [`FrameDecoder`]: decodes records with the decoder of their codec.
+//! 6. `av1`: decodes AV1, with the `av1` feature.
+//! 7. `nvdec`: decodes H.264, HEVC and VP9 on a GPU, with the `nvdec` feature.
+//! 8. [`FrameDecoder`]: decodes records with the decoder for their codec.
 //! 9. [`rgb`]: converts decoded [`Planes`] to RGB.
 //!
 //! ```no_run

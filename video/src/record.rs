@@ -17,8 +17,8 @@
 //! | | for each packet: its length (4 bytes), and its bytes |
 //!
 //! Numbers are little-endian. The last packet contains the target frame. Records of later frames in
-//! the same group of pictures start with the same packets, so a decoder that has decoded one can
-//! continue with the next.
+//! the same group of pictures start with the same packets, so a decoder that has decoded one record
+//! can continue with the next one.
 
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};

@@ -3,8 +3,8 @@
 //! **Idea.** A pixel is a linear function of its luma and its chroma. The function depends on the
 //! matrix and the range of the stream. It is computed in fixed point with 20 fractional bits, and
 //! the result is rounded once. Each chroma sample applies to all pixels that it covers, without
-//! interpolation. For 8-bit video of even size, swscale does the same with its default flags, and
-//! so do torchcodec and PyAV.
+//! interpolation. For 8-bit video of even size, swscale with its default flags, torchcodec and PyAV
+//! also apply each chroma sample to all of its pixels.
 //!
 //! **Cost.** Three multiplications per luma sample and four per chroma sample. The terms of a row
 //! of chroma are computed once for all rows of pixels that share it.
@@ -91,7 +91,7 @@ impl Weights {
     }
 }
 
-/// A sample of either size.
+/// An 8-bit or 16-bit sample.
 trait Sample: Copy {
     fn get(self) -> i32;
 }

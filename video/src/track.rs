@@ -83,7 +83,7 @@ impl Track {
         &self.config
     }
 
-    /// Returns the rotation or mirroring of frames for display, as an EXIF orientation from 1 to 8.
+    /// Returns how frames are rotated or mirrored for display, as an EXIF orientation from 1 to 8.
     pub fn orientation(&self) -> u8 {
         self.orientation
     }

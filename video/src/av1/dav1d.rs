@@ -1,12 +1,12 @@
-//! A safe interface to the functions of `rav1d`, which have the same names and meaning as those of
-//! the C library dav1d.
+//! A safe interface to the functions of `rav1d`, which have the same names and meanings as in the C
+//! library dav1d.
 //!
 //! # Safety invariants
 //!
-//! 1. `Decoder::context` comes from `dav1d_open`. It is closed only when the decoder is dropped,
-//!    and no other copy of it outlives the decoder.
+//! 1. `Decoder::context` comes from `dav1d_open`. The context is closed only when the decoder is
+//!    dropped, and no other copy of the context outlives the decoder.
 //! 2. A pointer that is passed to a function points to a local variable of the expected type. If
-//!    the function reads the variable, it is initialized.
+//!    the function reads the variable, the variable is initialized.
 //! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is given back
 //!    only when the picture is dropped. Until then, its planes and its header exist and do not
 //!    change.
@@ -29,7 +29,7 @@ use re_rav1d::src::lib as c;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Coding, Layout, Plane, Planes};
 
-/// An AV1 decoder that runs in the thread that calls it.
+/// An AV1 decoder that runs in the calling thread.
 pub struct Decoder {
     context: Dav1dContext,
 }
@@ -56,7 +56,7 @@ fn checked(code: i32, what: &str) -> Result<()> {
 }
 
 impl Decoder {
-    /// Creates a decoder of frames with at most `max_pixels` pixels.
+    /// Creates a decoder for frames with at most `max_pixels` pixels.
     ///
     /// # Errors
     /// If an allocation fails.
@@ -80,8 +80,8 @@ impl Decoder {
         Ok(Decoder { context: context.ok_or_else(|| Error::damaged("AV1: no decoder"))? })
     }
 
-    /// Decodes a packet, and passes each shown picture to `show`. A packet of a container shows one
-    /// picture.
+    /// Decodes a packet, and passes each shown picture to `show`. A packet in a container shows
+    /// exactly one picture.
     ///
     /// # Errors
     /// If the data is damaged, or if a frame has more pixels than the decoder's maximum.

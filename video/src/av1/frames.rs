@@ -2,11 +2,11 @@
 //!
 //! **Idea.** If a record starts with the packets that the decoder has already decoded, only the
 //! remaining packets are decoded. The packets themselves are compared, so there is no group
-//! identifier that could be wrong. The last pictures of the group are kept for frames that are
-//! requested again, such as the repeated frames at the ends of an episode.
+//! identifier that could be wrong. The last pictures of the group are kept, because frames may be
+//! requested again, for example the repeated frames at the ends of an episode.
 //!
-//! **Cost.** The packets of the current group are copied once, and compared once per frame. Both
-//! together take a thousandth of the time for decoding the packets.
+//! **Cost.** The packets of the current group are copied once, and compared once per frame. Copying
+//! and comparing take a thousandth of the decoding time.
 
 use super::dav1d::{Decoder, Picture, size_of};
 use crate::codec::Codec;
@@ -33,7 +33,7 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder of frames with at most `max_pixels` pixels. Memory is allocated when the
+    /// Creates a decoder for frames with at most `max_pixels` pixels. Memory is allocated when the
     /// first frame is decoded.
     pub fn new(max_pixels: u32) -> Self {
         FrameDecoder { max_pixels, decoder: None, body: Vec::new(), count: 0, pictures: Vec::new(), decoded: 0 }
@@ -149,7 +149,7 @@ impl FrameDecoder {
     }
 }
 
-/// Checks that packets do not announce larger frames than the record. Called before memory is
+/// Checks that packets do not declare larger frames than the record does. Called before memory is
 /// allocated for the frames.
 fn check_size(packet: &[u8], record: &Record<'_>) -> Result<()> {
     match size_of(packet) {

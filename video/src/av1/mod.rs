@@ -1,4 +1,4 @@
-//! Decodes AV1 with rav1d (crate `re_rav1d`).
+//! Decodes AV1 with rav1d (the `re_rav1d` crate).
 
 mod dav1d;
 mod frames;

@@ -1,4 +1,4 @@
-//! Boxes in memory, and the fields in them.
+//! Parses MP4 boxes (called atoms in QuickTime) and their fields from memory.
 
 use crate::error::{Error, Result};
 
@@ -7,7 +7,7 @@ pub(super) fn name(kind: [u8; 4]) -> String {
     format!("\"{}\"", kind.escape_ascii())
 }
 
-/// A box.
+/// An MP4 box, or atom.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Atom<'a> {
     pub(super) kind: [u8; 4],
@@ -15,13 +15,13 @@ pub(super) struct Atom<'a> {
 }
 
 impl<'a> Atom<'a> {
-    /// Returns a reader of the content.
+    /// Returns a reader for the content.
     pub(super) fn fields(self) -> Fields<'a> {
         Fields { kind: self.kind, rest: self.data }
     }
 
-    /// Returns a reader of the content after the version and the flags, together with the version
-    /// and the flags.
+    /// Reads the version and the flags of a full box. Returns a reader for the rest of the content,
+    /// the version, and the flags.
     pub(super) fn full(self) -> Result<(Fields<'a>, u8, u32)> {
         let mut fields = self.fields();
         let word = fields.u32()?;
@@ -126,7 +126,7 @@ impl<'a> Fields<'a> {
         self.array()
     }
 
-    /// Returns a number of 8 bytes if `wide` is true, and of 4 bytes otherwise.
+    /// Returns an 8-byte number if `wide` is true, and a 4-byte number otherwise.
     pub(super) fn either(&mut self, wide: bool) -> Result<u64> {
         if wide { self.u64() } else { self.u32().map(u64::from) }
     }

@@ -4,7 +4,7 @@ use super::atoms::{Atom, Atoms, Fields};
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result};
 
-/// Parses the first sample entry of the box `stsd`.
+/// Parses the first sample entry of the `stsd` box.
 pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     let (mut fields, ..) = stsd.full()?;
     let count = fields.u32()?;
@@ -15,7 +15,7 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     // reserved fields.
     fields.take(24)?;
     let (width, height) = (fields.u16()?.into(), fields.u16()?.into());
-    // Resolution, number of frames, name of the compressor, depth.
+    // Resolution, number of frames, compressor name, depth.
     fields.take(50)?;
     let mut config = CodecConfig { codec: Codec::of_mp4(entry.kind), width, height, record: Vec::new(), color: None };
     for atom in Atoms(fields.rest) {
@@ -33,7 +33,7 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     Ok(config)
 }
 
-/// Returns the color description in a box `colr`. Returns `None` for an ICC profile.
+/// Returns the color description in a `colr` box. Returns `None` for an ICC profile.
 fn color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
     let kind = fields.kind().ok()?;
     let mut number = || fields.u16().ok();

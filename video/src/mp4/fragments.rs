@@ -1,4 +1,4 @@
-//! [`Fragments`]: parses the boxes `moof`.
+//! [`Fragments`]: parses the `moof` boxes.
 
 use super::atoms::{Atom, Atoms};
 use super::movie::Movie;
@@ -15,7 +15,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Parses a box `trex`. Also returns the identifier of the track.
+    /// Parses a `trex` box. Also returns the track identifier.
     pub(super) fn parse(trex: Atom<'_>) -> Result<(u32, Self)> {
         let (mut fields, ..) = trex.full()?;
         let track = fields.u32()?;
@@ -37,9 +37,9 @@ pub(super) struct Fragments {
 const NOT_KEY: u32 = 1 << 16;
 
 impl Fragments {
-    /// Adds the packets of a box `moof` to `movie`. `moof` is the offset of the box in the file.
+    /// Adds the packets of a `moof` box to `movie`. `moof` is the offset of the box in the file.
     pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof: u64, file_len: u64) -> Result<()> {
-        // Start of a track's data if its header does not specify it.
+        // Start of a track's data if the track's header does not specify it.
         let mut base = moof;
         for atom in Atoms(bytes) {
             let traf = atom?;
@@ -50,7 +50,8 @@ impl Fragments {
         Ok(())
     }
 
-    /// Adds the packets of a box `traf`, if it belongs to the video. Returns the end of its data.
+    /// Adds the packets of a `traf` box, if the box belongs to the video. Returns the end of its
+    /// data.
     fn add_track(&mut self, movie: &mut Movie, traf: Atom<'_>, (moof, base): (u64, u64), file_len: u64) -> Result<u64> {
         let (mut fields, _, flags) = traf.need(b"tfhd")?.full()?;
         let track = fields.u32()?;
@@ -85,7 +86,7 @@ impl Fragments {
         Ok(end)
     }
 
-    /// Adds the packets of a box `trun`. Returns the end of its data.
+    /// Adds the packets of a `trun` box. Returns the end of its data.
     fn add_run(
         &mut self,
         movie: &mut Movie,

@@ -1,4 +1,4 @@
-//! [`Movie`]: parses the box `moov`.
+//! [`Movie`]: parses the `moov` box.
 
 use super::atoms::{Atom, Atoms, Fields};
 use super::fragments::Defaults;
@@ -7,7 +7,7 @@ use crate::codec::CodecConfig;
 use crate::error::{Error, Result, reserve};
 use crate::track::{Packet, Track};
 
-/// The video track of a box `moov`.
+/// The video track of a `moov` box.
 pub(super) struct Movie {
     /// Identifier of the track.
     pub(super) track: u32,
@@ -36,7 +36,7 @@ struct Edit {
 }
 
 impl Movie {
-    /// Parses the content of a box `moov` in a file with `file_len` bytes.
+    /// Parses the content of the `moov` box of a file with `file_len` bytes.
     pub(super) fn parse(bytes: &[u8], file_len: u64) -> Result<Self> {
         let moov = Atom { kind: *b"moov", data: bytes };
         let mut tracks = 0;
@@ -77,7 +77,7 @@ impl Movie {
                     defaults.push(Defaults::parse(atom)?);
                 }
             }
-            // An empty box `mvex` also marks a fragmented file.
+            // An empty `mvex` box also marks a fragmented file.
             if defaults.is_empty() {
                 defaults.push((track, Defaults::default()));
             }
@@ -123,10 +123,10 @@ fn gcd(a: u128, b: u128) -> u128 {
     if a == 0 { b } else { gcd(b % a, a) }
 }
 
-/// Returns the number of ticks per second in a box `mvhd` or `mdhd`.
+/// Returns the number of ticks per second in an `mvhd` or `mdhd` box.
 fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     let (mut fields, version, _) = atom.full()?;
-    // The times of creation and modification.
+    // The creation and modification times.
     fields.take(if version == 1 { 16 } else { 8 })?;
     match fields.u32()? {
         0 => Err(Error::damaged("the video has 0 ticks per second: expected a positive number")),
@@ -178,7 +178,7 @@ fn check_same_file(minf: Atom<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parses a box `elst`.
+/// Parses an `elst` box.
 fn edit(elst: Atom<'_>) -> Result<Edit> {
     let (mut fields, version, _) = elst.full()?;
     let count = fields.u32()?;

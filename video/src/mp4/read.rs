@@ -1,4 +1,4 @@
-//! Finds the boxes that contain tables in a file.
+//! Finds the boxes in a file that contain tables.
 
 use super::atoms::name;
 use super::fragments::Fragments;

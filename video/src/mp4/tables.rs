@@ -1,5 +1,5 @@
-//! The tables in the box `stbl`: the size, position and time of each packet, and whether it is a
-//! key frame.
+//! The tables in the `stbl` box: the size, position and time of each packet, and whether the packet
+//! is a key frame.
 
 use super::atoms::{Atom, Fields, word};
 use super::read::MAX_UNLISTED;
@@ -11,7 +11,7 @@ use crate::track::Packet;
 pub(super) fn packets(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     let mut packets = sizes(stbl, file_len)?;
     if packets.is_empty() {
-        // In a fragmented file, the box `moov` lists no packets.
+        // In a fragmented file, the `moov` box lists no packets.
         return Ok(packets);
     }
     positions(stbl, &mut packets)?;
@@ -63,8 +63,8 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     Ok(packets)
 }
 
-/// Checks that `count` packets of `size` bytes fit in the file. Such packets are not listed one by
-/// one.
+/// Checks that `count` packets of `size` bytes fit in the file. Packets of equal size are not
+/// listed one by one.
 pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
     let most = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
     if size == 0 || count > most {

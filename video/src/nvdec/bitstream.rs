@@ -1,9 +1,9 @@
-//! Rewrites packets of MP4 files as the parser of the driver expects them.
+//! Rewrites packets of MP4 files in the format that the driver's parser expects.
 //!
 //! - **H.264 and HEVC**: MP4 puts the length of each NAL unit in front of it, and stores parameter
-//!   sets outside of the packets. The parser expects start codes instead (Annex B of ISO/IEC
-//!   14496-10 and 23008-2), and the parameter sets in front of the first packet.
-//! - **VP9**: packets stay as they are.
+//!   sets outside the packets. The parser expects start codes instead (Annex B of ISO/IEC 14496-10
+//!   and 23008-2), and the parameter sets in front of the first packet.
+//! - **VP9**: packets are not changed.
 
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result, reserve};
 /// Marks the start of a NAL unit.
 const START: [u8; 4] = [0, 0, 0, 1];
 
-/// What has to be known to rewrite the packets of a video.
+/// The information needed to rewrite the packets of a video.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitstream {
     codec: Codec,
@@ -21,13 +21,13 @@ pub(super) struct Bitstream {
     headers: Vec<u8>,
 }
 
-/// What the parser has to find in a packet.
+/// What the parser must find in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
     /// Minimum number of images.
     pub(super) images: usize,
-    /// Whether decoding that starts here may find images that refer to earlier ones. They follow
-    /// this packet, but precede it in presentation order.
+    /// Whether later packets may contain images that precede this packet in presentation order and
+    /// refer to images before it. Decoding that starts with this packet cannot decode those images.
     pub(super) is_open: bool,
 }
 
@@ -73,7 +73,7 @@ impl Bitstream {
         self.start_codes(packet, to)
     }
 
-    /// Replaces the lengths of the NAL units by start codes.
+    /// Replaces the lengths of the NAL units with start codes.
     fn start_codes(&self, packet: &[u8], to: &mut Vec<u8>) -> Result<Content> {
         let (mut rest, mut slices, mut skipped, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
         while !rest.is_empty() {
@@ -117,13 +117,13 @@ impl Bitstream {
 
 /// What a NAL unit contains.
 enum Unit {
-    /// A part of an image. If it is closed, decoding may start here, and no later image refers to
-    /// an earlier one.
+    /// A slice of an image. If `is_closed` is true, decoding may start with this image, and later
+    /// images do not refer to images before it.
     Slice {
         is_closed: bool,
     },
-    /// A part of an image that is skipped if decoding starts at the preceding key frame, because it
-    /// refers to images before that key frame.
+    /// A slice of an image that refers to images before the preceding key frame, and is therefore
+    /// skipped if decoding starts at that key frame.
     Skipped,
     Other,
 }
@@ -141,7 +141,7 @@ impl Unit {
     }
 }
 
-/// Reads a record from its start to its end.
+/// Reads a configuration record sequentially.
 struct Record<'a> {
     name: &'static str,
     record: &'a [u8],

@@ -1,27 +1,30 @@
 //! [`Decoder`]: decodes the packets from a key frame on, and reads frames.
 //!
-//! **Idea.** The parser of the driver reads the packets. It calls one function when the format is
-//! known, and one for each image in decoding order, which queues the image for an engine. A packet of
-//! H.264 or HEVC encodes one image, so a frame is found by its packet, no matter when it is shown. A
-//! packet of VP9 may encode hidden images, or show an earlier one, so its headers are read. The times
-//! that the parser reports are not used: it sorts the times of the packets, and assigns them to the
-//! images in presentation order.
+//! **Idea.** The driver's parser reads the packets. The parser calls one function when the format
+//! is known. For each image in decoding order, the parser calls another function, which queues the
+//! image for an engine. An H.264 or HEVC packet encodes one image, so a frame is found by its
+//! packet, no matter when the frame is shown. A VP9 packet may encode hidden images or show an
+//! earlier image, so the headers of VP9 frames are read. The times that the parser reports are not
+//! used, because the parser sorts the packet times and assigns them to the images in presentation
+//! order.
 //!
-//! **Cost.** Creating a decoder takes much longer than decoding an image. So it is created for the
-//! largest size so far, and is reconfigured if another size follows. A parser is created for each key
-//! frame, so that frames do not depend on earlier groups.
+//! **Cost.** Creating a decoder takes much longer than decoding an image. Therefore, a decoder is
+//! created for the largest size so far, and is reconfigured if a different size follows. A parser
+//! is created for each key frame, so that frames do not depend on earlier groups.
 //!
-//! **Exactness.** An engine could crop and scale images. Its output has the encoded size instead,
-//! and is cropped while it is copied, so that all samples are the ones that the standard defines.
+//! **Exactness.** An engine can crop and scale images, but neither is used. The output has the
+//! encoded size and is cropped during the copy, so all samples have the values that the standard
+//! defines.
 //!
-//! **Damage.** Packets are checked before the driver gets them. The engine reports damage of H.264
-//! and HEVC, but not of VP9.
+//! **Damage.** Packets are checked before they are passed to the driver. The engine reports damage
+//! of H.264 and HEVC, but not of VP9.
 //!
 //! **Invariants**
-//! 1. [`State`] and [`Decoder`] contain handles of the context of `State::device`. They are used
-//!    and destroyed only while that context is current.
-//! 2. `Decoder::state` points to an allocation of `Box`. While a parser runs, its functions are the
-//!    only code that accesses it. Otherwise, the methods of the decoder are.
+//! 1. [`State`] and [`Decoder`] contain handles of the context of `State::device`. The handles are
+//!    used and destroyed only while that context is current.
+//! 2. `Decoder::state` points to an allocation of `Box`. While a parser runs, only the functions
+//!    that the parser calls access the state. At all other times, only the methods of the decoder
+//!    do.
 //! 3. No panic unwinds into the driver.
 
 #![allow(unsafe_code, reason = "see the invariants above")]
@@ -43,7 +46,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frame::Coding;
 
 /// Number of images that the parser holds back, so that the surfaces of the last frames are not
-/// used again at once.
+/// reused at once.
 const DELAY: u32 = 4;
 
 /// Maximum time that an engine may take for an image.
@@ -66,13 +69,13 @@ struct Group {
     references: References,
     /// For each packet, the index of the image that it shows.
     shown: Vec<Option<usize>>,
-    /// Why no more packets can be decoded.
+    /// The error after which no more packets can be decoded.
     broken: Option<(ErrorKind, String)>,
     /// Whether images that precede the key frame in presentation order may follow.
     has_leading: bool,
 }
 
-/// What the functions that the parser calls use.
+/// The state of the functions that the parser calls.
 struct State {
     session: Option<Session>,
     images: Images,
@@ -187,12 +190,12 @@ impl Decoder {
     /// Passes the next packet in decoding order to the engine.
     ///
     /// # Errors
-    /// If the packet is damaged, if the GPU cannot decode the format, or if a function of the driver
-    /// fails. Then all later packets fail, too, until [`start`](Self::start). Frames of earlier
-    /// packets can still be read if the packet was damaged.
+    /// If the packet is damaged, if the GPU cannot decode the format, or if a function of the
+    /// driver fails. All later packets then fail, until [`start`](Self::start) is called. If the
+    /// error was damage, the frames of earlier packets can still be read.
     ///
     /// # Panics
-    /// If nothing was started.
+    /// If [`start`](Self::start) was not called before.
     pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
@@ -223,13 +226,14 @@ impl Decoder {
         Err(error)
     }
 
-    /// Reads the frame of a packet. Returns `false` if it is no longer in the memory of the GPU: the
-    /// frame of the last packet always is.
+    /// Reads the frame of a packet. Returns `false` if the frame is no longer in GPU memory. The
+    /// frame of the last packet is always in GPU memory.
     ///
-    /// A frame is damaged if its packet, or a packet before it that it may depend on, is damaged.
+    /// A frame is damaged if its packet is damaged, or an earlier packet on which the frame may
+    /// depend.
     ///
     /// # Errors
-    /// If the frame is damaged, if the packet shows none, or if a function of the driver fails.
+    /// If the frame is damaged, if the packet shows no frame, or if a function of the driver fails.
     ///
     /// # Panics
     /// If the packet was not pushed.
@@ -251,7 +255,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Returns whether [`frame`](Self::frame) finds the frame of a packet in the memory of the GPU.
+    /// Returns whether [`frame`](Self::frame) finds the frame of a packet in GPU memory.
     pub(super) fn has(&mut self, packet: usize) -> bool {
         let shown = self.group.as_ref().and_then(|group| group.shown[packet]);
         shown.is_some_and(|shown| self.state().images.surface(shown).is_some())
@@ -286,8 +290,8 @@ fn fault(packet: usize, why: &str) -> Error {
 }
 
 impl Group {
-    /// Parses a packet. Returns the index of the image that it shows. The error of a function that
-    /// the parser called is in the state.
+    /// Parses a packet. Returns the index of the image that it shows. If a function that the parser
+    /// called fails, its error is stored in the state.
     fn push(
         &mut self,
         input: &mut Vec<u8>,
@@ -349,7 +353,7 @@ impl Group {
     }
 }
 
-/// A decoder of the driver.
+/// A decoder handle of the driver.
 struct Session {
     handle: ffi::DecoderHandle,
     codec: c_int,
@@ -419,7 +423,7 @@ impl Session {
     }
 }
 
-/// Size of the decoder's output for a coded size. Both are even.
+/// Size of the decoder's output for a coded size. The output width and height are even.
 fn output_size((width, height): (u32, u32)) -> (u32, u32) {
     (width.next_multiple_of(2), height.next_multiple_of(2))
 }
@@ -561,8 +565,8 @@ impl State {
         Ok(1)
     }
 
-    /// Waits until the image in a surface is decoded, if there is one, and stores whether it is
-    /// damaged.
+    /// If there is an image in the surface, waits until the image is decoded, and stores whether it
+    /// is damaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
         if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {
@@ -593,7 +597,7 @@ impl State {
         Ok(())
     }
 
-    /// Copies the image with an index to host memory. The context is current.
+    /// Copies the image in `surface` to host memory. The context is current.
     fn read(
         &mut self,
         surface: usize,

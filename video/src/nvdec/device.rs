@@ -1,11 +1,11 @@
 //! [`Device`]: a GPU, and what its video engines can decode.
 //!
 //! **Invariants**
-//! 1. A function of the driver is called only between [`Device::enter`] and the drop of its result,
-//!    so that the context of the device is current, except for functions that need no context.
+//! 1. Functions of the driver that need a context are called only between [`Device::enter`] and the
+//!    drop of its result, so that the context of the device is current.
 //! 2. [`Entered`] restores the previous context and capture mode of the thread.
-//! 3. No function of the driver is called in a child process created by `fork`, or after an exit
-//!    handler of this file has run. The driver supports neither.
+//! 3. No function of the driver is called in a child process created by `fork`, or after the exit
+//!    handler of this file has run. The driver does not support such calls.
 
 #![allow(unsafe_code, reason = "see the invariants above")]
 
@@ -21,7 +21,7 @@ use super::ffi::{self, Caps, Cuda, Cuvid, Status};
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Maximum time that the exit of the process waits for calls in progress.
+/// Maximum time that the process waits at exit for calls in progress.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Number of scopes in which a context is current, in all threads.
@@ -104,7 +104,7 @@ struct Primary {
     ordinal: usize,
     device: c_int,
     context: ffi::Context,
-    /// What the GPU can decode. Asking takes milliseconds, so the answers are remembered.
+    /// What the GPU can decode. A query takes milliseconds, so the results are cached.
     caps: Mutex<Vec<Caps>>,
 }
 
@@ -122,7 +122,7 @@ impl Drop for Primary {
     }
 }
 
-/// Calls of the driver in progress.
+/// A scope with driver calls in progress.
 struct Call;
 
 impl Drop for Call {
@@ -132,7 +132,7 @@ impl Drop for Call {
 }
 
 impl Primary {
-    /// Begins calls of the driver.
+    /// Begins a scope with driver calls.
     fn call(&self) -> Result<Call> {
         check_process()?;
         // Count first, so that the exit handler either sees this call or makes it fail.
@@ -148,7 +148,7 @@ impl Primary {
 /// Checks that this process may use the GPU.
 ///
 /// # Errors
-/// If it was created by a fork of a process that had opened a GPU.
+/// If the process was forked from a process that had opened a GPU.
 pub(super) fn check_process() -> Result<()> {
     match PROCESS.load(Ordering::SeqCst) {
         0 => Ok(()),
@@ -161,8 +161,9 @@ pub(super) fn check_process() -> Result<()> {
     }
 }
 
-/// Registers the exit handler, once per process. The driver must be initialized before this:
-/// handlers run in the reverse order of their registration, so the driver's handlers then run later.
+/// Registers the exit handler, once per process. The driver must be initialized first. Exit
+/// handlers run in reverse order of registration, so the driver's handlers then run after this
+/// handler.
 fn on_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -171,7 +172,7 @@ fn on_exit() {
     });
 }
 
-/// Refuses new calls of the driver, and waits for those in progress.
+/// Rejects new driver calls, and waits for calls in progress.
 extern "C" fn close() {
     // A child created by `fork` inherits the handler, but not the threads that make the calls.
     if check_process().is_err() {
@@ -185,7 +186,7 @@ extern "C" fn close() {
 }
 
 impl Device {
-    /// Returns the GPU with index `ordinal`. It is opened once per process.
+    /// Returns the GPU with index `ordinal`, which is opened once per process.
     ///
     /// # Errors
     /// If there is no driver, if its video library is missing, or if there is no such GPU.
@@ -231,7 +232,7 @@ impl Device {
     }
 
     /// Makes the context of the device current on this thread until the result is dropped, and
-    /// makes the calls of the thread harmless to captures of CUDA graphs in other threads.
+    /// prevents calls on this thread from invalidating CUDA graph captures in other threads.
     ///
     /// # Errors
     /// In a child process created by `fork`, while the process exits, or if a function of the driver
@@ -252,10 +253,11 @@ impl Device {
         }
     }
 
-    /// Checks that the GPU can decode frames of a size, with 4:2:0 chroma. `what` describes them.
+    /// Checks that the GPU can decode frames of a size, with 4:2:0 chroma. `what` describes the
+    /// frames.
     ///
     /// # Errors
-    /// If it cannot, or if a function of the driver fails.
+    /// If the GPU cannot decode the frames, or if a function of the driver fails.
     pub(super) fn check(
         &self,
         codec: Codec,
@@ -344,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_missing_video_library_names_the_variable_of_containers() {
-        // Any library can take the place of the driver, because the second one fails first.
+        // Any library can replace the driver, because opening the second library fails first.
         let text = Driver::open("libc.so.6", "libwarpfeed-missing.so.1").err().unwrap();
         assert!(text.contains("libwarpfeed-missing.so.1"), "{text}");
         for part in ["NVIDIA_DRIVER_CAPABILITIES", "`video`", "AV1", "warpfeed pack --frames"] {

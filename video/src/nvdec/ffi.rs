@@ -1,12 +1,12 @@
 //! The functions and structures of `libcuda` and `libnvcuvid` that decoding uses, and the code that
-//! finds them.
+//! loads these functions.
 //!
-//! The layouts follow the headers of NVIDIA's Video Codec SDK from version 9 on. Later versions only
-//! use reserved fields.
+//! The layouts follow the headers of NVIDIA's Video Codec SDK from version 9 on. Later versions
+//! changed only reserved fields.
 //!
 //! **Invariants**
-//! 1. The type of each function is the one that the headers declare, so that calling it has only
-//!    the preconditions that they name.
+//! 1. The type of each function is the one that the headers declare, so calling a function has only
+//!    the preconditions that the headers name.
 //! 2. The libraries stay loaded, so the functions stay valid.
 //! 3. All structures are `repr(C)`, contain no references, and are valid if all of their bytes are
 //!    zero.
@@ -34,7 +34,7 @@ macro_rules! table {
             /// Looks up all functions. Returns the name of the first one that is missing.
             ///
             /// # Safety
-            /// `library` is the library that the headers describe, and stays loaded.
+            /// `library` must be the library that the headers describe, and must stay loaded.
             pub(super) unsafe fn of(library: &libloading::Library) -> Result<Self, &'static str> {
                 // SAFETY: the caller ensures that the symbols have the declared types (invariant 1).
                 unsafe {

@@ -22,14 +22,14 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// Replaces the frame. `luma` and `chroma` are rows without padding. `chroma` contains Cb and Cr
-    /// in turns. Samples of more than 8 bits take the upper bits of two bytes.
+    /// Replaces the frame. `luma` and `chroma` are rows without padding. `chroma` contains Cb and
+    /// Cr alternately. A sample of more than 8 bits is stored in the upper bits of two bytes.
     ///
     /// # Errors
     /// If an allocation fails.
     pub(super) fn set(&mut self, size: (usize, usize), coding: Coding, luma: &[u8], chroma: &[u8]) -> Result<()> {
         self.size = size;
-        // 0 stands for RGB, which is never subsampled, so it means that nothing is specified.
+        // Matrix 0 stands for RGB, which is never subsampled, so treat 0 as unspecified.
         self.coding = Coding { matrix: if coding.matrix == 0 { 2 } else { coding.matrix }, ..coding };
         if coding.bits == 8 {
             let [y, u, v] = &mut self.bytes;

@@ -12,8 +12,8 @@ use crate::record::Record;
 /// Decodes the frames of records on a GPU, with one of the decoders that all threads share. Frames are
 /// copied to host memory.
 ///
-/// The frame decoder keeps the decoder that it uses, so that frames of a clip continue it, until
-/// [`rest`](Self::rest).
+/// The frame decoder keeps the decoder that it uses, so that the frames of a clip use the same
+/// decoder, until [`rest`](Self::rest) is called.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
@@ -23,7 +23,7 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder that uses the GPU with index `gpu`. It is opened for the first frame.
+    /// Creates a decoder that uses the GPU with index `gpu`. The GPU is opened for the first frame.
     pub fn new(gpu: usize) -> Self {
         FrameDecoder { gpu, pool: None, session: None, frame: Frame::default(), decoded: 0 }
     }
@@ -40,12 +40,12 @@ impl FrameDecoder {
         self.decoded
     }
 
-    /// Gives the decoder to other threads.
+    /// Returns the decoder to the pool, for other threads.
     pub fn rest(&mut self) {
         let Some(session) = self.session.take() else { return };
         match (&self.pool, check_process()) {
             (Some(pool), Ok(())) => pool.give_back(session),
-            // A thread that this child process lacks may have locked the pool.
+            // The pool may be locked by a thread that does not exist in this child process.
             _ => std::mem::forget(session),
         }
     }

@@ -1,21 +1,22 @@
 //! Remembers which surface contains which image, and which images are damaged.
 //!
-//! An engine reports damage of an image when its decoding has ended. A frame is faulty if its image
-//! or an image before it in decoding order is damaged. So whether a frame is faulty depends on the
-//! packets from the key frame to the frame, and not on which frames are read.
+//! The engine reports whether an image is damaged once the image is decoded. A frame is faulty if
+//! its image or an image before it in decoding order is damaged. So whether a frame is faulty
+//! depends only on the packets from the key frame to the frame, not on which frames are read.
 //!
-//! Images that precede the key frame in presentation order do not count for later ones, because they
-//! may refer to images before the key frame, and later images do not refer to them.
+//! Damaged images that precede the key frame in presentation order (leading images) do not make
+//! later images faulty. Leading images may refer to images before the key frame, but later images
+//! do not refer to leading images.
 
 /// An image in a surface of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Its index in decoding order.
+    /// Index of the image in decoding order.
     pub(super) index: usize,
     pub(super) packet: usize,
-    /// Whether it precedes the key frame in presentation order.
+    /// Whether the image precedes the key frame in presentation order.
     pub(super) is_leading: bool,
-    /// Whether it consists of a single field so far.
+    /// Whether the image consists of a single field so far.
     pub(super) is_field: bool,
     pub(super) is_damaged: Option<bool>,
 }
@@ -25,7 +26,7 @@ pub(super) struct Image {
 pub(super) struct Images {
     surfaces: Vec<Option<Image>>,
     count: usize,
-    /// Index and packet of the first damaged image that is not a leading one.
+    /// Index and packet of the first damaged image that is not a leading image.
     damaged: Option<(usize, usize)>,
 }
 
@@ -60,7 +61,7 @@ impl Images {
         images.find(|(_, image)| image.index == index)
     }
 
-    /// Returns the surfaces of the images up to `index` with a state that is not known yet.
+    /// Returns the surfaces of the images up to `index` whose state is not yet known.
     pub(super) fn unknown(&self, index: usize) -> impl Iterator<Item = usize> {
         let is_unknown = move |image: &Image| image.index <= index && image.is_damaged.is_none();
         let images = self.surfaces.iter().enumerate();
@@ -78,7 +79,7 @@ impl Images {
     }
 
     /// Returns the packet that makes an image faulty, if any. The states of all images up to this
-    /// one must be known.
+    /// image must be known.
     pub(super) fn fault(&self, index: usize) -> Option<usize> {
         match self.damaged {
             Some((first, packet)) if first <= index => Some(packet),

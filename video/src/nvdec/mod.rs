@@ -9,7 +9,7 @@
 //! 4. `device`: a GPU.
 //! 5. `decoder`: decodes packets, starting at a key frame, and reads frames. `images` remembers what
 //!    the memory of the GPU contains, and `frame` is a frame in host memory.
-//! 6. `pool`: the decoders of a GPU, which all threads share.
+//! 6. `pool`: the decoders of one GPU, shared by all threads.
 //! 7. [`FrameDecoder`]: decodes the frames of [records](crate::record).
 
 mod bitstream;
@@ -32,7 +32,7 @@ pub use frames::FrameDecoder;
 /// Checks that the driver is installed, without initializing it.
 ///
 /// # Errors
-/// If it is missing or too old. The message names the codec and what to do.
+/// If the driver is missing or too old. The message names the codec and says what to do.
 pub fn check(codec: Codec) -> Result<()> {
     device::Driver::get()
         .map(|_| ())

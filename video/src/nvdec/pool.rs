@@ -1,10 +1,10 @@
-//! [`Pool`]: the decoders of a GPU, which all threads share.
+//! [`Pool`]: the decoders of one GPU, shared by all threads.
 //!
-//! **Idea.** A decoder takes memory of the GPU, and a few of them keep all of its video engines busy.
-//! So there are at most [`MAX_SESSIONS`] of them, and a thread takes one for as long as it decodes
-//! frames one after the other. A thread gets the decoder that has already decoded packets of its
-//! frame, if there is one. Otherwise, it gets a decoder of the same format, which was not used for
-//! the longest time.
+//! **Idea.** Each decoder takes GPU memory, and a few decoders keep all video engines of the GPU
+//! busy. Therefore, a GPU has at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder
+//! while it decodes a sequence of frames. A thread preferably gets a decoder that has already
+//! decoded packets of the requested frame. Otherwise, the thread gets the least recently used
+//! decoder of the same format.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -15,16 +15,16 @@ use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 use crate::record::Record;
 
-/// Maximum number of decoders of a GPU. More were not faster on a GPU with seven engines.
+/// Maximum number of decoders per GPU. More decoders were not faster on a GPU with seven engines.
 pub(super) const MAX_SESSIONS: usize = 8;
 
-/// A decoder, and the packets that it has decoded.
+/// A decoder, and the packets that the decoder has decoded.
 pub(super) struct Session {
     decoder: Decoder,
     format: Option<(Codec, u32, u32)>,
     /// The body of the record whose packets were decoded.
     body: Vec<u8>,
-    /// Where each of these packets ends in `body`.
+    /// End of each decoded packet in `body`.
     ends: Vec<usize>,
 }
 
@@ -36,9 +36,9 @@ pub(super) struct Pool {
 }
 
 struct Idle {
-    /// Decoders that no thread uses. The one that was used last is the last one.
+    /// Decoders that no thread uses, the most recently used last.
     sessions: Vec<Session>,
-    /// Number of all decoders.
+    /// Number of all decoders, idle or in use.
     count: usize,
 }
 
@@ -112,14 +112,15 @@ impl Pool {
 }
 
 impl Session {
-    /// Returns whether the decoder needs no change to start with the record.
+    /// Returns whether the decoder can decode the record without being reconfigured.
     fn fits(&self, record: &Record<'_>) -> bool {
         self.format == Some((record.codec, record.width, record.height))
     }
 
-    /// Returns whether the decoded packets are the first ones of the record. The packets are compared,
-    /// so that no identifier of a group can be wrong. For an earlier frame of the same group, returns
-    /// whether its image is still in the memory of the GPU, as for clips in presentation order.
+    /// Returns whether the decoded packets are the first packets of the record. The packets
+    /// themselves are compared, so there is no group identifier that could be wrong. For an earlier
+    /// frame of the same group, returns whether its image is still in GPU memory. Clips in
+    /// presentation order need such frames.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
         let known = self.ends.len().min(record.count());
         self.fits(record)
@@ -129,7 +130,7 @@ impl Session {
     }
 
     /// Decodes the frame of a record. Returns how many packets were decoded for it. After an error,
-    /// the decoder starts again for the next record.
+    /// the decoder starts again from a key frame with the next record.
     ///
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver

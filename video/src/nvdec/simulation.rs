@@ -1,8 +1,8 @@
-//! A driver that decodes nothing, and the tests that run on it.
+//! A simulated driver that decodes nothing, and tests that use this driver.
 //!
-//! It assigns surfaces, and reuses them as early as the real driver may. The samples of an image all
-//! have the number that its packet contains, so that a frame of a different packet is noticed. Images
-//! are shown in presentation order.
+//! The simulated driver reuses surfaces as early as the real driver may. All samples of an image
+//! have the number in its packet as their value, so that tests notice a frame from a different
+//! packet. Images are shown in presentation order.
 
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the functions have the signatures of the driver")]
 
@@ -30,7 +30,7 @@ struct Parser {
     /// Surfaces of images that are not shown yet, with their presentation order.
     waiting: Vec<(u8, usize)>,
     references: [Option<usize>; 8],
-    /// Where the next reference image of H.264 goes.
+    /// Index in `references` for the next H.264 reference image.
     next: usize,
     /// Number of VP9 images so far.
     count: u8,
@@ -47,7 +47,7 @@ struct Engine {
 struct Toy {
     number: u8,
     order: u8,
-    /// The references that it replaces.
+    /// The references that the image replaces, as a bit mask.
     refresh: u32,
     is_damaged: bool,
 }
@@ -72,7 +72,7 @@ impl Parser {
         let mut params = ffi::PicParams::zeroed();
         params.surface = surface as c_int;
         params.order_h264 = [c_int::from(toy.order); 2];
-        // The engine reads the number and the state from here.
+        // The engine reads the number and the state from these fields.
         params.bytes = u32::from(toy.number);
         params.slices = u32::from(toy.is_damaged);
         if unsafe { self.params.on_decode.unwrap()(self.params.user, &raw mut params) } == 0 {
@@ -289,10 +289,10 @@ fn device() -> Device {
     Device::open(Driver { cuda, cuvid }, 0).unwrap()
 }
 
-/// Whether others refer to an image, and its presentation order. The first one is the key frame.
+/// The kind of an image, which says whether other images refer to it.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// A key frame with which decoding can start without images before it.
+    /// A key frame that no leading images precede in presentation order.
     Idr,
     /// A key frame that leading images precede in presentation order.
     Open,
@@ -300,7 +300,7 @@ enum Kind {
     Single,
 }
 
-/// Creates a packet of H.264 with the given number.
+/// Creates an H.264 packet with the given number.
 fn packet(number: usize, (kind, order, is_damaged): (Kind, u8, bool)) -> Vec<u8> {
     let header = match kind {
         Kind::Idr => 0x65,
@@ -315,7 +315,7 @@ fn config(codec: Codec) -> CodecConfig {
     CodecConfig { codec, width: SIZE.0, height: SIZE.1, record, color: None }
 }
 
-/// Returns the number in all samples of a frame.
+/// Returns the number that all samples of a frame have as their value.
 fn number_of(planes: &Planes<'_>) -> u8 {
     let all = (0..3).flat_map(|plane| {
         let (width, height) = planes.size(plane);
@@ -326,7 +326,8 @@ fn number_of(planes: &Planes<'_>) -> u8 {
     first as u8
 }
 
-/// Returns the number in the frame of a packet.
+/// Returns the number in the frame of packet `packet`, or `None` if the frame is no longer in GPU
+/// memory.
 fn number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
     let mut frame = Frame::default();
     let found = decoder.frame(packet, &mut frame).map_err(|e| e.to_string())?;
@@ -379,7 +380,7 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     let packets = [
         (vp9::key(2), 1),
         (vp9::inter(true, 1), 2),
-        // A hidden image, which replaces reference 2, and a shown one.
+        // A hidden image, which replaces reference 2, and a shown image.
         (vp9::superframe(&[vp9::inter(false, 4), vp9::inter(true, 1)]), 4),
         (vp9::inter(true, 0), 5),
         (vp9::inter(true, 1), 6),
@@ -422,7 +423,7 @@ fn a_packet_without_an_image_is_damaged() {
     let two = [packet(1, (Single, 2, false)), packet(2, (Single, 3, false))].concat();
     assert!(decoder.push(&two).unwrap_err().to_string().contains("it contains 2 images"));
     decoder.start(&config(Codec::H264)).unwrap();
-    // The simulated parser knows no partitions.
+    // The simulated parser does not support partitions.
     let error = decoder.push(&[0, 0, 0, 2, 2, 1]).unwrap_err().to_string();
     assert!(error.contains("the parser of the driver found no image in it"), "{error}");
 }
@@ -451,7 +452,7 @@ fn show(decoder: &mut FrameDecoder, record: &[u8]) -> u8 {
 fn the_same_frames_result_for_any_order_of_records() {
     let (records, pool) = (records(0), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::on(&pool);
-    // Presentation order, then all pairs.
+    // Frames in presentation order, then all pairs of frames.
     assert_eq!([0, 3, 2, 4, 1].map(|at| show(&mut decoder, &records[at])), [1, 4, 3, 5, 2]);
     for (first, second) in (0..25).map(|at| (at / 5, at % 5)) {
         let found = [first, second].map(|at| show(&mut decoder, &records[at]));
@@ -524,7 +525,7 @@ fn a_child_process_refuses_to_decode_and_ends_cleanly() {
     let (pool, records) = (Arc::new(Pool::new(device())), records(0));
     let mut decoder = FrameDecoder::on(&pool);
     show(&mut decoder, &records[0]);
-    // A thread that the child lacks has locked the pool.
+    // The pool is locked by a thread that does not exist in the child process.
     let locked = pool.lock();
     let child = unsafe { libc::fork() };
     if child == 0 {

@@ -1,15 +1,16 @@
-//! Reads the headers of VP9 frames, to know which image a packet shows, and what its samples mean.
+//! Reads the headers of VP9 frames to find which image a packet shows and how its samples encode
+//! color.
 //!
 //! A packet contains up to eight frames, of which one is shown. A frame replaces some of the eight
-//! reference images, or shows one of them without encoding anything. The driver reports only the
-//! encoded frames, so the reference images are tracked here. It reports no matrix either.
+//! reference images, or shows one of them without encoding anything. The driver reports neither
+//! shown reference images nor the matrix, so this module tracks both.
 //!
 //! **Source.** VP9 Bitstream & Decoding Process Specification, version 0.6, sections 6.2 and 7.2,
 //! and annex B.
 
 use crate::error::{Error, Result};
 
-/// The bytes with which the headers of intra frames start.
+/// The sync code in the headers of intra frames.
 const SYNC_CODE: u32 = 0x49_83_42;
 
 /// What a packet contains.
@@ -24,7 +25,7 @@ pub(super) struct Content {
 /// The images that later frames may refer to.
 #[derive(Debug, Default)]
 pub(super) struct References {
-    /// By index of the reference. Images are counted from the key frame.
+    /// For each reference, the index of its image, counted from the key frame.
     images: [Option<usize>; 8],
     count: usize,
     /// Matrix coefficients as in ISO/IEC 23091-2, and whether samples have the full range, according
@@ -37,10 +38,10 @@ pub(super) enum Header {
     /// Shows a reference image.
     Existing(usize),
     Encoded {
-        /// Bit `n` says whether reference `n` is replaced.
+        /// Bit `n` is set if reference `n` is replaced.
         refresh: u32,
         is_shown: bool,
-        /// Matrix and range, for key frames.
+        /// Matrix and range, if this is a key frame.
         key: Option<(u8, bool)>,
     },
 }
@@ -49,8 +50,8 @@ impl References {
     /// Adds the frames of a packet.
     ///
     /// # Errors
-    /// If a header is damaged, or if the packet does not show exactly one frame. Then the references
-    /// must not be used any more.
+    /// If a header is damaged, or if the packet does not show exactly one frame. After an error,
+    /// the references must not be used any more.
     pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
         let first = self.count;
         let mut shown = None;
@@ -85,7 +86,7 @@ impl References {
     }
 }
 
-/// Reads bits, the highest bit of a byte first.
+/// Reads bits, starting with the highest bit of each byte.
 struct Bits<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -173,8 +174,8 @@ impl Header {
     }
 }
 
-/// Calls `with` for each frame of a packet. Several frames are followed by an index of their
-/// lengths.
+/// Calls `with` for each frame of a packet. If a packet contains several frames, an index of their
+/// lengths follows the frames.
 pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let Some((lengths, length_bytes)) = index(packet) else { return with(packet) };
     let mut rest = packet;

@@ -149,8 +149,8 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         match open(&file) {
             Ok(track) => {
                 opened += 1;
-                // At most 2^20 packets share one size. Every other packet takes at least one byte
-                // of a table.
+                // At most 2^20 packets share one size. Each other packet takes at least one byte in
+                // a table.
                 assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
                 for frame in (0..track.len()).take(20) {
                     assert!(!track.needed(frame).is_empty());

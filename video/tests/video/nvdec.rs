@@ -1,4 +1,4 @@
-//! Frames that a GPU decodes are equal to FFmpeg's. Without a GPU, the tests are skipped.
+//! Checks that frames decoded on a GPU equal FFmpeg's. Without a GPU, the tests are skipped.
 
 use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, Coding, FrameDecoder, check, open};
@@ -9,14 +9,14 @@ use crate::support::{Random, bytes, crc, fixture};
 
 const FRAMES: usize = 24;
 
-/// The videos, and what their samples mean.
+/// The videos, and how their samples encode color.
 const VIDEOS: [(&str, Coding); 3] = [
     ("gpu-h264", Coding { matrix: 1, is_full_range: true, bits: 8 }),
     ("gpu-hevc", Coding { matrix: 2, is_full_range: false, bits: 10 }),
     ("gpu-vp9", Coding { matrix: 1, is_full_range: false, bits: 8 }),
 ];
 
-/// Returns a decoder, or `None` if there is no GPU. Then says why the test is skipped.
+/// Returns a decoder. If there is no GPU, prints why the test is skipped, and returns `None`.
 fn decoder() -> Option<FrameDecoder> {
     match check(Codec::H264) {
         Ok(()) => Some(FrameDecoder::new(1 << 20, 0)),
