@@ -184,7 +184,7 @@ mod tests {
         let file = [&npy_header(size)[..], &image(size)].concat();
         let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();
         assert_eq!(cause(&file[..150]), "npy of 4x4 pixels needs 48 bytes starting at byte 128, found 22");
-        assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, but the file ends at 60");
+        assert_eq!(cause(&file[..60]), "npy header claims to end at byte 128, but the file ends at byte 60");
         assert_eq!(cause(&file[..8]), "npy header is truncated at byte 8");
         for end in 0..file.len() {
             npy(&file[..end]).unwrap_err();

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn invalid_shares_are_refused() {
         for shares in [[0.8, 0.3], [-0.1, 0.5], [f64::NAN, 0.1]] {
-            assert!(split(0..10, shares, 0).unwrap_err().cause().contains("shares of"), "{shares:?}");
+            assert!(split(0..10, shares, 0).unwrap_err().cause().contains("invalid shares"), "{shares:?}");
         }
     }
 }
