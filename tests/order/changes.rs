@@ -374,7 +374,10 @@ fn invalid_options_of_a_mixture_are_refused() {
     refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportions, but 2 sources");
     refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportions, but 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0, -1.0])), "proportion 1 is -1");
-    refused(mixture(new().linear(At::Epoch(2), At::Step(3), [0.5, 0.5])), "ends at sample 30, which is not after its beginning at sample 160");
+    refused(
+        mixture(new().linear(At::Epoch(2), At::Step(3), [0.5, 0.5])),
+        "ends at sample 30, which is not after its beginning at sample 160",
+    );
     let twice = new().proportions(At::Epoch(2), [0.5, 0.5]).proportions(At::Step(3), [0.5, 0.5]);
     refused(mixture(twice), "change 1 of the schedule begins at sample 30, but the change before it is at sample 160");
     refused(mixture(new()).mixture_options(new().round(0)), "round(0): expected 1 to");

@@ -118,7 +118,10 @@ fn files_of_a_remote_table_are_prefetched() {
     let e = up.read(1, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("must be a relative path inside") && e.to_string().contains("up.csv"), "{e}");
     let e = stores().table(TableOptions::new().image("path")).open("mem://set/two.csv").err().unwrap();
-    assert!(e.cause().contains("the files are in several stores or buckets: mem://set/a/1.jpg and mem://other/a/2.jpg"), "{e}");
+    assert!(
+        e.cause().contains("the files are in several stores or buckets: mem://set/a/1.jpg and mem://other/a/2.jpg"),
+        "{e}"
+    );
     let e = stores().open("mem://set/none.csv").err().unwrap();
     assert!(e.to_string().contains("mem://set/none.csv"), "{e}");
 }
