@@ -1,5 +1,6 @@
 """Reads the results of one group of benchmarks, and formats them for Markdown tables."""
 
+import ast
 import json
 import pathlib
 import re
@@ -26,19 +27,49 @@ MARK = re.compile(rf"\n+(?:- )?{re.escape(OLDER)}.*(?:\n  .*)*")
 COMMENT = r"^[[:space:]]*(//|#[^\[])"
 
 
+# The tests at the end of a Rust file.
+TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{\n.*\Z", re.MULTILINE | re.DOTALL)
+
+
 def changed(group, commit):
-    """Returns the paths of a group in which code has changed since a commit. Comments and Markdown do not count.
+    """Returns the paths of a group in which code has changed since a commit. Comments, docstrings, unit tests and
+    Markdown do not count.
 
     Returns None if this clone does not have the commit.
     """
-    git = ["git", "-C", str(HERE), "diff", "--numstat", f"-I{COMMENT}", f"{commit.rstrip('+')}..HEAD", "--"]
-    git += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md"]
+    commit = commit.rstrip("+")
+    diff = ["diff", "--numstat", f"-I{COMMENT}", f"{commit}..HEAD", "--"]
+    diff += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md", ":(exclude,top)*/tests.rs"]
     try:
-        diff = subprocess.run(git, capture_output=True, text=True, check=True)
+        files = {line.split("\t", 2)[2] for line in git(*diff).splitlines()}
     except (OSError, subprocess.CalledProcessError):
         return None
-    files = {line.split("\t", 2)[2] for line in diff.stdout.splitlines()}
+    files = {file for file in files if "/tests/" not in file and measured(commit, file) != measured("HEAD", file)}
     return [path for path in PATHS[group] if any(file.startswith(f"{path}/") for file in files)]
+
+
+def git(*arguments):
+    return subprocess.run(["git", "-C", str(HERE), *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def measured(commit, file):
+    """Returns the part of a file that affects measurements, or None if the commit does not have the file."""
+    try:
+        text = git("show", f"{commit}:{file}")
+    except subprocess.CalledProcessError:
+        return None
+    if file.endswith(".py"):
+        return without_docstrings(text)
+    return re.sub(r"^\s*//.*\n", "", TESTS.sub("", text), flags=re.MULTILINE)
+
+
+def without_docstrings(text):
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            del body[0]
+    return ast.dump(tree)
 
 
 def number(value, unit):
