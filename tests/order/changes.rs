@@ -381,7 +381,10 @@ fn invalid_options_of_a_mixture_are_refused() {
     let twice = new().proportions(At::Epoch(2), [0.5, 0.5]).proportions(At::Step(3), [0.5, 0.5]);
     refused(mixture(twice), "change 1 of the schedule begins at sample 30, but the change before it is at sample 160");
     refused(mixture(new()).mixture_options(new().round(0)), "round(0): expected 1 to");
-    refused(loader(Numbers::new(60)).mixture_options(new()), "mixture_options: this loader has one dataset");
+    refused(
+        loader(Numbers::new(60)).mixture_options(new()),
+        "mixture_options: expected a mixture, but this loader has one dataset",
+    );
     refused(
         mixture(new().per_set_batches(true)).global_batch_size(100),
         "an epoch of 80 samples is smaller than one global batch",
