@@ -34,7 +34,7 @@ const OPTIONS: [&str; 17] = [
 
 /// Texts to replace, each with its replacement. A text comes before all shorter texts that it
 /// contains.
-const NAMES: [(&str, &str); 55] = [
+const NAMES: [(&str, &str); 57] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -76,12 +76,14 @@ const NAMES: [(&str, &str); 55] = [
     ("call PackedTokens::most_documents for the number", "set most=... of PackedTokens"),
     ("Image::of(", "Image("),
     ("Image::frames(", "Image(frames="),
+    ("Patches::images(", "Patches(images="),
     ("the content that Frames::encode returns", "a list of images"),
     ("open it with `Codecs::open`", "open it with the registry"),
     ("Boxes::new(", "Boxes("),
     ("Ragged::new(", "Ragged("),
     ("DenseMap::of_channels(", "DenseMap("),
     ("field::Boxes", "warpfeed.Boxes"),
+    ("field::Patches", "warpfeed.Patches"),
     ("field::DenseMap", "warpfeed.DenseMap"),
     ("use Border::Constant", "leave out border"),
     ("Interpolation::Bilinear", "the interpolation \"bilinear\""),

@@ -24,6 +24,7 @@ BEGINNINGS: dict[str, Augment] = {
     "center_crop": Augment.center_crop(24),
     "resize": Augment.resize((24, 32)),
     "pass_through": Augment.pass_through((40, 48)),
+    "cover": Augment.cover((40, 32)),
     "letterbox": Augment.letterbox((40, 32)),
     "own_size": Augment.own_size((80, 96)),
     "scale_jitter": Augment.scale_jitter(32, 0.5, 2.0),
