@@ -330,8 +330,7 @@ impl Loader {
     /// let loader = Loader::new("photographs").shuffle(1).batch_size(32).augment(Augment::cover(1024, 1024));
     /// let images = loader.image_sizes()?;
     /// for batch in loader.size_buckets(images, sizes).budget(32 << 20).host()?.epoch(0) {
-    ///     let batch = batch?;
-    ///     println!("{:?}", batch.images().map(|images| images.shape())); // [32, 1024, 1024, 3], or fewer images
+    ///     println!("{:?}", batch?.images().shape()); // [32, 1024, 1024, 3], or fewer images
     /// }
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
