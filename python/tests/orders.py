@@ -52,7 +52,7 @@ class Run:
             try:
                 self.open(1)
             except warpfeed.ConfigError as e:
-                assert "no batch" in str(e) or "less than one global batch" in str(e), e
+                assert "no batch" in str(e) or "smaller than one global batch" in str(e), e
                 return
             raise AssertionError("a loader without a batch was opened")
         # A run with planned calls begins at its first batch, because calls take effect relative to
