@@ -117,6 +117,11 @@ impl Schedule {
         self.rank
     }
 
+    /// Returns whether incomplete batches are dropped.
+    pub(crate) fn drops_last(&self) -> bool {
+        self.last == LastBatch::Drop
+    }
+
     /// Returns the number of batches in `epoch`, which is the same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
         if let Some(batches) = self.budget.as_ref().and_then(|buckets| buckets.num_batches()) {

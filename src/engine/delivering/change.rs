@@ -105,9 +105,10 @@ impl<B> Batches<B> {
         let draws = current.draws().max(1);
         let mut affected = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
         // If the change takes effect among the samples that `LastBatch::Drop` drops, the first
-        // affected batch is batch 0 of the next epoch. If that epoch has no batches, the run is
-        // over, and the index is not moved.
-        if (1..=affected.batch).contains(&schedule.num_batches(affected.epoch)) {
+        // affected batch is batch 0 of the next epoch. Do not compare with the number of batches in
+        // the epoch: the change itself may shorten the epoch, and batches after its new end may
+        // already be prepared.
+        if schedule.drops_last() && affected.batch >= draws / batch {
             affected = BatchIndex { epoch: affected.epoch + 1, batch: 0 };
         }
         if begun.is_some_and(|begun| begun >= affected) {
