@@ -204,9 +204,7 @@ impl Checked {
         let schedule = schedule.with_changes(changes).with_budget(budget);
         some_batches(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
-        let is_sized = schedule.size_of(0, 0).is_some();
-        let rows = |form| if is_sized { schedule.rows_of_size(form) } else { schedule.rows() };
-        let schemas = Schemas::new((0..).map(|form| rows(form) as usize).zip(arrays))?;
+        let schemas = Schemas::new((0..).map(|form| schedule.rows_of_size(form) as usize).zip(arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
     }
 }

@@ -327,8 +327,8 @@ impl Sampling {
                     Bucketed::new(&selected(lengths, indices), bounds, global_batch)?
                 }
                 Buckets::Sizes { images, sizes } => {
-                    let nearest = selected(images, indices).iter().map(|image| nearest_size(*image, sizes)).collect();
-                    let nearest: Vec<u16> = nearest;
+                    let images = selected(images, indices);
+                    let nearest: Vec<u16> = images.iter().map(|image| nearest_size(*image, sizes)).collect();
                     let areas: Vec<u32> = sizes.iter().map(|size| size.area() as u32).collect();
                     Bucketed::by_size(&nearest, &areas, global_batch)?
                 }

@@ -173,12 +173,11 @@ impl Bucketed {
         self.budget.as_ref()?.counts.iter().copied().max()
     }
 
-    /// Returns the maximum number of samples in a batch of images of the size with index `size`. If
-    /// no sample has that size, returns 1.
-    pub(crate) fn largest_of_size(&self, size: usize) -> u64 {
-        let bucket = self.sizes.as_ref().and_then(|sizes| sizes.iter().position(|of| *of == size));
-        let budget = self.budget.as_ref().filter(|_| self.sizes.is_some());
-        budget.zip(bucket).map_or(1, |(budget, bucket)| budget.counts[bucket])
+    /// Returns the maximum number of samples in a batch of images of the size with index `size`, or
+    /// 1 if no sample has that size. Returns `None` if the buckets have no sizes.
+    pub(crate) fn largest_of_size(&self, size: usize) -> Option<u64> {
+        let (sizes, budget) = (self.sizes.as_ref()?, self.budget.as_ref()?);
+        Some(sizes.iter().position(|of| *of == size).map_or(1, |bucket| budget.counts[bucket]))
     }
 
     /// Returns the index of the image size of batch `batch` of `epoch`, or `None` if the buckets

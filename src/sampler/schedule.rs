@@ -149,9 +149,11 @@ impl Schedule {
         self.rows_of(self.budget.as_ref().and_then(|buckets| buckets.largest()).unwrap_or(self.batch))
     }
 
-    /// Like [`rows`](Schedule::rows), for batches of images of the size with index `size`.
+    /// Like [`rows`](Schedule::rows), for batches of images of the size with index `size`, if the
+    /// size depends on the batch.
     pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
-        self.budget.as_ref().map_or_else(|| self.rows(), |buckets| self.rows_of(buckets.largest_of_size(size)))
+        let largest = self.budget.as_ref().and_then(|buckets| buckets.largest_of_size(size));
+        largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
     }
 
     /// Returns the number of samples of this rank in a global batch of `samples` samples, including
