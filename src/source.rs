@@ -10,6 +10,8 @@ pub use warpfeed_sources::{BatchIndex, CancelToken, DataFormat, Dataset, Options
 pub use warpfeed_sources::{
     Classes, Concat, Frames, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
 };
+#[cfg(feature = "video")]
+pub use warpfeed_sources::{Clips, ClipsOptions};
 #[cfg(feature = "annotations")]
 pub use warpfeed_sources::{Coco, Voc, Yolo};
 pub use warpfeed_sources::{Divided, Sample, Source, Value, Zip, labels, sample_error};

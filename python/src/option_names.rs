@@ -65,6 +65,7 @@ const NAMES: [(&str, &str); 57] = [
     ("source::Concat", "warpfeed.Concat"),
     ("use Zip::by_index if", "pass check_keys=False if"),
     ("with Zip::named", "with names=[...]"),
+    ("; allow padding, or exclude", "; set pad=True, or exclude"),
     ("with LeRobotOptions::features", "with LeRobot(features=[...])"),
     ("last_batch(Pad)", "last_batch=\"pad\""),
     ("frames(true)", "frames=True"),

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
 use warpfeed::format::ANY_FIELDS;
 use warpfeed::source::{
-    self, Coco, Concat, Frames, LeRobot, LeRobotOptions, Options, PackedTokens, Packing, Sample, Source, TableOptions,
-    TokenFile, TokenType, Voc, Yolo, Zip,
+    self, Clips, ClipsOptions, Coco, Concat, Frames, LeRobot, LeRobotOptions, Options, PackedTokens, Packing, Sample,
+    Source, TableOptions, TokenFile, TokenType, Voc, Yolo, Zip,
 };
 use warpfeed::{Error, ErrorKind, Result};
 
@@ -122,6 +122,10 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
             let (options, opening) = (lerobot_options(description)?, opening.clone());
             run_on_thread(py, move |_| shared(LeRobot::with(path, &options, &opening)))
         }
+        "clips" => {
+            let (options, opening) = (clips_options(description)?, opening.clone());
+            run_on_thread(py, move |_| shared(Clips::with(path, &options, &opening)))
+        }
         "packed_tokens" => {
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
             let mapped: bool = get("mmap")?.extract()?;
@@ -137,6 +141,24 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
         }
         other => Err(PyTypeError::new_err(format!("unknown kind of dataset {other:?}"))),
     }
+}
+
+/// Converts the description of a `warpfeed.Clips`.
+fn clips_options(description: &Bound<'_, PyDict>) -> PyResult<ClipsOptions> {
+    let mut options = ClipsOptions::default();
+    for (name, value) in description.iter() {
+        options = match &*name.extract::<String>()? {
+            _ if value.is_none() => options,
+            "frames" => options.frames(value.extract()?),
+            "stride" => options.stride(value.extract()?),
+            "fps" => options.fps(value.extract()?),
+            "per_video" => options.per_video(value.extract()?),
+            "jitter" => options.jitter(value.extract()?),
+            "pad" => options.pad(value.extract()?),
+            _ => options,
+        };
+    }
+    Ok(options)
 }
 
 /// Converts the description of a `warpfeed.LeRobot`.

@@ -80,6 +80,13 @@ def imagenet(to: Path) -> None:
     folder(to / "val")
 
 
+@writes("kinetics")
+def kinetics(to: Path) -> None:
+    for name, video in (("archery/a", "g2"), ("archery/b", "frag"), ("bowling/c", "vfr"), ("bowling/d", "long")):
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "video" / "tests" / "fixtures" / f"{video}.mp4", to / f"{name}.mp4")
+
+
 @writes("arm")
 def arm(to: Path) -> None:
     shutil.copytree(FIXTURES / "lerobot" / "v30", to)

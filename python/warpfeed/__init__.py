@@ -34,7 +34,7 @@ from ._mixture import Mixture, Shares
 from ._pack import merge, pack, pack_progress
 from ._packed import cu_seqlens
 from ._report import Report, Stats
-from ._sources import Coco, Concat, Episode, LeRobot, PackedTokens, TableOptions, Tokens, Voc, Yolo, Zip
+from ._sources import Clips, Coco, Concat, Episode, LeRobot, PackedTokens, TableOptions, Tokens, Voc, Yolo, Zip
 from ._split import split
 from ._warpfeed import Span as span
 from ._warpfeed import Tensor, version
@@ -47,6 +47,7 @@ __all__ = [
     "Batch",
     "Boxes",
     "Buckets",
+    "Clips",
     "Coco",
     "ColorJitter",
     "Concat",

@@ -21,13 +21,13 @@ from ._batch_transform import BatchTransform, Collate, Fields
 from ._buckets import Buckets, SizeBuckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._fields import DenseMap, Image, PackedIds, Text, TokenIds, check_images, check_none_follows
+from ._fields import DenseMap, Image, NdArray, PackedIds, Text, TokenIds, check_images, check_none_follows
 from ._image_transform import ImageTransform
 from ._mixture import Mixture, shares_of
 from ._number_lists import Floats, SampleSelection
 from ._report import Report, Stats
 from ._samples import mixture
-from ._sources import LeRobot, PackedTokens, TableOptions, Tokens, names_url
+from ._sources import Clips, LeRobot, PackedTokens, TableOptions, Tokens, names_url
 from ._trainers import BatchSampler, Dataset, Sampler, Skipped, decoded
 from ._types import Device, Dtype, Normalize, Trace
 
@@ -74,9 +74,9 @@ class Loader(_other_names.EarlierNames):
               shards or a pattern such as ``train-{000..099}.tar``, Parquet or Arrow files (Hugging
               Face), MDS shards, LitData chunks, FFCV's ``.beton``, RecordIO, TFRecord, arrays
               (NumPy, safetensors, PyTorch, HDF5), a table (CSV, TSV, JSON lines), a COCO, YOLO or
-              Pascal VOC dataset, or robot episodes (LeRobot).
-            - A :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Tokens`, :class:`PackedTokens`,
-              :class:`LeRobot`, :class:`Concat` or :class:`Zip`.
+              Pascal VOC dataset, robot episodes (LeRobot), or a folder of videos.
+            - A :class:`Coco`, :class:`Yolo`, :class:`Voc`, :class:`Clips`, :class:`Tokens`,
+              :class:`PackedTokens`, :class:`LeRobot`, :class:`Concat` or :class:`Zip`.
             - An object with ``__len__`` and ``__getitem__`` that returns an image, ``(image,
               label)`` or a ``dict`` of fields. An image is ``bytes``, a path, an array or a tensor
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
@@ -363,6 +363,9 @@ class Loader(_other_names.EarlierNames):
             fields = {"tokens": PackedIds(data.length, data.most)} if fields is None else fields
         elif isinstance(data, Tokens):
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
+        elif isinstance(data, Clips):
+            clip = {"video": Image("video", frames=data.frames), "video_is_pad": NdArray("u8", [data.frames])}
+            fields = clip if fields is None else fields
         if isinstance(data, (Tokens, PackedTokens, LeRobot)):
             # These datasets have neither labels nor a main image.
             fields = {} if fields is None else fields

@@ -13,7 +13,7 @@ from ._error import ConfigError
 from ._number_lists import integers
 from ._options import Arguments, Path, name_tuple, one_of
 
-__all__ = ["Coco", "Concat", "Episode", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
+__all__ = ["Clips", "Coco", "Concat", "Episode", "LeRobot", "PackedTokens", "TableOptions", "Tokens", "Voc", "Yolo", "Zip"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,68 @@ class Voc(Arguments):
 
     def _describe_source(self) -> dict[str, Any]:
         return {"kind": "voc", "path": os.fspath(self.path), "from_zero": self.from_zero}
+
+
+#: More frames than any video has.
+_MOST_JITTER = 1 << 31
+
+
+@dataclass(frozen=True)
+class Clips(Arguments):
+    """Clips of the videos in a folder. Classes and labels are those of the folders, as for images:
+    ``archery/a.mp4``.
+
+    ::
+
+        data = warpfeed.Clips("kinetics/train", frames=8, stride=4, jitter=64)
+        loader = warpfeed.Loader(data, augment=warpfeed.Augment.train(112), batch_size=4, shuffle=True)
+        for batch in loader:
+            batch["video"], batch["label"]  # (4, 8, 112, 112, 3) and (4,)
+
+    The fields of a sample are ``video`` for ``Image("video", frames=8)``, and ``video_is_pad``, u8
+    of shape (8,), which is 1 for frames after the end of the video. Such frames repeat the last
+    frame. By default, a loader has both fields and the label. AV1 videos are decoded on the host,
+    and H.264, HEVC and VP9 videos need an NVIDIA GPU.
+
+    The starts of the clips of a video are evenly spaced, from its first frame to the last possible
+    start. A single clip is in the middle. With ``jitter``, the loader moves each start by a random
+    number of frames, which depends only on the seed, the epoch and the sample.
+
+    Args:
+        path: folder or URL of the videos, in class folders or flat.
+        frames: number of frames of a clip.
+        stride: distance between consecutive frames of a clip, in frames of the video; 1 by default.
+        fps: number of frames of a clip per second of the video, instead of ``stride``.
+        per_video: number of clips of each video. Each clip is a sample.
+        jitter: maximum distance in frames by which a start is moved to either side; None for any
+            distance. The whole clip stays inside the video.
+        pad: pass False to raise an error for a video that is shorter than a clip.
+    """
+
+    path: Path
+    frames: int = 8
+    stride: int | None = None
+    fps: float | None = None
+    per_video: int = 1
+    jitter: int | None = 0
+    pad: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("frames", "stride", "per_video", "jitter"):
+            value = getattr(self, name)
+            if value is None and name in ("stride", "jitter"):
+                continue
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise TypeError(f"{name}={value!r}: expected an integer")
+            if operator.index(value) < 0:
+                raise ConfigError(f"{name}={value!r}: expected 0 or more")
+            object.__setattr__(self, name, operator.index(value))
+
+    def _describe_source(self) -> dict[str, Any]:
+        described = {name: getattr(self, name) for name in ("frames", "stride", "per_video", "pad")}
+        jitter = _MOST_JITTER if self.jitter is None else min(self.jitter, _MOST_JITTER)
+        fps = None if self.fps is None else float(self.fps)
+        return {"kind": "clips", "path": os.fspath(self.path), **described, "fps": fps, "jitter": jitter}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from . import _options
 from ._error import ConfigError
 from ._pack import merge
 from ._pack import pack as pack_here
-from ._sources import Coco, Concat, LeRobot, TableOptions, Voc, Yolo, Zip
+from ._sources import Clips, Coco, Concat, LeRobot, TableOptions, Voc, Yolo, Zip
 
 __all__ = ["pack"]
 
@@ -105,7 +105,7 @@ def _absolute(data: Any) -> Any:
         return path if "://" in path else os.path.abspath(path)
     if isinstance(data, (Concat, Zip)):
         return replace(data, parts=[_absolute(part) for part in data.parts])
-    if isinstance(data, (Coco, LeRobot, Yolo, Voc, TableOptions)):
+    if isinstance(data, (Clips, Coco, LeRobot, Yolo, Voc, TableOptions)):
         paths = {name: getattr(data, name, None) for name in ("json", "images", "path", "root")}
         return replace(data, **{name: _absolute(path) for name, path in paths.items() if path is not None})
     return data

@@ -60,6 +60,8 @@ pub use formats::Table;
 #[cfg(feature = "arrays")]
 pub use formats::{Arrays, TfRecord};
 pub use formats::{Arrow, DATA_FORMATS, Folder, PackedTokens, Packing, Tar, TokenFile, TokenType};
+#[cfg(feature = "video")]
+pub use formats::{Clips, ClipsOptions};
 #[cfg(feature = "annotations")]
 pub use formats::{Coco, Voc, Yolo};
 #[cfg(feature = "parquet")]

@@ -119,12 +119,14 @@ impl Image {
     }
 
     /// Returns the encoded bytes of the image in `sample`. If the field `name` is a clip, returns
-    /// the encoded bytes of the first frame, and all frames.
+    /// the encoded bytes of the first frame, and all frames. If the source offers several clips,
+    /// draws one with the random numbers of the sample, `rng`.
     pub(crate) fn encoded<'a>(
         &self,
         name: &str,
         sample: &Sample<'a>,
         codecs: &Codecs,
+        rng: &Rng,
     ) -> Result<(&'a [u8], Option<Frames<'a>>)> {
         let bytes = Self::bytes(self.of.as_deref(), sample, codecs)?;
         let Some(expected) = self.frames else {
@@ -136,7 +138,12 @@ impl Image {
             }
             return Ok((bytes, None));
         };
-        let frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
+        let mut frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
+        let choices = frames.choices();
+        if choices > 1 {
+            // All clips of a sample use the same draw, so that views of a clip show the same frames.
+            frames = frames.choose(rng.named("clip").below(choices as u64) as usize);
+        }
         match frames.get(0).filter(|_| frames.len() == expected) {
             Some(first) => Ok((first, Some(frames))),
             None => {

@@ -335,6 +335,11 @@ impl Patches {
         }
         let frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
         let found = frames.len();
+        if frames.choices() > 1 {
+            return Err(Error::in_source(format!(
+                "field {name:?} is a clip with jitter, but only Image::frames draws one of its starts: set jitter to 0"
+            )));
+        }
         match self.images {
             None => Err(Error::in_source(format!(
                 "field {name:?} has {found} images, not one: use Patches::images({found})"

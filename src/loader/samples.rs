@@ -12,7 +12,7 @@ use crate::decode::Size;
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::field::{FieldKind, FieldWriter, Image};
-use crate::sampler::{self, MixtureOptions, Sampler};
+use crate::sampler::{self, MixtureOptions, Rng, Sampler};
 #[cfg(doc)]
 use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
 use crate::source::{self, Dataset, Labels, Source};
@@ -390,7 +390,8 @@ impl Loader {
                 || source.read(id, buffers.next().expect("one per attempt")),
             );
             let sample = sample.map_err(|e| source::sample_error(&*source, id, "", e))?;
-            let encoded = image.encoded(name, &sample, &codecs).and_then(|(bytes, _)| codecs.open(bytes));
+            let encoded =
+                image.encoded(name, &sample, &codecs, &Rng::new(0, 0, 0)).and_then(|(bytes, _)| codecs.open(bytes));
             Ok(encoded.map_or(Size::new(0, 0), |image| image.size()))
         };
         (0..source.len()).into_par_iter().map_init(|| vec![Vec::new(); times + 1], size).collect()

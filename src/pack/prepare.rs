@@ -155,6 +155,9 @@ impl Task<'_> {
             return self.recode_image(sample, bytes, out, images);
         }
         let frames = Frames::read(bytes)?;
+        if frames.choices() > 1 {
+            return Err(Error::config("clips with jitter cannot be packed: set jitter to 0"));
+        }
         Frames::append(out, frames.len(), |frame, out| {
             self.recode_image(sample, frames.get(frame).expect("less than the number of frames"), out, images)
         })

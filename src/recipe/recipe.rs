@@ -16,7 +16,7 @@ use crate::decode::{self, AnnotationFrame, Codecs, EncodedImage, Job, Pixels, Re
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
-use crate::source::{self, Sample, Source};
+use crate::source::{self, Frames, Sample, Source};
 use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES, Transform};
 
 /// The steps that process each sample, shared by all workers.
@@ -170,11 +170,11 @@ impl Recipe {
         (before, boxes): (&[Shot<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<Shot<'a>> {
         guarded(|| {
-            let (bytes, frames) = image.encoded(name, sample, &self.codecs)?;
+            let (bytes, frames) = image.encoded(name, sample, &self.codecs, &self.rng(entry))?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
             let opened = opened.and_then(|image| image.opened.as_ref()?.try_clone());
             let encoded = opened.map_or_else(|| self.codecs.open(bytes), Ok);
-            let encoded = encoded.map_err(|e| if frames.is_some() { at_frame(name, 0, e) } else { e })?;
+            let encoded = encoded.map_err(|e| if frames.is_some() { at_frame(name, frames, 0, e) } else { e })?;
             let oriented = encoded.oriented().annotated(self.annotated);
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own() {
@@ -218,7 +218,7 @@ impl Recipe {
     /// frames share one plan, which requires equal sizes.
     pub(crate) fn open_frame<'a>(&'a self, name: &str, shot: &Shot<'a>, frame: usize) -> Result<EncodedImage<'a>> {
         let bytes = shot.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
-        let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, frame, e))?;
+        let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, shot.frames, frame, e))?;
         let (found, expected) = (opened.size(), shot.plan.oriented.size());
         if found == expected {
             return Ok(opened);
@@ -408,8 +408,10 @@ impl Recipe {
 }
 
 /// Adds the frame of a clip to an error. `name` is the name of the clip's field.
-pub(crate) fn at_frame(name: &str, frame: usize, error: Error) -> Error {
-    error.settled(&format!("frame {frame} of field {name:?}"))
+pub(crate) fn at_frame(name: &str, frames: Option<Frames<'_>>, frame: usize, error: Error) -> Error {
+    let of_video = frames.and_then(|frames| frames.index(frame));
+    let of_video = of_video.map_or(String::new(), |index| format!(", frame {index} of the video"));
+    error.settled(&format!("frame {frame} of field {name:?}{of_video}"))
 }
 
 /// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains

@@ -10,9 +10,10 @@ use std::path::Path;
 use warpfeed::source::DATA_FORMATS;
 
 /// The name of each format, with the word that identifies the format in the documentation.
-const WORDS: [(&str, &str); 20] = [
+const WORDS: [(&str, &str); 21] = [
     ("arrow", "Arrow"),
     ("beton", "FFCV"),
+    ("clips", "videos"),
     ("coco", "COCO"),
     ("folder", "folder"),
     ("hdf5", "HDF5"),

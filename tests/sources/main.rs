@@ -24,6 +24,8 @@ mod arrays;
 mod arrow;
 mod beton;
 mod classes;
+#[cfg(feature = "video")]
+mod clips;
 mod closing;
 mod corrupt;
 mod folder_index;

@@ -10,7 +10,7 @@
 //! | 1 | EXIF orientation |
 //! | 2 | length of the label |
 //! | 4, 4 | width and height of the stored frame |
-//! | 4 | number of packets |
+//! | 4 | number of packets, or [`ALL`] if all packets to the end of the record belong to it |
 //! | 4 | length of the codec's configuration record |
 //! | | the label, UTF-8 text that names the file and the frame in messages |
 //! | | the codec's configuration record |
@@ -25,6 +25,10 @@ use crate::error::{Error, Result, reserve};
 
 /// The first bytes of a record.
 pub const MAGIC: &[u8; 8] = b"WFvideo\x01";
+
+/// The number of packets of a record that ends after any of its packets. Records of frames in one
+/// group of pictures can then share their bytes: each is a prefix of the longest one.
+pub const ALL: u32 = u32::MAX;
 
 /// Length of the fields before the label.
 const HEAD: usize = 28;
@@ -121,13 +125,14 @@ impl<'a> Record<'a> {
         let label = std::str::from_utf8(label).map_err(|_| damaged("the label is not UTF-8"))?;
         let config =
             body.get(..number(24) as usize).ok_or_else(|| damaged("the configuration extends past the end"))?;
-        let count = number(20);
+        let claimed = number(20);
         let (mut rest, mut found) = (&body[config.len()..], 0);
         while let Some((_, next)) = packet(rest) {
             (rest, found) = (next, found + 1);
         }
+        let count = if claimed == ALL { found } else { claimed };
         if found != count || count == 0 || !rest.is_empty() {
-            return Err(damaged(&format!("found {found} complete packets, but the header lists {count}")));
+            return Err(damaged(&format!("found {found} complete packets, but the header lists {claimed}")));
         }
         let (width, height) = (number(12), number(16));
         if width == 0 || height == 0 {

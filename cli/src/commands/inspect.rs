@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use warpfeed::decode::Info;
+use warpfeed::Error;
+use warpfeed::decode::{Info, Size};
 use warpfeed::field::Annotations;
-use warpfeed::source::Source;
+use warpfeed::source::{Frames, Source};
 
 use super::verify::{self, Found};
 use crate::data::{DataArgs, FollowArgs};
@@ -60,7 +61,9 @@ struct Report {
     progressive: usize,
     restart_markers: usize,
     turned: usize,
-    /// Number of samples that have each field other than the image and the label.
+    /// The cameras and videos of samples without a main image, by field.
+    cameras: BTreeMap<String, Camera>,
+    /// Number of samples that have each field other than the images and the label.
     fields: BTreeMap<String, usize>,
     annotated: Annotated,
     /// Number of samples whose bytes or label cannot be read, or whose image cannot be decoded.
@@ -100,10 +103,40 @@ impl Spread {
 /// The properties of one sample.
 struct Seen {
     label: Option<i64>,
-    bytes: u64,
-    info: Info,
+    /// The main image, or the fields of cameras and videos.
+    images: Vec<SeenImage>,
     fields: Vec<String>,
     annotations: Annotations,
+}
+
+/// An image or a clip of a sample.
+struct SeenImage {
+    /// Name of the field, or `None` for the main image.
+    camera: Option<String>,
+    bytes: u64,
+    /// Number of frames.
+    frames: usize,
+    /// The image, or the first frame.
+    info: Info,
+}
+
+/// Totals of a camera, or of a video.
+#[derive(Default, Serialize)]
+struct Camera {
+    /// Number of frames in all samples. A frame of several samples counts several times.
+    frames: usize,
+    formats: BTreeMap<&'static str, usize>,
+    /// Number of samples for each size of the frames, such as `640x480`.
+    sizes: BTreeMap<String, usize>,
+}
+
+impl Camera {
+    fn add(&mut self, image: &SeenImage) {
+        let Size { width, height } = image.info.size;
+        self.frames += image.frames;
+        *self.formats.entry(image.info.format).or_default() += image.frames;
+        *self.sizes.entry(format!("{width}x{height}")).or_default() += 1;
+    }
 }
 
 /// Totals of boxes, masks and points.
@@ -186,19 +219,39 @@ impl Args {
     }
 }
 
+/// Reads the header of an image, or of the first frame of a clip.
+fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<SeenImage>> {
+    let frames = Frames::matches(bytes).then(|| Frames::read(bytes)).transpose()?;
+    let Some(first) = frames.map_or(Some(bytes), |frames| frames.get(0)) else { return Ok(None) };
+    Ok(Some(SeenImage {
+        camera: camera.map(str::to_owned),
+        bytes: bytes.len() as u64,
+        frames: frames.map_or(1, |frames| frames.len()),
+        info: Info::read(first)?,
+    }))
+}
+
 /// Inspects the sample with index `index`. Returns `None` if the sample has no image.
 fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
-    let Some((image, bytes)) = sample.image() else { return Ok(None) };
-    let others = sample.fields().iter().filter(|(name, _)| *name != image).map(|(name, _)| (*name).to_owned());
-    let info = Info::read(bytes)?;
-    Ok(Some(Seen {
-        label: sample.label()?,
-        bytes: bytes.len() as u64,
-        fields: others.collect(),
-        annotations: Annotations::read(&sample, info.oriented.annotated(follow.exif()))?,
-        info,
-    }))
+    let label = sample.label()?;
+    let others = |is_image: &dyn Fn(&str) -> bool| {
+        sample.fields().iter().map(|(name, _)| (*name).to_owned()).filter(|name| !is_image(name)).collect::<Vec<_>>()
+    };
+    let Some((image, bytes)) = sample.image() else {
+        let names = source.images();
+        let mut images = Vec::new();
+        for name in &names {
+            let Some((_, bytes)) = sample.bytes_named(|have| have == name) else { continue };
+            images.extend(see_image(Some(name), bytes)?);
+        }
+        let fields = others(&|name| names.iter().any(|camera| camera == name));
+        let seen = Seen { label, images, fields, annotations: Annotations::default() };
+        return Ok((!names.is_empty()).then_some(seen));
+    };
+    let main = see_image(None, bytes)?.ok_or_else(|| Error::in_source("the list of images is empty"))?;
+    let annotations = Annotations::read(&sample, main.info.oriented.annotated(follow.exif()))?;
+    Ok(Some(Seen { label, images: vec![main], fields: others(&|name| name == image), annotations }))
 }
 
 impl Report {
@@ -219,7 +272,8 @@ impl Report {
         bar.finish_and_clear();
 
         let all = || seen.iter().flatten();
-        let spread = |of: fn(&Seen) -> u64| Spread::of(all().map(of));
+        let images = || all().flat_map(|s| &s.images);
+        let spread = |of: fn(&SeenImage) -> u64| Spread::of(images().map(of));
         let mut report = Report {
             source: source.kind(),
             samples: source.len(),
@@ -236,10 +290,15 @@ impl Report {
         for s in all() {
             let label = s.label.map_or("null".to_owned(), |l| l.to_string());
             *report.labels.entry(label).or_default() += 1;
-            *report.formats.entry(s.info.format).or_default() += 1;
             report.annotated.add(&s.annotations);
             s.fields.iter().for_each(|name| *report.fields.entry(name.clone()).or_default() += 1);
-            if let Some(jpeg) = s.info.jpeg {
+        }
+        for image in images() {
+            *report.formats.entry(image.info.format).or_default() += image.frames;
+            if let Some(camera) = &image.camera {
+                report.cameras.entry(camera.clone()).or_default().add(image);
+            }
+            if let Some(jpeg) = image.info.jpeg {
                 *report.chroma.entry(jpeg.chroma).or_default() += 1;
                 report.progressive += usize::from(jpeg.progressive);
                 report.restart_markers += usize::from(jpeg.restart_interval > 0);
@@ -279,6 +338,11 @@ impl Report {
             _ => writeln!(out, "classes      {}", self.classes.len())?,
         }
         writeln!(out, "formats      {}", list(&self.formats))?;
+        for (number, (name, camera)) in self.cameras.iter().enumerate() {
+            let what = if number == 0 { "cameras" } else { "" };
+            let Camera { frames, formats, sizes } = camera;
+            writeln!(out, "{what:<12} {name}: {frames} frames ({}), {}", list(formats), list_keys(sizes))?;
+        }
         if !self.chroma.is_empty() {
             let Report { progressive, restart_markers, turned, .. } = self;
             writeln!(out, "jpeg         {}", list(&self.chroma))?;
@@ -323,6 +387,12 @@ fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
     let mut all: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
     all.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
     all.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Formats the first keys of a map.
+fn list_keys(counts: &BTreeMap<String, usize>) -> String {
+    let more = if counts.len() > MAX_PRINTED { ", ..." } else { "" };
+    counts.keys().take(MAX_PRINTED).cloned().collect::<Vec<_>>().join(", ") + more
 }
 
 /// Prints a histogram of the shorter side with two bins per octave: 64, 96, 128, 192, ...

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde_json::json;
 use warpfeed::decode::{self, Codecs, Condition, Info, Pixels, Rect};
 use warpfeed::field::Annotations;
-use warpfeed::source::{self, Sample, Source};
+use warpfeed::source::{self, Frames, Sample, Source};
 use warpfeed::{Error, ErrorKind};
 
 use super::pack::PartChoice;
@@ -205,11 +205,20 @@ fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option
     let mut tolerated = None;
     for (name, value) in sample.fields() {
         let bytes = value.encoded(name);
-        if Info::read(&bytes).is_ok() {
-            match condition(&bytes, deep) {
+        let frames = Frames::matches(&bytes).then(|| Frames::read(&bytes)).transpose()?;
+        let images: Vec<&[u8]> = match frames {
+            Some(frames) => frames.iter().collect(),
+            None => vec![&bytes],
+        };
+        for (number, image) in images.into_iter().enumerate() {
+            let frame = if frames.is_some() { format!(", frame {number}") } else { String::new() };
+            if Info::read(image).is_err() {
+                continue;
+            }
+            match condition(image, deep) {
                 Condition::Sound => {}
-                Condition::Tolerated(what) => tolerated = Some(format!("field {name:?}: {what}")),
-                Condition::Damaged(e) => return Err(Error::decode(format!("field {name:?}: {}", e.cause()))),
+                Condition::Tolerated(what) => tolerated = Some(format!("field {name:?}{frame}: {what}")),
+                Condition::Damaged(e) => return Err(Error::decode(format!("field {name:?}{frame}: {}", e.cause()))),
             }
         }
     }

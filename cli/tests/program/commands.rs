@@ -266,6 +266,29 @@ fn verify_checks_the_cameras_of_robot_episodes() {
 }
 
 #[test]
+fn inspect_counts_the_frames_of_cameras_and_videos() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (set, format) in [("v30", "png"), ("v30_video", "video")] {
+        let set = fixtures.join("tests/fixtures/formats/lerobot").join(set);
+        let shown = ok(dir.path(), &["inspect", set.to_str().unwrap()]);
+        let front = format!("cameras      observation.images.front: 15 frames ({format} 15), ");
+        let wrist = format!("             observation.images.wrist: 15 frames ({format} 15), ");
+        assert!(shown.contains(&front) && shown.contains(&wrist), "{shown}");
+        assert!(shown.contains(&format!("formats      {format} 30\n")) && !shown.contains(" 0 B of images"), "{shown}");
+        let report = json(&ok(dir.path(), &["inspect", set.to_str().unwrap(), "--json"]));
+        let sizes = report["cameras"]["observation.images.wrist"]["sizes"].as_object().unwrap();
+        assert_eq!(sizes.values().map(|samples| samples.as_u64().unwrap()).sum::<u64>(), 15);
+    }
+    let class = dir.path().join("videos/archery");
+    fs::create_dir_all(&class).unwrap();
+    fs::copy(fixtures.join("video/tests/fixtures/g2.mp4"), class.join("a.mp4")).unwrap();
+    let shown = ok(dir.path(), &["inspect", "videos"]);
+    assert!(shown.contains("cameras      video: 8 frames (video 8), 96x64\n"), "{shown}");
+    assert!(shown.contains("classes      1, each with 1 sample\n"), "{shown}");
+}
+
+#[test]
 fn verify_lists_each_bad_sample_with_its_file() {
     let dir = tree();
     let good = warpfeed(dir.path(), &["verify", "set"]);

@@ -30,7 +30,7 @@ const SETS: [(&str, &[&str]); 13] = [
 ];
 
 /// Formats that have separate tests of `inspect` and `pack`.
-const OWN: [&str; 7] = ["folder", "tar", "coco", "yolo", "voc", "table", "lerobot"];
+const OWN: [&str; 8] = ["clips", "folder", "tar", "coco", "yolo", "voc", "table", "lerobot"];
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats")

@@ -9,6 +9,7 @@
 pub(super) mod arrays;
 pub(super) mod arrow;
 pub(super) mod beton;
+pub(super) mod clips;
 pub(super) mod coco;
 pub(super) mod folder;
 pub(super) mod lerobot;
@@ -28,6 +29,8 @@ pub(super) mod yolo;
 #[cfg(feature = "arrays")]
 pub use arrays::Arrays;
 pub use arrow::Arrow;
+#[cfg(feature = "video")]
+pub use clips::{Clips, ClipsOptions};
 #[cfg(feature = "annotations")]
 pub use coco::Coco;
 pub use folder::Folder;
@@ -75,5 +78,6 @@ pub const DATA_FORMATS: &[DataFormat] = &[
     yolo::ROW,
     voc::ROW,
     table::ROW,
+    clips::ROW,
     folder::ROW,
 ];

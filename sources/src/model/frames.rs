@@ -1,13 +1,21 @@
 //! [`Frames`]: several encoded images in one field of a sample.
 
-use crate::error::Error;
+use crate::error::{Error, reserve};
 
-/// Signature and version of a list of frames.
-const SIGNATURE: [u8; 8] = *b"\x93FRAMES\x01";
-/// Size of the header in bytes: the signature, and the number of frames.
-const HEADER: usize = SIGNATURE.len() + 4;
+/// Signature of a list of frames. A byte with the version follows.
+const SIGNATURE: [u8; 7] = *b"\x93FRAMES";
+/// Version of a list of frames that are stored one after the other.
+const LIST: u8 = 1;
+/// Version of a list that contains alternative clips.
+const CHOICES: u8 = 2;
+/// Size of the signature, the version and one number, in bytes.
+const HEADER: usize = SIGNATURE.len() + 1 + 4;
 /// Size of the end position of a frame, in bytes.
 const END: usize = size_of::<u64>();
+/// Size of the entry of a stored frame in a list of choices, in bytes.
+const STORED: usize = 3 * size_of::<u64>();
+/// Size of the three numbers after the header of a list of choices, in bytes.
+const COUNTS: usize = 3 * size_of::<u32>();
 
 /// The frames of a clip: several encoded images in one field of a sample. `field::Image::frames` in
 /// the `warpfeed` crate reads such a field.
@@ -21,6 +29,18 @@ const END: usize = size_of::<u64>();
 /// | 8 T | for each frame, the position of its end, as a little-endian `u64`; 0 is the start of the first frame |
 /// | | the encoded images, one after the other, without gaps |
 ///
+/// A clip of a video may have several [choices](Frames::choices), of which a loader draws one. Its
+/// frames may overlap in memory, because a frame of a video contains the packets of earlier frames:
+///
+/// | bytes | content |
+/// |---|---|
+/// | 8 | the signature, `\x93FRAMES`, and the version, 2 |
+/// | 4 | T, the number of frames of a choice |
+/// | 4, 4, 4 | the number of choices C, the index of the default choice, and the number of stored frames S |
+/// | 24 S | for each stored frame, its start, its end, and its index in the video, as `u64` |
+/// | 4 C T | for each choice, the indices of its stored frames, as `u32` |
+/// | | the stored frames |
+///
 /// ```
 /// use warpfeed_sources::Frames;
 ///
@@ -31,10 +51,36 @@ const END: usize = size_of::<u64>();
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Frames<'a> {
-    /// The end of each frame.
-    ends: &'a [[u8; END]],
+    table: Table<'a>,
     /// The encoded images.
     data: &'a [u8],
+}
+
+/// The positions of the frames.
+#[derive(Debug, Clone, Copy)]
+enum Table<'a> {
+    /// The end of each frame.
+    List(&'a [[u8; END]]),
+    Choices {
+        stored: &'a [[u8; STORED]],
+        /// The stored frames of the selected choice.
+        chosen: &'a [[u8; 4]],
+        /// The stored frames of all choices.
+        all: &'a [[u8; 4]],
+    },
+}
+
+/// The alternative clips in a list of frames.
+#[cfg_attr(not(feature = "video"), allow(dead_code))]
+pub(crate) struct Choices<'a> {
+    /// Number of frames of each choice.
+    pub(crate) frames: usize,
+    /// Index of the default choice.
+    pub(crate) default: usize,
+    /// For each choice, the indices of its stored frames.
+    pub(crate) table: &'a [u32],
+    /// The index of each stored frame in the video.
+    pub(crate) stored: &'a [usize],
 }
 
 impl<'a> Frames<'a> {
@@ -67,6 +113,7 @@ impl<'a> Frames<'a> {
         mut add: impl FnMut(usize, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         to.extend(SIGNATURE);
+        to.push(LIST);
         to.extend(u32::try_from(count).expect("fewer than 2^32 frames").to_le_bytes());
         let table = to.len();
         let data = table + count * END;
@@ -79,12 +126,46 @@ impl<'a> Frames<'a> {
         Ok(())
     }
 
-    /// Returns whether `bytes` starts with the signature of a list of frames.
-    pub fn matches(bytes: &[u8]) -> bool {
-        bytes.starts_with(&SIGNATURE[..SIGNATURE.len() - 1])
+    /// Appends the content of a field that contains alternative clips. `add` appends the stored
+    /// frame with the given index, and returns the position in its buffer at which this frame
+    /// starts. A frame may start in an earlier frame, and ends at the end of the buffer.
+    ///
+    /// # Errors
+    /// The first error that `add` returns, or if memory runs out.
+    #[cfg_attr(not(feature = "video"), allow(dead_code))]
+    pub(crate) fn append_choices(
+        to: &mut Vec<u8>,
+        choices: &Choices<'_>,
+        mut add: impl FnMut(usize, &mut Vec<u8>) -> Result<usize, Error>,
+    ) -> Result<(), Error> {
+        let Choices { frames, default, table, stored } = *choices;
+        let header = HEADER + COUNTS + stored.len() * STORED + table.len() * 4;
+        reserve(to, header)?;
+        to.extend(SIGNATURE);
+        to.push(CHOICES);
+        for number in [frames, table.len() / frames.max(1), default, stored.len()] {
+            let number = u32::try_from(number).map_err(|_| Error::in_source("the clip has 2^32 or more frames"))?;
+            to.extend(number.to_le_bytes());
+        }
+        let positions = to.len();
+        to.resize(positions + stored.len() * STORED, 0);
+        to.extend(table.iter().flat_map(|index| index.to_le_bytes()));
+        let data = to.len();
+        for (index, &number) in stored.iter().enumerate() {
+            let start = add(index, to)?;
+            let numbers = [start - data, to.len() - data, number].map(|number| (number as u64).to_le_bytes());
+            to[positions + index * STORED..][..STORED].copy_from_slice(numbers.as_flattened());
+        }
+        Ok(())
     }
 
-    /// Reads the header of a list of frames, and checks the position of every frame.
+    /// Returns whether `bytes` starts with the signature of a list of frames.
+    pub fn matches(bytes: &[u8]) -> bool {
+        bytes.starts_with(&SIGNATURE)
+    }
+
+    /// Reads the header of a list of frames, and checks the position of every frame. If there are
+    /// several [choices](Frames::choices), selects the default.
     ///
     /// # Errors
     /// If `bytes` does not start with the signature, has a different version, is truncated, has
@@ -100,10 +181,23 @@ impl<'a> Frames<'a> {
         let cut = || Error::decode(format!("the list of frames is truncated in its header, at byte {}", bytes.len()));
         let (start, rest) = bytes.split_first_chunk::<HEADER>().ok_or_else(cut)?;
         let [.., version, a, b, c, d] = *start;
-        if version != SIGNATURE[7] {
-            return Err(Error::decode(format!("version {version} of the list of frames is not supported: expected 1")));
-        }
         let count = u32::from_le_bytes([a, b, c, d]);
+        match version {
+            LIST => {}
+            CHOICES => {
+                return Self::read_choices(count, rest).ok_or_else(|| {
+                    Error::decode(format!(
+                        "the list of frames with choices is damaged: it claims {count} frames, and has {} bytes",
+                        bytes.len()
+                    ))
+                });
+            }
+            _ => {
+                return Err(Error::decode(format!(
+                    "version {version} of the list of frames is not supported: expected 1 or 2"
+                )));
+            }
+        }
         let table = usize::try_from(u64::from(count) * END as u64).ok();
         let (ends, data) = table.and_then(|table| rest.split_at_checked(table)).ok_or_else(|| {
             Error::decode(format!("the list of frames claims {count} frames, but is truncated at byte {}", bytes.len()))
@@ -124,18 +218,79 @@ impl<'a> Frames<'a> {
             let more = data.len() as u64 - start;
             return Err(Error::decode(format!("unexpected data after the last frame: {more} bytes")));
         }
-        Ok(Frames { ends, data })
+        Ok(Frames { table: Table::List(ends), data })
+    }
+
+    /// Reads a list of choices of `count` frames, without the header. Returns `None` if the list is
+    /// damaged.
+    fn read_choices(count: u32, bytes: &'a [u8]) -> Option<Self> {
+        let (counts, rest) = bytes.split_first_chunk::<COUNTS>()?;
+        let [choices, default, stored] =
+            [0, 4, 8].map(|at| u32::from_le_bytes([counts[at], counts[at + 1], counts[at + 2], counts[at + 3]]));
+        let [count, choices, default, stored] =
+            [count, choices, default, stored].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let (stored, rest) = rest.split_at_checked(stored.checked_mul(STORED)?)?;
+        let (all, data) = rest.split_at_checked(choices.checked_mul(count)?.checked_mul(4)?)?;
+        let (stored, all) = (stored.as_chunks::<STORED>().0, all.as_chunks::<4>().0);
+        let positions = stored.iter().map(positions);
+        let ends = positions.clone().map(|(_, end)| end).max().unwrap_or(0);
+        let are_inside = positions.clone().all(|(start, end)| start <= end) && ends == data.len() as u64;
+        let are_stored = all.iter().all(|index| (u32::from_le_bytes(*index) as usize) < stored.len());
+        let chosen = all.get(default.checked_mul(count)?..)?.get(..count)?;
+        (count > 0 && are_inside && are_stored)
+            .then_some(Frames { table: Table::Choices { stored, chosen, all }, data })
     }
 
     /// Returns the number of frames.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
-        self.ends.len()
+        match self.table {
+            Table::List(ends) => ends.len(),
+            Table::Choices { chosen, .. } => chosen.len(),
+        }
+    }
+
+    /// Returns the number of alternative clips, of which a loader draws one for each sample. This
+    /// is 1 unless the source has jitter.
+    pub fn choices(&self) -> usize {
+        match self.table {
+            Table::List(_) => 1,
+            Table::Choices { chosen, all, .. } => all.len() / chosen.len(),
+        }
+    }
+
+    /// Selects an alternative clip.
+    ///
+    /// # Panics
+    /// If there is no such [choice](Frames::choices).
+    #[must_use]
+    pub fn choose(mut self, choice: usize) -> Self {
+        assert!(choice < self.choices(), "choice {choice} of {}", self.choices());
+        if let Table::Choices { chosen, all, .. } = &mut self.table {
+            *chosen = &all[choice * chosen.len()..][..chosen.len()];
+        }
+        self
+    }
+
+    /// Returns the entry of a stored frame.
+    fn stored(&self, frame: usize) -> Option<&'a [u8; STORED]> {
+        let Table::Choices { stored, chosen, .. } = self.table else { return None };
+        stored.get(u32::from_le_bytes(*chosen.get(frame)?) as usize)
+    }
+
+    /// Returns the index in its video of frame `frame`, if the list states it.
+    pub fn index(&self, frame: usize) -> Option<u64> {
+        let [.., a, b, c, d, e, f, g, h] = *self.stored(frame)?;
+        Some(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
     }
 
     /// Returns the encoded image of frame `frame`, or `None` if there is no such frame.
     pub fn get(&self, frame: usize) -> Option<&'a [u8]> {
-        let at = |frame: usize| self.ends.get(frame).and_then(|end| usize::try_from(u64::from_le_bytes(*end)).ok());
+        let Table::List(ends) = self.table else {
+            let (start, end) = positions(self.stored(frame)?);
+            return self.data.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
+        };
+        let at = |frame: usize| ends.get(frame).and_then(|end| usize::try_from(u64::from_le_bytes(*end)).ok());
         let start = if frame == 0 { Some(0) } else { at(frame - 1) };
         self.data.get(start?..at(frame)?)
     }
@@ -145,6 +300,12 @@ impl<'a> Frames<'a> {
         let frames = *self;
         (0..self.len()).map(move |frame| frames.get(frame).expect("`read` checks the positions"))
     }
+}
+
+/// Returns the start and the end of a stored frame.
+fn positions(stored: &[u8; STORED]) -> (u64, u64) {
+    let numbers = stored.as_chunks::<8>().0;
+    (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]))
 }
 
 #[cfg(test)]
@@ -190,7 +351,7 @@ mod tests {
             changed
         };
         assert!(message(b"\xff\xd8\xff\xe0").contains(r"\xff\xd8\xff\xe0"));
-        assert!(message(&with(7, &[2])).contains("version 2"));
+        assert!(message(&with(7, &[3])).contains("version 3"));
         assert!(message(&with(8, &1_u32.to_le_bytes())).contains("unexpected data after the last frame: 14 bytes"));
         assert!(
             message(&with(8, &3_u32.to_le_bytes())).contains("frame 0 claims bytes 0 to 5, but there are only 3 bytes")
@@ -212,5 +373,55 @@ mod tests {
         assert!(
             message(&changed).contains("frame 0 claims bytes 0 to 18446744073709551615, but there are only 11 bytes")
         );
+    }
+
+    /// Two choices of two frames. The stored frames are "a", "ab", "abc" and "x".
+    fn choices() -> Vec<u8> {
+        let table = [0, 1, 2, 3];
+        let choices = Choices { frames: 2, default: 1, table: &table, stored: &[7, 8, 9, 20] };
+        let mut bytes = b"before".to_vec();
+        let mut start = 0;
+        let added = Frames::append_choices(&mut bytes, &choices, |index, to| {
+            if index % 3 == 0 {
+                start = to.len();
+            }
+            to.push(b"abcx"[index]);
+            Ok(start)
+        });
+        added.unwrap();
+        bytes.split_off(6)
+    }
+
+    #[test]
+    fn frames_of_choices_come_back() {
+        let bytes = choices();
+        let frames = Frames::read(&bytes).unwrap();
+        assert_eq!((frames.len(), frames.choices()), (2, 2));
+        assert_eq!(frames.iter().collect::<Vec<_>>(), [&b"abc"[..], b"x"]);
+        assert_eq!([0, 1, 2].map(|frame| frames.index(frame)), [Some(9), Some(20), None]);
+        let first = frames.choose(0);
+        assert_eq!(first.iter().collect::<Vec<_>>(), [&b"a"[..], b"ab"]);
+        assert_eq!((first.index(0), first.get(2), first.choices()), (Some(7), None, 2));
+        let list = Frames::encode(&[b"one"]);
+        let list = Frames::read(&list).unwrap();
+        assert_eq!((list.choices(), list.choose(0).len(), list.index(0)), (1, 1, None));
+    }
+
+    #[test]
+    fn damaged_choices_are_errors_or_frames() {
+        let whole = choices();
+        for end in 0..whole.len() {
+            Frames::read(&whole[..end]).unwrap_err();
+        }
+        assert!(message(&[&whole[..], b"!"].concat()).contains("with choices is damaged: it claims 2 frames"));
+        for at in 0..whole.len() {
+            for byte in [0, 1, 2, 5, 127, 128, 255] {
+                let mut changed = whole.clone();
+                changed[at] = byte;
+                if let Ok(frames) = Frames::read(&changed) {
+                    (0..frames.choices()).for_each(|choice| drop(frames.choose(choice).iter().collect::<Vec<_>>()));
+                }
+            }
+        }
     }
 }

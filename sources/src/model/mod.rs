@@ -32,6 +32,8 @@ pub(super) mod zip;
 pub use classes::Classes;
 pub use concat::Concat;
 pub use concat::Join;
+#[cfg(feature = "video")]
+pub(crate) use frames::Choices;
 pub use frames::Frames;
 pub use labels::labels;
 pub use labels::{Labels, labels_retried, no_sample};

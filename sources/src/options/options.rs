@@ -47,7 +47,7 @@ pub(crate) struct Used {
 }
 
 /// Names of the formats without columns.
-const WITHOUT_COLUMNS: [&str; 6] = ["coco", "folder", "lerobot", "tar", "voc", "yolo"];
+const WITHOUT_COLUMNS: [&str; 7] = ["clips", "coco", "folder", "lerobot", "tar", "voc", "yolo"];
 
 impl Default for Options {
     fn default() -> Self {

@@ -64,7 +64,7 @@ impl OpenFile {
     }
 
     /// Creates an in-memory file with the content `bytes`. `path` is used in error messages.
-    #[cfg(any(test, feature = "annotations", feature = "parquet"))]
+    #[cfg(any(test, feature = "annotations", feature = "parquet", feature = "video"))]
     pub(crate) fn in_memory(path: PathBuf, bytes: Vec<u8>) -> Self {
         Self::new(path, Content::Memory(bytes))
     }

@@ -6,7 +6,8 @@
 //! 3. `annotated`: builds the fields of an annotated image.
 //! 4. `pickle`, `protobuf`, `npy`: parse the encodings of other libraries.
 //! 5. `elements`: converts array elements. `pixels`: converts arrays of pixels to images.
-//! 6. `lru_cache`: an LRU cache. `grants`: the memory that loaders grant to the cache of a dataset.
+//! 6. `video`: video files and their sample tables.
+//! 7. `lru_cache`: an LRU cache. `grants`: the memory that loaders grant to the cache of a dataset.
 
 #[cfg(feature = "annotations")]
 pub(super) mod annotated;
@@ -27,5 +28,7 @@ pub(super) mod pixels;
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 pub(super) mod protobuf;
 pub(super) mod record;
+#[cfg(feature = "video")]
+pub(super) mod video;
 
 pub use npy::{MAX_AXES, Npy, Shape};

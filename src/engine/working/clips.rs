@@ -89,7 +89,7 @@ impl<'a> PartFiller<'a> {
         for frame in group.clone() {
             let mut encoded = recipe.open_frame(name, shot, frame)?;
             if recipe.strict {
-                Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, frame, e))?;
+                Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, shot.frames, frame, e))?;
             }
             opened.push(encoded);
         }
@@ -102,9 +102,9 @@ impl<'a> PartFiller<'a> {
         let results: ArrayVec<Result<()>, MAX_GROUP> = jobs.into_iter().map(|job| job.result).collect();
         let ns = self.meter.lap() / group.len() as u64;
         for ((frame, result), pixels) in group.zip(results).zip(buffers.iter()) {
-            result.map_err(|e| at_frame(name, frame, e))?;
+            result.map_err(|e| at_frame(name, shot.frames, frame, e))?;
             let (id, key) = (taken.timed.id, taken.timed.key);
-            let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, frame, e));
+            let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, shot.frames, frame, e));
             shot.damaged_frames += u32::from(damaged);
             self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
         }
@@ -129,7 +129,7 @@ impl<'a> PartFiller<'a> {
                 let scratch = (&mut **resizer, &mut **image);
                 field.transform(pixels, &shot.plan, &mut rng, &recipe.transforms, scratch, &mut row)
             });
-            transformed.map_err(|e| at_frame(&field.name, frame, e))?;
+            transformed.map_err(|e| at_frame(&field.name, shot.frames, frame, e))?;
             let ns = meter.lap();
             meter.add_time(Stage::Transform, &mut taken.timed, ns, field.rgb_bytes());
             meter.enter(Stage::Write, taken.timed.id);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::index;
 use super::masks::Masks;
 use super::names::Names;
-use super::stored::select_images;
+use super::stored::select;
+use super::walk::Wanted;
 use crate::error::{Error, Result, reserve};
 use crate::format::{self, Format};
 use crate::machine::bytes::grow_to;
@@ -104,7 +105,7 @@ impl Folder {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {
             let (names, object_indices) =
-                select_images(location.url(), listed, &options.formats).map_err(|e| e.at_path(path))?;
+                select(location.url(), listed, Wanted::Images(&options.formats)).map_err(|e| e.at_path(path))?;
             let files = Files::Stored {
                 objects: listed.clone(),
                 object_indices: object_indices.into(),
@@ -121,7 +122,7 @@ impl Folder {
         let names = match indexed.then(|| index::load(path, &formats)).flatten() {
             Some(names) => names,
             None => {
-                let (names, visited) = Names::list(path, &formats)?;
+                let (names, visited) = Names::list(path, Wanted::Images(&formats))?;
                 if indexed {
                     index::store(path, &formats, &names, &visited);
                 }

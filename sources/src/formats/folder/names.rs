@@ -1,28 +1,27 @@
-//! Lists the images of a local folder with their labels and classes.
+//! Lists the images or videos of a local folder with their labels and classes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::walk::{Name, Others, Walk, list, modified};
+use super::walk::{Name, Others, Walk, Wanted, list, modified};
 use crate::error::{Error, Result, collected, counted, push, reserve, reserved};
-use crate::format::{FORMATS, Format};
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 
-/// The images in a folder, with their labels and classes.
+/// The images or videos in a folder, with their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// The paths of all images relative to the root, concatenated. Concatenating them avoids an
     /// allocation per path: each sample takes the length of its path plus 12 bytes.
     pub(super) paths: String,
     /// The end of each image's path in `paths`.
     pub(super) ends: Vec<usize>,
     /// The label of each sample, or empty if there are no classes.
-    pub(super) labels: Vec<u32>,
-    pub(super) classes: Vec<String>,
+    pub(crate) labels: Vec<u32>,
+    pub(crate) classes: Vec<String>,
     /// The sorted indices of the samples with names that are not UTF-8.
-    pub(super) bad: Vec<usize>,
+    pub(crate) bad: Vec<usize>,
 }
 
 /// The folders that have been listed. Each modification time was read just before the folder was
@@ -31,26 +30,26 @@ pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Names {
     /// Returns a hash of the listing.
-    pub(super) fn hash(&self) -> Hash {
+    pub(crate) fn hash(&self) -> Hash {
         // Include the ends, because different paths may have the same concatenation.
         let hash = Hash::default().text(&self.paths);
         self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }
 
-    /// Lists the folder at `path`. Returns its images, and all folders that were listed.
+    /// Lists the folder at `path`. Returns its samples, and all folders that were listed.
     ///
     /// # Errors
-    /// If a folder cannot be listed, or if there are no images.
-    pub(super) fn list(path: &Path, formats: &[Format]) -> Result<(Self, Visited)> {
+    /// If a folder cannot be listed, or if there are no samples.
+    pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), bad: false }, modified(path))];
-        let top = list(path, formats)?;
+        let top = list(path, wanted)?;
         let class_paths: Vec<(PathBuf, Name)> =
             collected(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
         let walk_class = |(folder, name): &(PathBuf, Name)| {
             let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, found, others: Others::default(), visited };
-            walk.visit(folder, name.clone(), formats)?;
+            walk.visit(folder, name.clone(), wanted)?;
             // Use the order of ImageFolder: sort the folders in a class by path ("a-b" before
             // "a/b"), then the files in each folder by name.
             walk.found.sort_unstable();
@@ -74,7 +73,8 @@ impl Names {
         } else {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
-                let found = counted(top.images.len(), "image", "images");
+                let [one, many] = wanted.nouns();
+                let found = counted(top.images.len(), one, many);
                 tracing::warn!("{}: ignored {found} next to the class folders", path.display());
             }
         }
@@ -87,13 +87,11 @@ impl Names {
             } else {
                 format!("found {others}, {}", counted(folders, "subfolder", "subfolders"))
             };
-            let extensions: Vec<_> =
-                FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
-            let extensions = extensions.join(", .");
-            return Err(Error::in_source(format!("no images: {found}; looked for .{extensions}")).at_path(path));
+            let ([_, nouns], extensions) = (wanted.nouns(), wanted.extensions());
+            return Err(Error::in_source(format!("no {nouns}: {found}; looked for {extensions}")).at_path(path));
         }
         others.warn_hidden(path);
-        if others.count > 0 {
+        if others.count > 0 && matches!(wanted, Wanted::Images(_)) {
             tracing::warn!(
                 "{}: ignored {others}, which do not have the extension of a supported image format: convert them if \
                  they are images, or add a codec",
@@ -101,6 +99,15 @@ impl Names {
             );
         }
         Ok((set, visited))
+    }
+
+    /// Lists the videos in the folder at `path`.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed, or if there are no videos.
+    #[cfg(feature = "video")]
+    pub(crate) fn videos(path: &Path) -> Result<Self> {
+        Ok(Self::list(path, Wanted::Videos)?.0)
     }
 
     pub(super) fn push(&mut self, folder: &str, name: &str, bad: bool) -> Result<()> {
@@ -116,7 +123,7 @@ impl Names {
         push(&mut self.ends, self.paths.len())
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
@@ -128,7 +135,7 @@ impl Names {
     }
 
     /// Returns the path of sample `index`, relative to the root.
-    pub(super) fn path(&self, index: usize) -> &str {
+    pub(crate) fn path(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.paths[start..self.ends[index]]
     }

@@ -1,11 +1,11 @@
-//! Finds the images under a URL in an object store. Classes, labels and order are the same as for a
+//! Finds the images or videos under a URL in an object store. Classes, labels and order are the same as for a
 //! local folder.
 
 use std::collections::BTreeSet;
 
 use super::names::Names;
+use super::walk::Wanted;
 use crate::error::{Error, Result, counted, push, reserve};
-use crate::format::{self, FORMATS, Format};
 use crate::model::{Location, Object};
 
 /// Returns the path of the object at `url` relative to `root`, a URL that ends in a slash. Paths on
@@ -31,19 +31,19 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Returns whether an object has the extension of an image.
-fn is_image(object: &Object, formats: &[Format]) -> bool {
+/// Returns whether an object has the extension of a sample.
+fn is_wanted(object: &Object, wanted: Wanted<'_>) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    !name.starts_with('.') && extension.is_some_and(|extension| format::field_of_file(extension, formats).is_some())
+    !name.starts_with('.') && extension.is_some_and(|extension| wanted.has(extension))
 }
 
-/// Selects the images among the `objects` under `url`. Returns the images, and for each image the
-/// index of its object.
+/// Selects the samples among the `objects` under `url`. Returns the samples, and for each sample
+/// the index of its object.
 ///
 /// # Errors
-/// If there are no images.
-pub(super) fn select_images(url: &str, objects: &[Object], formats: &[Format]) -> Result<(Names, Vec<u32>)> {
+/// If there are no samples.
+pub(crate) fn select(url: &str, objects: &[Object], wanted: Wanted<'_>) -> Result<(Names, Vec<u32>)> {
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
     let mut images: Vec<(String, u32)> = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn select_images(url: &str, objects: &[Object], formats: &[Format]) -
         if let Some((top, _)) = path.split_once('/').filter(|(top, _)| !hidden(top)) {
             classes.insert(top.to_owned());
         }
-        if is_image(object, formats) && !hidden(&path) {
+        if is_wanted(object, wanted) && !hidden(&path) {
             push(&mut images, (path, index))?;
         }
     }
@@ -62,15 +62,15 @@ pub(super) fn select_images(url: &str, objects: &[Object], formats: &[Format]) -
         let all = images.len();
         images.retain(|(path, _)| path.contains('/'));
         if images.len() < all {
-            let found = counted(all - images.len(), "image", "images");
+            let [one, many] = wanted.nouns();
+            let found = counted(all - images.len(), one, many);
             tracing::warn!("{url}: ignored {found} next to the class folders");
         }
     }
     if images.is_empty() {
-        let extensions: Vec<_> = FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
-        let (count, extensions) = (objects.len(), extensions.join(", ."));
+        let (count, [_, nouns], extensions) = (objects.len(), wanted.nouns(), wanted.extensions());
         return Err(Error::in_source(format!(
-            "found no images among {count} objects under this URL; looked for .{extensions}"
+            "found no {nouns} among {count} objects under this URL; looked for {extensions}"
         )));
     }
     // Sort by class, then by the path of the folder within the class, then by file name.

@@ -8,7 +8,46 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::error::{Error, Result, counted, push};
-use crate::format::{self, Format};
+use crate::format::{self, FORMATS, Format};
+
+/// Which files of a folder are samples.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted<'a> {
+    /// Images in the built-in formats and in these formats.
+    Images(&'a [Format]),
+    /// Videos.
+    #[cfg_attr(not(feature = "video"), allow(dead_code))]
+    Videos,
+}
+
+impl Wanted<'_> {
+    /// Returns whether files with this extension are samples.
+    pub(super) fn has(self, extension: &str) -> bool {
+        match self {
+            Wanted::Images(formats) => format::field_of_file(extension, formats).is_some(),
+            Wanted::Videos => format::VIDEO_FILES.iter().any(|known| known.eq_ignore_ascii_case(extension)),
+        }
+    }
+
+    /// Returns the extensions, for messages.
+    pub(super) fn extensions(self) -> String {
+        let extensions: Vec<_> = match self {
+            Wanted::Images(formats) => {
+                FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect()
+            }
+            Wanted::Videos => format::VIDEO_FILES.to_vec(),
+        };
+        format!(".{}", extensions.join(", ."))
+    }
+
+    /// Returns the noun for a sample and for several samples.
+    pub(super) fn nouns(self) -> [&'static str; 2] {
+        match self {
+            Wanted::Images(_) => ["image", "images"],
+            Wanted::Videos => ["video", "videos"],
+        }
+    }
+}
 
 /// The content of a folder without hidden files and folders. Names are sorted.
 pub(super) struct Listing {
@@ -98,7 +137,7 @@ impl fmt::Display for Others {
 }
 
 /// Lists the folder at `path`, without descending into its subfolders.
-pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
+pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
@@ -115,16 +154,13 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
         if name.as_encoded_bytes().starts_with(b".") {
             // macOS stores the attributes of `x.jpg` in a file called `._x.jpg`, which is not an
             // image.
-            let is_image = !name.as_encoded_bytes().starts_with(b"._")
-                && extension.is_some_and(|e| format::field_of_file(e, formats).is_some());
+            let is_image = !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| wanted.has(e));
             if kind.is_dir() || is_image {
                 listing.others.hide(1, entry.path());
             }
         } else if kind.is_dir() {
             push(&mut listing.folders, name)?;
-        } else if (kind.is_file() || kind.is_symlink())
-            && extension.is_some_and(|e| format::field_of_file(e, formats).is_some())
-        {
+        } else if (kind.is_file() || kind.is_symlink()) && extension.is_some_and(|e| wanted.has(e)) {
             push(&mut listing.images, Name::new(&name))?;
         } else {
             if name == CACHE {
@@ -150,7 +186,7 @@ pub(super) fn list(path: &Path, formats: &[Format]) -> Result<Listing> {
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, found, others: Others::default(), visited };
-    walk.visit(path, Name { text: String::new(), bad: false }, formats)?;
+    walk.visit(path, Name { text: String::new(), bad: false }, Wanted::Images(formats))?;
     walk.found.sort_unstable();
     let mut paths = Vec::new();
     for (folder, names) in walk.found {
@@ -179,14 +215,14 @@ pub(super) struct Walk {
 impl Walk {
     /// Lists the folder at `path` and all folders below it. `below_root` is the path of the folder
     /// relative to the root.
-    pub(super) fn visit(&mut self, path: &Path, below_root: Name, formats: &[Format]) -> Result<()> {
+    pub(super) fn visit(&mut self, path: &Path, below_root: Name, wanted: Wanted<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
             tracing::warn!("{}: link not followed, because it points back to {}", path.display(), canonical.display());
             return Ok(());
         }
         push(&mut self.visited, (below_root.clone(), modified(path)))?;
-        let listing = list(path, formats)?;
+        let listing = list(path, wanted)?;
         self.others.add(listing.others);
         if !listing.images.is_empty() {
             push(&mut self.found, (below_root.clone(), listing.images))?;
@@ -195,7 +231,7 @@ impl Walk {
         for name in &listing.folders {
             let own = Name::new(name);
             let (text, bad) = (format!("{}/{}", below_root.text, own.text), below_root.bad || own.bad);
-            self.visit(&path.join(name), Name { text, bad }, formats)?;
+            self.visit(&path.join(name), Name { text, bad }, wanted)?;
         }
         self.ancestors.pop();
         Ok(())

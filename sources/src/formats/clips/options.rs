@@ -1,0 +1,127 @@
+//! [`ClipsOptions`]: which frames of a video a clip has.
+
+use crate::error::{Error, Result};
+
+/// Options for [`Clips`](crate::Clips): the frames of a clip, and the clips of a video.
+///
+/// ```
+/// use warpfeed_sources::ClipsOptions;
+///
+/// // Every second of 16 frames, from a start that is drawn in each epoch.
+/// let options = ClipsOptions::new(8).stride(2).jitter(usize::MAX);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClipsOptions {
+    pub(super) frames: usize,
+    pub(super) step: Step,
+    /// Whether both a stride and a frame rate were set.
+    has_two_steps: bool,
+    pub(super) per_video: usize,
+    pub(super) jitter: usize,
+    pub(super) pads: bool,
+}
+
+/// The distance between the frames of a clip.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Step {
+    Frames(usize),
+    /// Frames per second.
+    Rate(f64),
+}
+
+/// Maximum number of frames of a clip.
+const MAX_FRAMES: usize = 1 << 16;
+
+impl Default for ClipsOptions {
+    /// Creates the options for clips of 8 consecutive frames.
+    fn default() -> Self {
+        Self::new(8)
+    }
+}
+
+impl ClipsOptions {
+    /// Creates the options for clips of `frames` consecutive frames, and one clip per video.
+    pub fn new(frames: usize) -> Self {
+        ClipsOptions { frames, step: Step::Frames(1), has_two_steps: false, per_video: 1, jitter: 0, pads: true }
+    }
+
+    /// Sets the number of frames of a clip.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = frames;
+        self
+    }
+
+    /// Sets the distance between consecutive frames of a clip, in frames of the video. The default
+    /// is 1.
+    #[must_use]
+    pub fn stride(mut self, frames: usize) -> Self {
+        self.has_two_steps |= matches!(self.step, Step::Rate(_));
+        self.step = Step::Frames(frames);
+        self
+    }
+
+    /// Sets the number of frames of a clip per second of the video, instead of a
+    /// [`stride`](ClipsOptions::stride). Frame k of a clip is the frame whose presentation time is
+    /// nearest to k / `fps` seconds after the first frame.
+    #[must_use]
+    pub fn fps(mut self, fps: f64) -> Self {
+        self.has_two_steps |= !matches!(self.step, Step::Frames(1));
+        self.step = Step::Rate(fps);
+        self
+    }
+
+    /// Sets the number of clips of each video. Each clip is a sample. The starts of the clips are
+    /// evenly spaced: the first clip starts with the first frame of the video, and the last clip
+    /// ends with the last frame. A single clip, the default, is in the middle.
+    #[must_use]
+    pub fn per_video(mut self, clips: usize) -> Self {
+        self.per_video = clips;
+        self
+    }
+
+    /// Sets the maximum distance, in frames of the video, by which a loader moves the start of a
+    /// clip to either side. The default is 0.
+    ///
+    /// A loader draws the start of each sample with the random numbers of the sample, with equal
+    /// probability for each start at which the clip lies inside the video. Therefore, the frames
+    /// depend only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start
+    /// anywhere.
+    ///
+    /// Reading a sample reads the packets of all frames that may be drawn, but only the frames that
+    /// were drawn are decoded.
+    #[must_use]
+    pub fn jitter(mut self, frames: usize) -> Self {
+        self.jitter = frames;
+        self
+    }
+
+    /// Sets whether a video that is shorter than a clip repeats its last frame. The default is
+    /// `true`. With `false`, reading such a sample fails.
+    #[must_use]
+    pub fn pad(mut self, pads: bool) -> Self {
+        self.pads = pads;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { frames, per_video, .. } = *self;
+        if self.has_two_steps {
+            return Err(Error::config("a clip has a stride and a frame rate: set only one of stride and fps"));
+        }
+        if !(1..=MAX_FRAMES).contains(&frames) {
+            return Err(Error::config(format!("frames={frames}: expected 1 to {MAX_FRAMES}")));
+        }
+        match self.step {
+            Step::Frames(0) => return Err(Error::config("stride=0: expected 1 or more frames")),
+            Step::Rate(fps) if !(fps.is_finite() && fps > 0.0) => {
+                return Err(Error::config(format!("fps={fps}: expected a number above 0")));
+            }
+            _ => {}
+        }
+        match per_video {
+            0 => Err(Error::config("per_video=0: expected 1 or more clips")),
+            _ => Ok(()),
+        }
+    }
+}

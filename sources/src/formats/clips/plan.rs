@@ -1,0 +1,115 @@
+//! [`ClipPlan`]: the frames of a clip.
+//!
+//! Let the last start R be the last frame at which a clip can start without leaving the video, or 0
+//! if the video is too short. Clip k of n has the base start k R / (n - 1), rounded, or R / 2 if
+//! there is only one clip. With jitter J, each frame from the base start - J to the base start + J
+//! that lies between 0 and R is a choice. A frame after the end of the video is the last frame.
+//! Only a video that is too short has such frames, and then there is only one choice, so the padding
+//! does not depend on the choice.
+
+use std::ops::RangeInclusive;
+
+use warpfeed_video::Track;
+
+use super::options::{ClipsOptions, Step};
+use crate::error::{Error, Result, reserve};
+
+/// Maximum difference between two times that count as equal, in seconds.
+const TOLERANCE_S: f64 = 1e-6;
+
+/// The frames of a clip.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ClipPlan {
+    /// The first frame of each choice.
+    pub(super) starts: RangeInclusive<usize>,
+    /// The first frame without jitter.
+    pub(super) base: usize,
+    last: usize,
+}
+
+impl ClipPlan {
+    /// Plans clip `clip` of a video.
+    ///
+    /// # Errors
+    /// If the video has no frames, or is too short and the options do not allow padding.
+    pub(super) fn new(track: &Track, clip: usize, options: &ClipsOptions) -> Result<Self> {
+        let last = track.len().checked_sub(1).ok_or_else(|| Error::in_source("the video has no frames"))?;
+        let end = last_start(track, last, options);
+        if end.is_none() && !options.pads {
+            let (len, frames) = (track.len(), options.frames);
+            let step = match options.step {
+                Step::Frames(stride) => format!("stride={stride}"),
+                Step::Rate(fps) => format!("fps={fps}"),
+            };
+            return Err(Error::in_source(format!(
+                "the video is shorter than a clip: it has {len} frames and lasts until {} s, but a clip has {frames} \
+                 frames at {step}; allow padding, or exclude the video with a subset",
+                track.time(last).seconds()
+            )));
+        }
+        let end = end.unwrap_or(0);
+        let base = match options.per_video {
+            1 => end / 2,
+            clips => ((clip as u128 * end as u128 + (clips as u128 - 1) / 2) / (clips as u128 - 1)) as usize,
+        };
+        let starts = base.saturating_sub(options.jitter)..=base.saturating_add(options.jitter).min(end);
+        Ok(ClipPlan { starts, base, last })
+    }
+
+    /// Returns the number of choices.
+    pub(super) fn choices(&self) -> usize {
+        self.starts.end() - self.starts.start() + 1
+    }
+
+    /// Returns the frames of all choices, one choice after the other.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub(super) fn frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
+        let mut frames = Vec::new();
+        reserve(&mut frames, self.choices().saturating_mul(options.frames))?;
+        for start in self.starts.clone() {
+            frames.extend((0..options.frames).map(|index| match options.step {
+                Step::Frames(stride) => start.saturating_add(index.saturating_mul(stride)).min(self.last),
+                Step::Rate(fps) => {
+                    let seconds = track.time(start).seconds() + index as f64 / fps;
+                    // Rounding must not move the first frame, or a frame before it.
+                    track.nearest(seconds).unwrap_or(start).max(start)
+                }
+            }));
+        }
+        Ok(frames)
+    }
+
+    /// Returns whether frame `index` of the clip is after the end of the video.
+    pub(super) fn is_pad(&self, index: usize, track: &Track, options: &ClipsOptions) -> bool {
+        match options.step {
+            Step::Frames(stride) => index.saturating_mul(stride) > self.last - self.starts.start(),
+            Step::Rate(fps) => {
+                let first = track.time(*self.starts.start()).seconds();
+                first + index as f64 / fps > track.time(self.last).seconds() + TOLERANCE_S
+            }
+        }
+    }
+}
+
+/// Returns the last frame at which a clip can start, or `None` if the video is too short.
+fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
+    let steps = options.frames - 1;
+    match options.step {
+        Step::Frames(stride) => last.checked_sub(steps.checked_mul(stride)?),
+        Step::Rate(fps) => {
+            let end = track.time(last).seconds() + TOLERANCE_S - steps as f64 / fps;
+            // Times ascend, so halve the range of frames until one is left.
+            let (mut start, mut after) = (0, last + 1);
+            while start < after {
+                let middle = start + (after - start) / 2;
+                match track.time(middle).seconds() <= end {
+                    true => start = middle + 1,
+                    false => after = middle,
+                }
+            }
+            start.checked_sub(1)
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Clips of videos have the frames that a naive list of indices names, each equal to the frame that
+//! is read alone. The start of a clip depends only on the seed, the epoch and the sample. Short,
+//! damaged and empty videos are padded, or cause errors that name the file and the frame.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use warpfeed::decode::{Codecs, Pixels, Rect};
+use warpfeed::field::{Image, NdArray};
+use warpfeed::pack::Pack;
+use warpfeed::source::{Clips, ClipsOptions, Dataset, Frames, Options, Source, Value, open};
+use warpfeed::{Augment, Dtype, HostBatch, Layout, Loader, Result};
+use warpfeed_video::Track;
+
+use crate::stores::Objects;
+
+fn video(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name)
+}
+
+/// The videos of the tests: constant and variable frame rates, short and long groups of pictures,
+/// an edit list that hides frames, and fragments.
+const VIDEOS: [(&str, &str); 6] = [
+    ("archery/a.mp4", "g2.mp4"),
+    ("archery/b.mov", "long.mp4"),
+    ("bowling/deep/c.mp4", "vfr.mp4"),
+    ("bowling/d.m4v", "cut.mp4"),
+    ("bowling/e.MP4", "frag.mp4"),
+    ("bowling/f.mp4", "delay.mp4"),
+];
+
+fn folder(videos: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, from) in videos {
+        let to = folder.path().join(name);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(video(from), to).unwrap();
+    }
+    folder
+}
+
+fn pixels(frame: &[u8]) -> Vec<u8> {
+    let (codecs, mut pixels) = (Codecs::new(), Pixels::default());
+    let mut image = codecs.open(frame).unwrap();
+    image.decode(Rect::full(image.size()), &mut pixels).unwrap();
+    pixels.data().to_vec()
+}
+
+/// Reads each frame of a video alone.
+fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
+    let file = fs::read(path).unwrap();
+    let track = warpfeed_video::open(&file).unwrap();
+    let frame = |frame| {
+        let (needed, mut record) = (track.needed(frame), Vec::new());
+        warpfeed_video::record::start(track.config(), track.orientation(), "", needed.len() as u32, &mut record)
+            .unwrap();
+        for packet in needed {
+            record.extend(packet.size.to_le_bytes());
+            record.extend(&file[packet.offset as usize..][..packet.size as usize]);
+        }
+        pixels(&record)
+    };
+    let frames = (0..track.len()).map(frame).collect();
+    (track, frames)
+}
+
+/// A clip of the naive list: the base start, and the frames and the padding of each choice.
+type Expected = (usize, Vec<(Vec<usize>, Vec<u8>)>);
+
+/// Lists the clips of a video with `times`, by trying all frames. `position` returns the frame at a
+/// position of a clip with the given start, or `None` after the end of the video.
+fn naive(
+    len: usize,
+    (frames, per_video, jitter): (usize, usize, usize),
+    position: impl Fn(usize, usize) -> Option<usize>,
+) -> Vec<Expected> {
+    let fits = |start: &usize| (0..frames).all(|at| position(*start, at).is_some());
+    let last = (0..len).filter(fits).max().unwrap_or(0);
+    let base = |clip: usize| match per_video {
+        1 => last / 2,
+        _ => (clip as f64 * last as f64 / (per_video - 1) as f64 + 1e-9).round() as usize,
+    };
+    let choice = |start: usize| {
+        let found: Vec<_> = (0..frames).map(|at| position(start, at)).collect();
+        let pads = found.iter().map(|frame| u8::from(frame.is_none())).collect();
+        (found.into_iter().map(|frame| frame.unwrap_or(len - 1)).collect(), pads)
+    };
+    let starts = |base: usize| (0..=last).filter(move |start| start.abs_diff(base) <= jitter);
+    (0..per_video).map(base).map(|base| (base, starts(base).map(choice).collect())).collect()
+}
+
+/// Checks all samples of `set`, which contains the clips that `expected` returns for each video.
+fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -> Vec<Expected>, what: &str) {
+    assert_eq!(set.len(), VIDEOS.len() * per_video);
+    let mut scratch = Vec::new();
+    let mut videos = BTreeMap::new();
+    for index in 0..set.len() {
+        let path = set.path(index).unwrap();
+        let (track, whole) = videos.entry(path.clone()).or_insert_with(|| all_frames(&path));
+        let (base, choices) = &expected(track)[index % per_video];
+        let what = format!("{what}: sample {index}, {}", path.display());
+        let sample = set.read(index, &mut scratch).unwrap();
+        let below = path.strip_prefix(root).unwrap().with_extension("");
+        let key = format!("{}/frame_{base:06}", below.display());
+        assert_eq!(sample.key(), key, "{what}");
+        assert_eq!(sample.label().unwrap(), Some(i64::from(key.starts_with("bowling"))), "{what}");
+        let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("{what}: no frames") };
+        let Some(Value::Numbers(pad)) = sample.value("video_is_pad.npy") else { panic!("{what}: no padding") };
+        let clip = Frames::read(bytes).unwrap();
+        assert_eq!(clip.choices(), choices.len(), "{what}");
+        for (number, (frames, pads)) in choices.iter().enumerate() {
+            let chosen = clip.choose(number);
+            assert!(pad.iter::<u8>().unwrap().eq(pads.iter().copied()), "{what} {pads:?}");
+            assert_eq!(chosen.len(), frames.len(), "{what}");
+            for (at, &frame) in frames.iter().enumerate() {
+                assert_eq!(chosen.index(at), Some(frame as u64), "{what}: choice {number}, position {at}");
+                assert!(pixels(chosen.get(at).unwrap()) == whole[frame], "{what}: choice {number}, frame {frame}");
+            }
+            if frames[0] == *base {
+                assert!((0..frames.len()).all(|at| clip.index(at) == chosen.index(at)), "{what}: the default");
+            }
+        }
+        assert_eq!(set.key(index, &mut scratch).unwrap(), key);
+    }
+}
+
+#[test]
+fn clips_with_a_stride_have_the_frames_of_a_naive_list() {
+    let folder = folder(&VIDEOS);
+    for (frames, stride, per_video, jitter) in
+        [(1, 1, 1, 0), (3, 2, 3, 0), (5, 1, 2, 2), (4, 3, 1, usize::MAX), (2, 5, 4, 1), (20, 1, 2, 3), (3, 9, 1, 4)]
+    {
+        let options = ClipsOptions::new(frames).stride(stride).per_video(per_video).jitter(jitter);
+        let set = Clips::open(folder.path(), &options).unwrap();
+        assert_eq!(set.classes(), ["archery", "bowling"]);
+        let expected = |track: &Track| {
+            let len = track.len();
+            naive(len, (frames, per_video, jitter), |start, at| Some(start + at * stride).filter(|&frame| frame < len))
+        };
+        check(&set, folder.path(), per_video, expected, &format!("{options:?}"));
+    }
+}
+
+#[test]
+fn clips_with_a_frame_rate_have_the_nearest_frames() {
+    let folder = folder(&VIDEOS);
+    for (frames, fps, per_video, jitter) in
+        [(4, 10.0, 2, 0), (3, 7.3, 1, 2), (6, 30.0, 3, 1), (5, 45.0, 1, usize::MAX), (9, 2.0, 2, 1), (1, 0.5, 2, 1)]
+    {
+        let options = ClipsOptions::new(frames).fps(fps).per_video(per_video).jitter(jitter);
+        let set = Clips::open(folder.path(), &options).unwrap();
+        let expected = |track: &Track| {
+            let times: Vec<f64> = (0..track.len()).map(|frame| track.time(frame).seconds()).collect();
+            let position = |start: usize, at: usize| {
+                let wanted = times[start] + at as f64 / fps;
+                let distance = |frame: &usize| (times[*frame] - wanted).abs();
+                let nearest = (0..times.len()).min_by(|a, b| distance(a).total_cmp(&distance(b)));
+                nearest.filter(|_| wanted <= times[times.len() - 1] + 1e-6)
+            };
+            naive(times.len(), (frames, per_video, jitter), position)
+        };
+        check(&set, folder.path(), per_video, expected, &format!("{options:?}"));
+    }
+}
+
+fn loader(set: impl Source + 'static) -> Loader {
+    Loader::source(set)
+        .field("video", Image::of("video").frames(3))
+        .field("small", Image::of("video").frames(3).augment(Augment::resize(16, 16)))
+        .field("video_is_pad", NdArray::new(Dtype::U8, [3]))
+        .augment(Augment::train(32))
+        .batch_size(4)
+        .shuffle(7)
+        .seed(1)
+}
+
+/// Returns the content of each sample of a batch: its index, its key and the bytes of its fields.
+fn rows(batch: Result<HostBatch>) -> Vec<(u64, String, Vec<Vec<u8>>)> {
+    let batch = batch.unwrap();
+    let row = |(row, (id, key)): (usize, (u64, &str))| {
+        let field = |name| {
+            let bytes = batch.field(name).unwrap().bytes();
+            let each = bytes.len() / batch.len();
+            bytes[row * each..][..each].to_vec()
+        };
+        (id, key.to_owned(), ["video", "small", "video_is_pad"].map(field).to_vec())
+    };
+    batch.ids().zip(batch.keys()).enumerate().map(row).collect()
+}
+
+fn epoch(loader: Loader, epoch: u64) -> Vec<(u64, String, Vec<Vec<u8>>)> {
+    loader.host().unwrap().epoch(epoch).flat_map(rows).collect()
+}
+
+fn jittered(root: &Path) -> Clips {
+    Clips::open(root, &ClipsOptions::new(3).stride(2).per_video(2).jitter(3)).unwrap()
+}
+
+#[test]
+fn a_loader_writes_clips_in_both_layouts() {
+    let folder = folder(&VIDEOS);
+    for (layout, shape) in [(Layout::Nhwc, [4, 3, 32, 32, 3]), (Layout::Nchw, [4, 3, 3, 32, 32])] {
+        let mut batches = loader(jittered(folder.path())).layout(layout).host().unwrap();
+        let batch = batches.epoch(0).next().unwrap().unwrap();
+        assert_eq!(batch.field("video").unwrap().shape(), shape);
+        assert_eq!(batch.field("video_is_pad").unwrap().shape(), [4, 3]);
+        let labels: Vec<i64> = batch.keys().map(|key| i64::from(key.starts_with("bowling"))).collect();
+        assert_eq!(batch.labels().unwrap(), labels);
+    }
+}
+
+#[test]
+fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
+    let folder = folder(&VIDEOS);
+    let open = || loader(jittered(folder.path()));
+    let one = epoch(open().workers(1), 0);
+    assert_eq!(one.len(), 12);
+    for workers in [3, 8] {
+        assert!(one == epoch(open().workers(workers), 0), "{workers} workers");
+    }
+    assert!(one != epoch(open(), 1) && one != epoch(open().seed(2), 0));
+    let sorted = |mut rows: Vec<(u64, String, Vec<Vec<u8>>)>| {
+        rows.sort();
+        rows
+    };
+    let expected = sorted(one.clone());
+    assert!(expected == sorted(epoch(open().batch_size(5).prefetch(1), 0)));
+    let ranks = (0..3).flat_map(|rank| epoch(open().batch_size(2).rank(rank, 3), 0)).collect();
+    assert!(expected == sorted(ranks));
+    // A sample of a subset has the same clip as a sample of the whole dataset.
+    let subset = sorted(epoch(open().subset([9_u64, 2, 4]), 0));
+    let of_all: Vec<_> = expected.iter().filter(|row| [2, 4, 9].contains(&row.0)).cloned().collect();
+    assert!(subset == of_all);
+    // Resume after two batches.
+    let mut first = open().host().unwrap();
+    let taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
+    let rest = epoch(open().workers(3).resume(first.checkpoint()), 0);
+    assert!([taken, rest].concat() == one);
+}
+
+#[test]
+fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
+    let folder = folder(&VIDEOS);
+    let set = Arc::new(jittered(folder.path()));
+    let mut starts = BTreeSet::new();
+    let mut scratch = Vec::new();
+    let mut whole = BTreeMap::new();
+    let mut batches = Loader::source(set.clone())
+        .field("video", Image::of("video").frames(3))
+        .field("view", Image::of("video").frames(3))
+        .augment(Augment::resize(96, 64))
+        .shuffle(1)
+        .batch_size(4)
+        .host()
+        .unwrap();
+    for number in 0..30 {
+        for batch in batches.epoch(number) {
+            let batch = batch.unwrap();
+            assert!(batch.field("video").unwrap().bytes() == batch.field("view").unwrap().bytes());
+            let clips = batch.field("video").unwrap().bytes().chunks(3 * 96 * 64 * 3);
+            for (id, clip) in batch.ids().zip(clips) {
+                let frames = whole.entry(id / 2).or_insert_with(|| all_frames(&set.path(id as usize).unwrap()).1);
+                let at = |start: usize| [0, 2, 4].iter().flat_map(|at| frames[start + at].clone()).collect::<Vec<_>>();
+                let start = (0..frames.len() - 4).find(|&start| at(start) == clip);
+                starts.insert((id, start.expect("a clip with stride 2")));
+            }
+        }
+    }
+    let choices = |index: usize| {
+        let sample = set.read(index, &mut scratch).unwrap();
+        let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("no frames") };
+        Frames::read(bytes).unwrap().choices()
+    };
+    let all: usize = (0..set.len()).map(choices).sum();
+    assert_eq!(starts.len(), all);
+}
+
+#[test]
+fn a_folder_of_videos_is_opened_by_its_path() {
+    let folder = folder(&VIDEOS);
+    fs::write(folder.path().join("archery/notes.txt"), "x").unwrap();
+    let set = open(folder.path()).unwrap();
+    assert_eq!((set.kind(), set.len()), ("clips", VIDEOS.len()));
+    let flat = tempfile::tempdir().unwrap();
+    fs::copy(video("g2.mp4"), flat.path().join("b.mp4")).unwrap();
+    fs::copy(video("vfr.mp4"), flat.path().join("a.mp4")).unwrap();
+    let set = open(flat.path()).unwrap();
+    assert_eq!((set.len(), set.classes().len(), set.label(0, &mut Vec::new()).unwrap()), (2, 0, None));
+    assert_eq!(set.key(0, &mut Vec::new()).unwrap(), "a/frame_000002");
+    let e = Clips::open(tempfile::tempdir().unwrap().path(), &ClipsOptions::new(1)).unwrap_err().to_string();
+    assert!(e.contains("no videos: the folder is empty; looked for .mp4, .m4v, .mov"), "{e}");
+}
+
+#[test]
+fn clips_of_a_mixture_are_those_of_their_dataset() {
+    let (one, other) = (folder(&VIDEOS[..2]), folder(&VIDEOS[2..]));
+    let open =
+        |folder: &tempfile::TempDir| Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).per_video(2)).unwrap();
+    let plain = |loader: Loader| {
+        let loader = loader.field("video", Image::of("video").frames(3)).augment(Augment::resize(24, 16));
+        let mut batches = loader.batch_size(4).seed(3).host().unwrap();
+        let rows = |batch: Result<HostBatch>| {
+            let batch = batch.unwrap();
+            let clips = batch.field("video").unwrap().bytes().chunks(3 * 24 * 16 * 3).map(<[u8]>::to_vec);
+            batch.keys().map(str::to_owned).zip(clips).collect::<Vec<_>>()
+        };
+        batches.epoch(0).flat_map(rows).collect::<BTreeMap<_, _>>()
+    };
+    let mixture = Loader::mixture([(Dataset::from(open(&one)), 0.5), (Dataset::from(open(&other)), 0.5)]);
+    let mixed = plain(mixture.keep_labels());
+    let mut alone = plain(Loader::source(open(&one)));
+    alone.extend(plain(Loader::source(open(&other))));
+    assert_eq!(alone.len(), 12);
+    assert!(mixed.len() > 8 && mixed.iter().all(|(key, clip)| alone[key] == *clip));
+}
+
+#[test]
+fn clips_in_a_store_equal_local_ones() {
+    let folder = folder(&VIDEOS);
+    let store = Objects::default();
+    for (name, from) in VIDEOS {
+        store.put(&format!("mem://set/{name}"), fs::read(video(from)).unwrap());
+    }
+    let options = ClipsOptions::new(3).stride(2).per_video(2).jitter(3);
+    let opening = Options::new().store("mem", Arc::new(store.clone()));
+    let stored = || Clips::with("mem://set", &options, &opening).unwrap();
+    let local = jittered(folder.path());
+    for index in 0..local.len() {
+        let keys = [&local, &stored()].map(|set| set.key(index, &mut Vec::new()).unwrap());
+        assert_eq!(keys[0], keys[1]);
+    }
+    assert!(epoch(loader(local), 0) == epoch(loader(stored()).workers(3), 0));
+    assert_eq!(opening.open("mem://set").unwrap().kind(), "clips");
+    assert!(stored().path(0).unwrap().to_str().unwrap().starts_with("mem://set/archery/a.mp4"));
+}
+
+#[test]
+fn short_videos_are_padded_or_rejected() {
+    let folder = folder(&VIDEOS[..2]);
+    let options = ClipsOptions::new(3).stride(7).jitter(5);
+    let padded = epoch(loader(Clips::open(folder.path(), &options).unwrap()), 0);
+    assert!(padded.iter().all(|row| row.2[2] == [0, 0, 1]));
+    let set = Clips::open(folder.path(), &options.pad(false)).unwrap();
+    let e = set.read(1, &mut Vec::new()).unwrap_err().to_string();
+    assert!(e.contains("b.mov") && e.contains("it has 12 frames") && e.contains("3 frames at stride=7"), "{e}");
+}
+
+#[test]
+fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
+    let folder = folder(&VIDEOS[..2]);
+    let set = || Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).jitter(2)).unwrap();
+    let path = folder.path().join("archery/b.mov");
+    let whole = fs::read(&path).unwrap();
+    let read = || set().read(1, &mut Vec::new()).map(drop).unwrap_err().to_string();
+    for (bytes, wanted) in
+        [(&whole[..0], "b.mov"), (&whole[..40], "b.mov"), (&b"<html>not found</html>"[..], "unsupported video file")]
+    {
+        fs::write(&path, bytes).unwrap();
+        let e = read();
+        assert!(e.contains(wanted) && e.contains("b.mov"), "{e}");
+        assert!(set().read(0, &mut Vec::new()).is_ok(), "the other videos are not affected");
+        assert!(set().key(1, &mut Vec::new()).is_err());
+    }
+    let track = warpfeed_video::open(&whole).unwrap();
+    let packet = track.packets()[track.packet_of(6)];
+    let mut damaged = whole.clone();
+    damaged[packet.offset as usize..][..8].fill(0xff);
+    fs::write(&path, damaged).unwrap();
+    let e = loader(set()).host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string();
+    assert!(e.contains("b.mov") && e.contains("of field \"video\", frame ") && e.contains("of the video"), "{e}");
+    let truncated = &whole[..packet.offset as usize + 3];
+    if warpfeed_video::open(&truncated.to_vec()).is_ok() {
+        fs::write(&path, truncated).unwrap();
+        let e = read();
+        assert!(e.contains("b.mov") && e.contains("ends at byte"), "{e}");
+    }
+}
+
+#[test]
+fn invalid_options_are_errors() {
+    let folder = folder(&VIDEOS[..1]);
+    for (options, wanted) in [
+        (ClipsOptions::new(0), "frames=0: expected 1 to 65536"),
+        (ClipsOptions::new(2).stride(0), "stride=0"),
+        (ClipsOptions::new(2).per_video(0), "per_video=0"),
+        (ClipsOptions::new(2).fps(-1.0), "fps=-1"),
+        (ClipsOptions::new(2).fps(f64::NAN), "fps=NaN"),
+        (ClipsOptions::new(2).stride(2).fps(3.0), "set only one of stride and fps"),
+        (ClipsOptions::new(2).fps(3.0).stride(2), "set only one of stride and fps"),
+    ] {
+        let e = Clips::open(folder.path(), &options).unwrap_err().to_string();
+        assert!(e.contains(wanted), "{e}");
+    }
+    let e = loader(Clips::open(folder.path(), &ClipsOptions::new(2)).unwrap()).host().unwrap().epoch(0).next();
+    let e = e.unwrap().unwrap_err().to_string();
+    assert!(e.contains("field \"video\" has 2 frames: expected 3"), "{e}");
+}
+
+#[test]
+fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
+    let folder = folder(&VIDEOS[..2]);
+    let to = tempfile::tempdir().unwrap();
+    let set = Clips::open(folder.path(), &ClipsOptions::new(3).stride(2)).unwrap();
+    Pack::new(&set).to(to.path().join("clips.tar")).unwrap();
+    let packed = open(to.path().join("clips.tar")).unwrap();
+    assert_eq!(packed.len(), 2);
+    let clips = |set: &dyn Source| {
+        let mut scratch = Vec::new();
+        let sample = set.read(1, &mut scratch).unwrap();
+        let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("{:?}", sample.names()) };
+        Frames::read(bytes).unwrap().iter().map(pixels).collect::<Vec<_>>()
+    };
+    assert!(clips(&*packed).iter().zip(clips(&set)).all(|(a, b)| a.len() == b.len()));
+    let e = Pack::new(&jittered(folder.path())).to(to.path().join("other.tar")).unwrap_err().to_string();
+    assert!(e.contains("clips with jitter cannot be packed"), "{e}");
+}
