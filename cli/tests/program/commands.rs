@@ -269,10 +269,10 @@ fn verify_checks_the_cameras_of_robot_episodes() {
 fn inspect_counts_the_frames_of_cameras_and_videos() {
     let dir = tempfile::tempdir().unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for (set, format) in [("v30", "png"), ("v30_video", "video")] {
+    for (set, camera, format) in [("v30", "top", "png"), ("v30_video", "front", "video")] {
         let set = fixtures.join("tests/fixtures/formats/lerobot").join(set);
         let shown = ok(dir.path(), &["inspect", set.to_str().unwrap()]);
-        let front = format!("cameras      observation.images.front: 15 frames ({format} 15), ");
+        let front = format!("cameras      observation.images.{camera}: 15 frames ({format} 15), ");
         let wrist = format!("             observation.images.wrist: 15 frames ({format} 15), ");
         assert!(shown.contains(&front) && shown.contains(&wrist), "{shown}");
         assert!(shown.contains(&format!("formats      {format} 30\n")) && !shown.contains(" 0 B of images"), "{shown}");
