@@ -108,8 +108,8 @@
 //! | `chunks` | yes | MDS, LitData, `.beton` and RecordIO. |
 //! | `hdf5` | no | HDF5 files, in [`source::Arrays`]. |
 //! | `parquet` | no | `source::Parquet`. Zstandard is compiled from C. |
-//! | `video` | no | AV1 videos in MP4 files, for `source::LeRobot` and `source::Clips`. |
-//! | `nvdec` | no | H.264, HEVC and VP9 videos in MP4 files, decoded by an NVIDIA GPU. |
+//! | `video` | no | AV1 videos in MP4 and Matroska files, for `source::LeRobot` and `source::Clips`. |
+//! | `nvdec` | no | H.264, HEVC and VP9 videos in MP4 and Matroska files, decoded by an NVIDIA GPU. |
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the same names as the spans of a trace. |
 //!

@@ -20,7 +20,7 @@ use crate::option_names::in_flags;
 ///
 /// PATH is a local dataset, or a URL such as s3://bucket/train or hf://datasets/org/name/train. The
 /// program detects its format: a folder of class folders, or a flat folder of images the same with
-/// videos (MP4) an LMDB
+/// videos (MP4, Matroska) an LMDB
 /// database tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
 /// COCO: instances_train2017.json YOLO: data.yaml, or a folder with images and labels Pascal VOC:
 /// the folder with JPEGImages, or one of its list files a table: .csv, .tsv or .jsonl Parquet or

@@ -69,7 +69,7 @@ pub const VIDEO: Format =
 pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF, VIDEO];
 
 /// Extensions of video files, in lower case and without the dot.
-pub(crate) const VIDEO_FILES: &[&str] = &["mp4", "m4v", "mov"];
+pub(crate) const VIDEO_FILES: &[&str] = &["mp4", "m4v", "mov", "mkv", "webm"];
 
 /// Names of fields that may contain an image in any format.
 pub const ANY_FIELDS: [&str; 2] = ["img", "image"];

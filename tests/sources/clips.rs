@@ -22,13 +22,15 @@ fn video(name: &str) -> PathBuf {
 
 /// The videos of the tests: constant and variable frame rates, short and long groups of pictures,
 /// an edit list that hides frames, and fragments.
-const VIDEOS: [(&str, &str); 6] = [
+const VIDEOS: [(&str, &str); 8] = [
     ("archery/a.mp4", "g2.mp4"),
     ("archery/b.mov", "long.mp4"),
     ("bowling/deep/c.mp4", "vfr.mp4"),
     ("bowling/d.m4v", "cut.mp4"),
     ("bowling/e.MP4", "frag.mp4"),
     ("bowling/f.mp4", "delay.mp4"),
+    ("bowling/g.mkv", "vfr.mkv"),
+    ("bowling/h.webm", "live.webm"),
 ];
 
 fn folder(videos: &[(&str, &str)]) -> tempfile::TempDir {
@@ -216,7 +218,7 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     let folder = folder(&VIDEOS);
     let open = || loader(jittered(folder.path()));
     let one = epoch(open().workers(1), 0);
-    assert_eq!(one.len(), 12);
+    assert_eq!(one.len(), 16);
     for workers in [3, 8] {
         assert!(one == epoch(open().workers(workers), 0), "{workers} workers");
     }
@@ -290,7 +292,7 @@ fn a_folder_of_videos_is_opened_by_its_path() {
     assert_eq!((set.len(), set.classes().len(), set.label(0, &mut Vec::new()).unwrap()), (2, 0, None));
     assert_eq!(set.key(0, &mut Vec::new()).unwrap(), "a/frame_000002");
     let e = Clips::open(tempfile::tempdir().unwrap().path(), &ClipsOptions::new(1)).unwrap_err().to_string();
-    assert!(e.contains("no videos: the folder is empty; looked for .mp4, .m4v, .mov"), "{e}");
+    assert!(e.contains("no videos: the folder is empty; looked for .mp4, .m4v, .mov, .mkv, .webm"), "{e}");
 }
 
 #[test]
@@ -312,7 +314,7 @@ fn clips_of_a_mixture_are_those_of_their_dataset() {
     let mixed = plain(mixture.keep_labels());
     let mut alone = plain(Loader::source(open(&one)));
     alone.extend(plain(Loader::source(open(&other))));
-    assert_eq!(alone.len(), 12);
+    assert_eq!(alone.len(), 16);
     assert!(mixed.len() > 8 && mixed.iter().all(|(key, clip)| alone[key] == *clip));
 }
 

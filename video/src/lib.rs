@@ -4,7 +4,8 @@
 //! 2. [`Track`]: the sample table of a video. It maps a presentation time to a frame, and a frame to
 //!    the [packets](Packet) that must be decoded for it.
 //! 3. [`CodecConfig`]: the codec, and what a decoder needs besides the packets.
-//! 4. [`open`] reads the table of a file. [`mp4`] parses MP4 containers.
+//! 4. [`open`] reads the table of a file. [`mp4`] parses MP4 containers, and [`mkv`] Matroska and
+//!    WebM containers.
 //! 5. [`record`]: a self-contained encoding of one frame.
 //! 6. `av1`: decodes AV1, with the `av1` feature.
 //! 7. `nvdec`: decodes H.264, HEVC and VP9 on a GPU, with the `nvdec` feature.
@@ -28,6 +29,7 @@ mod error;
 mod frame;
 mod frames;
 mod input;
+pub mod mkv;
 pub mod mp4;
 #[cfg(feature = "nvdec")]
 pub mod nvdec;
@@ -50,14 +52,11 @@ pub fn open(input: &dyn Input) -> Result<Track> {
     let mut first = [0; 12];
     let len = input.len().min(12) as usize;
     input.read_at(0, &mut first[..len])?;
-    if first.starts_with(&[0x1a, 0x45, 0xdf, 0xa3]) {
-        return Err(Error::unsupported(
-            "Matroska and WebM files are not supported: rewrite the file as MP4, for example with `ffmpeg -i in.mkv -c \
-             copy out.mp4`",
-        ));
+    if mkv::matches(&first[..len]) {
+        return mkv::read(input);
     }
     if !mp4::matches(&first[..len]) {
-        return Err(Error::unsupported("unsupported video file: expected MP4"));
+        return Err(Error::unsupported("unsupported video file: expected MP4, Matroska or WebM"));
     }
     mp4::read(input)
 }

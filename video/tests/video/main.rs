@@ -2,6 +2,7 @@
 
 #[cfg(feature = "av1")]
 mod av1;
+mod mkv;
 mod mp4;
 #[cfg(feature = "nvdec")]
 mod nvdec;

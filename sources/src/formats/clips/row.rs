@@ -10,7 +10,7 @@ pub(crate) const ROW: DataFormat = DataFormat {
     files,
     ..DataFormat::new(
         "clips",
-        "a folder of videos (`.mp4`, `.m4v`, `.mov`), in one subfolder per class or flat",
+        "a folder of videos (`.mp4`, `.m4v`, `.mov`, `.mkv`, `.webm`), in one subfolder per class or flat",
         &[],
         |at, options| {
             with_feature!("video", "a folder of videos", at, options => {

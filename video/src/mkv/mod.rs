@@ -1,0 +1,20 @@
+//! Reads the positions and times of packets from Matroska and WebM files (RFC 9559).
+//!
+//! **Idea.** A Matroska file has no table of packets. Clusters contain blocks, and the header of a
+//! block states the track, the time and whether the packet is a key frame. The reader reads these
+//! headers and skips the packets. The index of the file (`Cues`) lists only key frames, so it is
+//! ignored.
+//!
+//! **Cost.** One pass over the file, with reads of up to [`WINDOW`](window::WINDOW) bytes. Packets
+//! that are larger than this are not read. The memory is about 28 bytes per packet. Each packet
+//! takes several bytes in the file, so the file size limits the table.
+//!
+//! **Rejected.** Lacing and compression of video tracks, rotated and cropped videos, and elements
+//! that extend past the end of the file. Clusters and segments of unknown size are supported.
+
+mod elements;
+mod read;
+mod track;
+mod window;
+
+pub use read::{matches, read};

@@ -1,0 +1,208 @@
+//! Finds the packets of the video track.
+
+use super::elements::{
+    BLOCK, BLOCK_GROUP, CLUSTER, CLUSTER_TIMESTAMP, EBML, ENCRYPTED_BLOCK, INFO, REFERENCE_BLOCK, SEGMENT,
+    SIMPLE_BLOCK, TIMESTAMP_SCALE, TRACKS, is_in_segment,
+};
+use super::track::VideoTrack;
+use super::window::{Element, Window, variable};
+use crate::error::{Error, Result, reserve};
+use crate::input::Input;
+use crate::track::{Packet, Track};
+
+/// Maximum size of the description of the tracks.
+const MAX_TRACKS: usize = 16 << 20;
+/// Number of nanoseconds per second.
+const SECOND: u64 = 1_000_000_000;
+/// Maximum length of the header of a block: the number of the track, a time and the flags.
+const MAX_BLOCK_HEAD: usize = 11;
+
+/// Returns whether a file is a Matroska or WebM file, judging by its first bytes (at least 4).
+pub fn matches(bytes: &[u8]) -> bool {
+    bytes.starts_with(&EBML.to_be_bytes())
+}
+
+/// Reads the positions and times of all packets of the first video track.
+///
+/// # Errors
+/// If reading fails, if the file is damaged or has no video track, or if the track uses a feature
+/// of the format that is not supported.
+pub fn read(input: &dyn Input) -> Result<Track> {
+    let mut window = Window::new(input);
+    let len = window.len();
+    let mut offset = 0;
+    while offset < len {
+        let element = window.element(offset, len)?;
+        if element.id == SEGMENT {
+            return Segment { window, track: None, scale: 1_000_000, packets: Vec::new() }.read(&element);
+        }
+        offset = element.known_end()?;
+    }
+    Err(Error::damaged(format!("the file of {len} bytes has no segment, which contains the packets")))
+}
+
+/// The segment of a file while it is read.
+struct Segment<'a> {
+    window: Window<'a>,
+    track: Option<VideoTrack>,
+    /// Number of nanoseconds per unit of time.
+    scale: u64,
+    packets: Vec<Packet>,
+}
+
+/// The header of a block.
+struct BlockHead {
+    /// Time relative to the cluster.
+    time: i16,
+    flags: u8,
+    /// Offset of the packet.
+    start: u64,
+}
+
+impl Segment<'_> {
+    fn read(mut self, segment: &Element) -> Result<Track> {
+        let len = self.window.len();
+        let end = segment.end.unwrap_or(len);
+        let mut offset = segment.start;
+        while offset < end {
+            let element = self.window.element(offset, end)?;
+            offset = match element.id {
+                CLUSTER => self.cluster(&element, end)?,
+                // A file of unknown size may be followed by a different one.
+                EBML | SEGMENT if segment.end.is_none() => break,
+                id => {
+                    match id {
+                        INFO => self.info(&element)?,
+                        TRACKS if self.track.is_none() => {
+                            let content = self.window.content(&element, MAX_TRACKS)?;
+                            self.track = Some(VideoTrack::find(&content)?);
+                        }
+                        _ => {}
+                    }
+                    element.known_end()?
+                }
+            };
+        }
+        let track = self
+            .track
+            .ok_or_else(|| Error::damaged(format!("the file of {len} bytes does not describe its tracks")))?;
+        // Count in the file's own units if a second is a whole number of them.
+        let (factor, per_second) = match self.scale {
+            0 => return Err(Error::damaged("the file has 0 nanoseconds per unit of time: expected a positive number")),
+            scale if SECOND % scale == 0 => (1, SECOND / scale),
+            scale => (scale, SECOND),
+        };
+        let out_of_range = || Error::damaged("the times of the video are out of range");
+        for packet in &mut self.packets {
+            let time = i128::from(packet.time) * i128::from(factor);
+            packet.time = i64::try_from(time).map_err(|_| out_of_range())?;
+        }
+        Track::new(track.config, per_second, self.packets)
+    }
+
+    fn info(&mut self, info: &Element) -> Result<()> {
+        let (mut offset, end) = (info.start, info.known_end()?);
+        while offset < end {
+            let element = self.window.element(offset, end)?;
+            if element.id == TIMESTAMP_SCALE {
+                self.scale = self.window.integer(&element)?;
+            }
+            offset = element.known_end()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the packets of a cluster. Returns the end of the cluster. `end` is the end of the
+    /// segment.
+    fn cluster(&mut self, cluster: &Element, end: u64) -> Result<u64> {
+        let (mut offset, end) = (cluster.start, cluster.end.unwrap_or(end));
+        let mut time = None;
+        while offset < end {
+            let element = self.window.element(offset, end)?;
+            let is_next = is_in_segment(element.id) || [EBML, SEGMENT].contains(&element.id);
+            if cluster.end.is_none() && is_next {
+                return Ok(offset);
+            }
+            match element.id {
+                CLUSTER_TIMESTAMP => time = Some(self.window.integer(&element)?),
+                SIMPLE_BLOCK => {
+                    if let Some(head) = self.block(&element)? {
+                        self.push(&element, &head, time, head.flags & 0x80 != 0)?;
+                    }
+                }
+                BLOCK_GROUP => self.group(&element, time)?,
+                ENCRYPTED_BLOCK => return Err(Error::unsupported("the blocks of the file are encrypted")),
+                _ => {}
+            }
+            offset = element.known_end()?;
+        }
+        Ok(end)
+    }
+
+    /// Adds the packet of a block group, if the block belongs to the video.
+    fn group(&mut self, group: &Element, time: Option<u64>) -> Result<()> {
+        let (mut offset, end) = (group.start, group.known_end()?);
+        let (mut block, mut is_key) = (None, true);
+        while offset < end {
+            let element = self.window.element(offset, end)?;
+            match element.id {
+                BLOCK => block = self.block(&element)?.map(|head| (element, head)),
+                REFERENCE_BLOCK => is_key = false,
+                _ => {}
+            }
+            offset = element.known_end()?;
+        }
+        match block {
+            Some((element, head)) => self.push(&element, &head, time, is_key),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the header of a block. Returns `None` if the block belongs to a different track.
+    fn block(&mut self, block: &Element) -> Result<Option<BlockHead>> {
+        let Some(track) = &self.track else {
+            return Err(Error::unsupported(
+                "the file describes its tracks after its packets: rewrite it, for example with `ffmpeg -i in.mkv -c \
+                 copy out.mp4`",
+            ));
+        };
+        let end = block.known_end()?;
+        let damaged = || Error::damaged(format!("the block at byte {} ends before its header", block.offset));
+        let bytes = self.window.get(block.start, end, MAX_BLOCK_HEAD)?;
+        let (_, number, number_len) = variable(bytes, 8).ok_or_else(damaged)?;
+        let &[high, low, flags] = bytes.get(number_len..number_len + 3).ok_or_else(damaged)? else {
+            return Err(damaged());
+        };
+        if number != track.number {
+            return Ok(None);
+        }
+        if flags & 0x06 != 0 {
+            return Err(Error::unsupported(format!(
+                "the block at byte {} contains several packets of the video (lacing): rewrite the file, for example \
+                 with `ffmpeg -i in.mkv -c copy out.mp4`",
+                block.offset
+            )));
+        }
+        let start = block.start + number_len as u64 + 3;
+        Ok(Some(BlockHead { time: i16::from_be_bytes([high, low]), flags, start }))
+    }
+
+    /// Adds the packet of a block in a cluster that starts at `time`.
+    fn push(&mut self, block: &Element, head: &BlockHead, time: Option<u64>, is_key: bool) -> Result<()> {
+        let at = block.offset;
+        let time = time.ok_or_else(|| Error::damaged(format!("the cluster of the block at byte {at} has no time")))?;
+        let time = i64::try_from(time).ok().and_then(|time| time.checked_add(head.time.into()));
+        let time = time.ok_or_else(|| Error::damaged(format!("the time of the block at byte {at} is out of range")))?;
+        let size = block.known_end()? - head.start;
+        let size = u32::try_from(size).map_err(|_| {
+            Error::unsupported(format!("the packet at byte {at} has {size} bytes: expected fewer than 2^32"))
+        })?;
+        if self.packets.len() == self.packets.capacity() {
+            let more = self.packets.len().max(256);
+            reserve(&mut self.packets, more)?;
+        }
+        let is_shown = head.flags & 0x08 == 0;
+        self.packets.push(Packet { offset: head.start, time, size, is_key, is_shown });
+        Ok(())
+    }
+}

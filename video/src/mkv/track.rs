@@ -1,0 +1,157 @@
+//! Parses the description of the video track.
+
+use super::elements::{
+    CODEC_DELAY, CODEC_ID, CODEC_PRIVATE, COLOR, CONTENT_ENCODINGS, CROPS, Elements, HEIGHT, MATRIX, POSES, PRIMARIES,
+    PROJECTION, RANGE, TRACK_ENTRY, TRACK_NUMBER, TRACK_TIMESTAMP_SCALE, TRACK_TYPE, TRANSFER, VIDEO, WIDTH, float,
+    unsigned,
+};
+use crate::codec::{Codec, CodecConfig};
+use crate::error::{Error, Result, reserve};
+
+/// Type of a video track.
+const IS_VIDEO: u64 = 1;
+
+/// The video track of a file.
+#[derive(Debug)]
+pub(super) struct VideoTrack {
+    /// Number of the track, which its blocks contain.
+    pub(super) number: u64,
+    pub(super) config: CodecConfig,
+}
+
+impl VideoTrack {
+    /// Finds the first video track in the content of the `Tracks` element.
+    ///
+    /// # Errors
+    /// If there is none, if it is damaged, or if it uses a feature that is not supported.
+    pub(super) fn find(tracks: &[u8]) -> Result<Self> {
+        let mut others = 0;
+        for element in Elements(tracks) {
+            let (id, entry) = element?;
+            if id != TRACK_ENTRY {
+                continue;
+            }
+            for element in Elements(entry) {
+                let (id, content) = element?;
+                if id == TRACK_TYPE && unsigned(id, content)? == IS_VIDEO {
+                    return Self::parse(entry);
+                }
+            }
+            others += 1;
+        }
+        Err(Error::unsupported(format!("none of the {others} tracks of the file is a video")))
+    }
+
+    fn parse(entry: &[u8]) -> Result<Self> {
+        let (mut number, mut name, mut private, mut video) = (None, None, &[][..], None);
+        for element in Elements(entry) {
+            let (id, content) = element?;
+            match id {
+                TRACK_NUMBER => number = Some(unsigned(id, content)?),
+                CODEC_ID => name = Some(content),
+                CODEC_PRIVATE => private = content,
+                VIDEO => video = Some(content),
+                CONTENT_ENCODINGS => {
+                    return Err(unsupported("the packets of the video are compressed or encrypted by the container"));
+                }
+                CODEC_DELAY if unsigned(id, content)? != 0 => {
+                    return Err(unsupported("the video track has a codec delay"));
+                }
+                // An empty element has the default value, 1.
+                TRACK_TIMESTAMP_SCALE if !content.is_empty() && float(id, content)? != 1.0 => {
+                    return Err(unsupported("the video track has its own time scale"));
+                }
+                _ => {}
+            }
+        }
+        let lacks = |what: &str| Error::damaged(format!("the video track has no {what}"));
+        let name = name.ok_or_else(|| lacks("codec"))?;
+        let (codec, has_record) = codec(name)?;
+        let (width, height, color) = picture(video.ok_or_else(|| lacks("size"))?)?;
+        let mut record = Vec::new();
+        if has_record {
+            reserve(&mut record, private.len())?;
+            record.extend_from_slice(private);
+        }
+        let number = number.ok_or_else(|| lacks("number"))?;
+        Ok(VideoTrack { number, config: CodecConfig { codec, width, height, record, color } })
+    }
+}
+
+/// Returns the error for a feature that is not supported.
+fn unsupported(what: &str) -> Error {
+    Error::unsupported(format!("{what}: rewrite the file, for example with `ffmpeg -i in.mkv -c copy out.mp4`"))
+}
+
+/// Returns the codec called `name`, and whether the track contains the same configuration record as
+/// an MP4 file.
+fn codec(name: &[u8]) -> Result<(Codec, bool)> {
+    // A name may be followed by zeros.
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(match &name[..end] {
+        b"V_AV1" => (Codec::Av1, true),
+        b"V_MPEG4/ISO/AVC" => (Codec::H264, true),
+        b"V_MPEGH/ISO/HEVC" => (Codec::Hevc, true),
+        b"V_VP8" => (Codec::Vp8, false),
+        b"V_VP9" => (Codec::Vp9, false),
+        other => {
+            return Err(Error::unsupported(format!(
+                "the video is encoded with \"{}\", which is not supported: re-encode it, for example with `ffmpeg -i \
+                 in.mkv -c:v libsvtav1 -g 2 -crf 30 out.mp4`",
+                other[..other.len().min(64)].escape_ascii()
+            )));
+        }
+    })
+}
+
+type Color = (u16, u16, u16, bool);
+
+/// Returns the width, the height and the color description in a `Video` element.
+fn picture(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
+    let (mut size, mut color) = ([0; 2], None);
+    for element in Elements(video) {
+        let (id, content) = element?;
+        match id {
+            WIDTH | HEIGHT => {
+                let pixels = unsigned(id, content)?;
+                size[usize::from(id == HEIGHT)] = u32::try_from(pixels)
+                    .map_err(|_| Error::damaged(format!("the video claims to be {pixels} pixels wide or high")))?;
+            }
+            COLOR => color = Some(colors(content)?),
+            PROJECTION => {
+                for element in Elements(content) {
+                    let (id, content) = element?;
+                    if POSES.contains(&id) && float(id, content)? != 0.0 {
+                        return Err(unsupported("the video is rotated"));
+                    }
+                }
+            }
+            _ if CROPS.contains(&id) && unsigned(id, content)? != 0 => {
+                return Err(unsupported("the container crops the video"));
+            }
+            _ => {}
+        }
+    }
+    Ok((size[0], size[1], color))
+}
+
+/// Returns the primaries, the transfer function, the matrix and whether values use the full range.
+/// 2 means that a property is not specified.
+fn colors(color: &[u8]) -> Result<Color> {
+    let (mut found, mut is_full) = ([2_u16; 3], false);
+    for element in Elements(color) {
+        let (id, content) = element?;
+        let at = match id {
+            PRIMARIES => 0,
+            TRANSFER => 1,
+            MATRIX => 2,
+            RANGE => {
+                is_full = unsigned(id, content)? == 2;
+                continue;
+            }
+            _ => continue,
+        };
+        found[at] = u16::try_from(unsigned(id, content)?).unwrap_or(2);
+    }
+    Ok((found[0], found[1], found[2], is_full))
+}

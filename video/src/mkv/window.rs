@@ -1,0 +1,141 @@
+//! [`Window`]: reads the elements of a file.
+
+use crate::error::{Error, Result, reserve};
+use crate::input::Input;
+
+/// Maximum number of bytes per read.
+pub(super) const WINDOW: usize = 16 << 10;
+
+/// Maximum length of the identifier and the size of an element.
+const MAX_HEAD: usize = 12;
+
+/// An element of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Element {
+    /// The identifier, including the bits that mark its length.
+    pub(super) id: u32,
+    /// Offset of the element in the file.
+    pub(super) offset: u64,
+    /// Offset of the content.
+    pub(super) start: u64,
+    /// The end of the content, or `None` if the size is unknown.
+    pub(super) end: Option<u64>,
+}
+
+impl Element {
+    /// Returns the end of the content.
+    ///
+    /// # Errors
+    /// If the size is unknown.
+    pub(super) fn known_end(&self) -> Result<u64> {
+        self.end
+            .ok_or_else(|| Error::damaged(format!("element {:x} at byte {} has an unknown size", self.id, self.offset)))
+    }
+}
+
+/// Reads a file through a buffer of up to [`WINDOW`] bytes.
+pub(super) struct Window<'a> {
+    input: &'a dyn Input,
+    len: u64,
+    /// Offset of the buffer in the file.
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    pub(super) fn new(input: &'a dyn Input) -> Self {
+        Window { input, len: input.len(), offset: 0, bytes: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the bytes from `offset` to `end`, but at most `most` bytes. `most` is less than
+    /// [`WINDOW`], and `end` is inside the file.
+    pub(super) fn get(&mut self, offset: u64, end: u64, most: usize) -> Result<&[u8]> {
+        let count = end.saturating_sub(offset).min(most as u64) as usize;
+        let is_inside = offset >= self.offset && offset + count as u64 <= self.offset + self.bytes.len() as u64;
+        if !is_inside {
+            let available = self.len.saturating_sub(offset).min(WINDOW as u64) as usize;
+            self.bytes.clear();
+            reserve(&mut self.bytes, available)?;
+            self.bytes.resize(available, 0);
+            self.input.read_at(offset, &mut self.bytes)?;
+            self.offset = offset;
+        }
+        let start = (offset - self.offset) as usize;
+        Ok(&self.bytes[start..start + count])
+    }
+
+    /// Reads the header of the element at `offset`, which is inside a parent that ends at `end`.
+    ///
+    /// # Errors
+    /// If the header is damaged, or if the element ends after its parent.
+    pub(super) fn element(&mut self, offset: u64, end: u64) -> Result<Element> {
+        let bytes = self.get(offset, end, MAX_HEAD)?;
+        let (id, size, head) = header(bytes).ok_or_else(|| {
+            Error::damaged(format!("damaged element at byte {offset}: no identifier and size before byte {end}"))
+        })?;
+        let start = offset + head as u64;
+        let own_end = size.map(|size| start.saturating_add(size));
+        match own_end.filter(|&own_end| own_end > end) {
+            Some(own_end) => Err(Error::damaged(format!(
+                "element {id:x} at byte {offset} ends at byte {own_end}, but its parent ends at byte {end}"
+            ))),
+            None => Ok(Element { id, offset, start, end: own_end }),
+        }
+    }
+
+    /// Returns the content of an element.
+    ///
+    /// # Errors
+    /// If the content has more than `most` bytes.
+    pub(super) fn content(&mut self, element: &Element, most: usize) -> Result<Vec<u8>> {
+        let size = element.known_end()? - element.start;
+        let size = usize::try_from(size).ok().filter(|&size| size <= most).ok_or_else(|| {
+            let Element { id, offset, .. } = element;
+            Error::unsupported(format!("element {id:x} at byte {offset} has {size} bytes: expected at most {most}"))
+        })?;
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, size)?;
+        bytes.resize(size, 0);
+        self.input.read_at(element.start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns the value of an element that contains an unsigned integer.
+    ///
+    /// # Errors
+    /// If the integer has more than eight bytes.
+    pub(super) fn integer(&mut self, element: &Element) -> Result<u64> {
+        let end = element.known_end()?;
+        if end - element.start > 8 {
+            let Element { id, offset, .. } = element;
+            return Err(Error::damaged(format!("the integer {id:x} at byte {offset} has more than 8 bytes")));
+        }
+        Ok(integer(self.get(element.start, end, 8)?))
+    }
+}
+
+/// Returns the value of a big-endian unsigned integer.
+pub(super) fn integer(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// Parses a number of variable length, of up to `most` bytes. Returns the number with the bit that
+/// marks its length, the number without this bit, and its length.
+pub(super) fn variable(bytes: &[u8], most: usize) -> Option<(u64, u64, usize)> {
+    let len = bytes.first()?.leading_zeros() as usize + 1;
+    let marked = integer(bytes.get(..len).filter(|_| len <= most)?);
+    Some((marked, marked ^ 1 << (7 * len), len))
+}
+
+/// Parses the identifier and the size of an element, and returns the length of both. The size is
+/// `None` if it is unknown.
+pub(super) fn header(bytes: &[u8]) -> Option<(u32, Option<u64>, usize)> {
+    let (id, _, id_len) = variable(bytes, 4)?;
+    let (_, size, size_len) = variable(&bytes[id_len..], 8)?;
+    let is_unknown = size == (1 << (7 * size_len)) - 1;
+    Some((id as u32, (!is_unknown).then_some(size), id_len + size_len))
+}
