@@ -125,6 +125,9 @@ impl MemoryBound {
         if scratch.transforms > 0 {
             text += &format!(", and {} for transforms", size(scratch.transforms));
         }
+        if scratch.cache > 0 {
+            text += &format!(", and {} for decoded images", size(scratch.cache));
+        }
         text += &match self {
             MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
             MemoryBound::Available(left) => format!("; this machine or container has {} free: ", size(left)),
