@@ -150,3 +150,53 @@ impl Drop for Admission<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Codecs, Rect};
+    use crate::libjpeg::{Options, encode};
+
+    fn jpeg(number: u8) -> Vec<u8> {
+        encode(&[number.wrapping_mul(9); 120 * 90 * 3], 120, 90, 3, &Options::new(90, 2, 2))
+    }
+
+    fn decoded(image: &mut EncodedImage<'_>, region: Rect) -> Pixels {
+        let mut pixels = Pixels::new();
+        image.decode(region, &mut pixels).unwrap();
+        pixels
+    }
+
+    #[test]
+    fn a_filled_entry_is_found_and_a_dropped_one_frees_its_space() {
+        let (codecs, cache, file) = (Codecs::new(), DecodedCache::new(1 << 20), jpeg(1));
+        let mut image = codecs.open(&file).unwrap();
+        let whole = Rect::full(image.size());
+        let Lookup::Admitted(dropped) = cache.find(&image) else { panic!("an empty cache has space") };
+        assert!(matches!(cache.find(&image), Lookup::Declined), "a different worker is decoding the image");
+        drop(dropped);
+        assert_eq!((cache.stats().bytes, cache.stats().images), (0, 0));
+        // A region is not stored.
+        let Lookup::Admitted(part) = cache.find(&image) else { panic!("the space is free again") };
+        part.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)));
+        assert_eq!(cache.stats().bytes, 0);
+        let Lookup::Admitted(all) = cache.find(&image) else { panic!("the space is free again") };
+        let pixels = decoded(&mut image, whole);
+        all.fill(image.size(), &pixels);
+        let Lookup::Hit(found) = cache.find(&image) else { panic!("the image is in the cache") };
+        assert!(found.data() == pixels.data() && found.size() == pixels.size() && found.origin() == (0, 0));
+        let stats = cache.stats();
+        assert_eq!((stats.hits, stats.misses, stats.images), (1, 4, 1));
+        assert_eq!(stats.bytes as usize, 120 * 90 * 3 + ENTRY);
+    }
+
+    #[test]
+    fn images_are_admitted_while_they_fit() {
+        let (codecs, each) = (Codecs::new(), 120 * 90 * 3 + ENTRY);
+        let cache = DecodedCache::new(3 * each + each / 2);
+        let files: Vec<_> = (0..6).map(jpeg).collect();
+        let admitted: Vec<_> = files.iter().map(|file| cache.find(&codecs.open(file).unwrap())).collect();
+        let count = admitted.iter().filter(|lookup| matches!(lookup, Lookup::Admitted(_))).count();
+        assert_eq!((count, cache.stats().bytes as usize), (3, 3 * each));
+    }
+}

@@ -20,6 +20,13 @@ pub struct DecodedCacheStats {
     pub limit: u64,
 }
 
+impl DecodedCacheStats {
+    /// Returns whether the cache has no space for an image of average size.
+    pub(super) fn is_full(&self) -> bool {
+        self.images > 0 && self.bytes + self.bytes / self.images > self.limit
+    }
+}
+
 impl Since for DecodedCacheStats {
     fn since(&self, earlier: &Self) -> Self {
         DecodedCacheStats { hits: self.hits.since(&earlier.hits), misses: self.misses.since(&earlier.misses), ..*self }
