@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(folder.classes(), memory.classes());
         assert_eq!(read(&folder), read(&memory));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no sibling folder remains");
-        assert!(set.write(dir.path().join("set")).unwrap_err().to_string().contains("exists already"));
+        assert!(set.write(dir.path().join("set")).unwrap_err().to_string().contains("already exists"));
     }
 
     #[test]
