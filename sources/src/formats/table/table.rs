@@ -363,7 +363,7 @@ impl Source for Table {
         CELLS.set(cells);
         let Gathered { key, label, fields } = made?;
         let page: &'a [u8] = scratch;
-        let text = |range: Range<usize>| std::str::from_utf8(&page[range]).expect("its parts are text");
+        let text = |range: Range<usize>| std::str::from_utf8(&page[range]).expect("paths and names are UTF-8");
         let mut sample = Sample::new(text(key)).lacking(&self.columns.lacks);
         for (name, bytes) in fields {
             let name = match name {
