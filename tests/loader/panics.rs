@@ -1,5 +1,5 @@
-//! A panic in any thread of the loader becomes an error of the run. The loader does not touch the
-//! program's panic hook.
+//! A panic on any loader thread is reported to the consumer as an error. The loader does not touch
+//! the program's panic hook.
 //!
 //! Each test reruns itself in a child process, because the panic hook and the `tracing` subscriber
 //! are global.
@@ -29,7 +29,7 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// A source that panics on every sixth sample, and on every hundredth in a different line of code.
+/// A source that panics on every sixth sample, and on every hundredth sample at a different line.
 struct PanicsOnSixth(Numbers);
 
 impl Source for PanicsOnSixth {
@@ -96,8 +96,8 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
     });
 }
 
-/// A source that panics when `len` is called on the coordinator thread. There, only the outermost
-/// function of the thread catches panics.
+/// A source that panics when `len` is called on the coordinator thread. That thread catches panics
+/// only in its outermost function.
 struct PanicsInLen(Numbers);
 
 impl Source for PanicsInLen {
@@ -125,8 +125,8 @@ fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
     assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
-/// A `tracing` subscriber: user code that runs where the loader does not catch panics. It calls its
-/// function with the level of each event, and with whether a loader thread logged it.
+/// A `tracing` subscriber: user code that runs where the loader does not catch panics. It passes
+/// the level of each event to its function, and whether a loader thread logged the event.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
@@ -199,7 +199,8 @@ impl Source for FailsSixthRead {
     }
 }
 
-/// A panic leaves the remaining samples of its part unread. Their slot held other samples before.
+/// If a worker panics, it does not read the remaining samples of its part. Their rows must not show
+/// the keys of the slot's previous batch.
 #[test]
 fn samples_left_unread_by_a_panic_have_no_stale_keys() {
     in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {
