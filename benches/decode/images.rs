@@ -16,7 +16,7 @@ pub(super) struct Image {
     pub(super) cut: (Vec<u8>, Size),
 }
 
-/// Returns at most 160 baseline photographs, spread evenly over the folder `WARPFEED_PHOTOS`. If
+/// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`. If
 /// the variable is not set, returns generated images.
 pub(super) fn all() -> Vec<Image> {
     let mut random = Random(1);

@@ -119,7 +119,7 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of the file `bytes`. `header` is the result of [`Header::read`].
+    /// Decodes all scans of the file in `bytes`. `header` is the result of [`Header::read`].
     ///
     /// # Errors
     /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is

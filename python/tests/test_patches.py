@@ -40,7 +40,7 @@ class Photos:
 
 
 class One:
-    """One sample with the image `file`."""
+    """One sample with `file` as its image."""
 
     def __init__(self, file: bytes) -> None:
         self.file = file

@@ -202,8 +202,8 @@ def _channels_first(batch: Any) -> Any:
 
 
 def _convert_boxes(rows: Any, kind: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
-    """Converts boxes from the format of the field type `kind` to the format `to`. If `to_relative`
-    is set, the result contains fractions of the image `size` (height, width) instead of pixels."""
+    """Converts boxes from the format of `kind`, a field type, to the format `to`. If `to_relative`
+    is set, the result contains fractions of the image size (height, width) instead of pixels."""
     if (kind.to, kind.to_relative) == (to, to_relative):
         return rows
     height, width = size

@@ -264,7 +264,7 @@ impl Schema {
         self.spans.iter().position(|span| span.role == role)
     }
 
-    /// Returns the index of the span that is delivered with the name `name`.
+    /// Returns the index of the span that is delivered as `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }

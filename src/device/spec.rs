@@ -75,8 +75,8 @@ pub(crate) enum Origin {
         /// Whether records may contain effects on pixels.
         retouched: bool,
     },
-    /// The array contains soft labels with `classes` columns, computed from the array `labels` and
-    /// mixed according to the array `records`.
+    /// The array contains soft labels with `classes` columns, computed from the array with index
+    /// `labels` and mixed according to the array with index `records`.
     SoftLabels { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
@@ -188,7 +188,7 @@ impl Spec {
         all.reduce(largest).expect("batches have a form")
     }
 
-    /// Returns the length of the first axis of array `array` in the batch `info`, and the other axes.
+    /// Returns the length of an array's first axis in a batch, and the other axes.
     pub(crate) fn shape(&self, array: usize, info: &BatchInfo) -> (usize, &[usize]) {
         let Array { field, origin, .. } = &self.arrays[array];
         match *origin {

@@ -46,7 +46,7 @@ pub struct BoxReader {
 }
 
 impl BoxReader {
-    /// Creates a reader for boxes in the format `format`.
+    /// Creates a reader for boxes in this format.
     pub fn new(format: BoxFormat) -> Self {
         BoxReader { format, relative: false }
     }
@@ -110,9 +110,8 @@ impl BoxReader {
     }
 }
 
-/// Returns the declared size of the image on which the field `name` was annotated, or `None` if the
-/// sample does not declare a size. The size is the width and height in pixels, in the sample's
-/// field `<name>.image_size.txt`.
+/// Returns the declared size of the annotated image, or `None` if the sample does not declare a
+/// size. The size is the width and height in pixels, in the sample's field `<name>.image_size.txt`.
 ///
 /// # Errors
 /// If the field does not contain two positive integers.

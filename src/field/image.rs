@@ -383,8 +383,8 @@ impl ImageField {
         true
     }
 
-    /// If the device decodes the image in row `index`, returns the index of the row that the
-    /// image's record contains.
+    /// If the device decodes the image in row `index`, returns the row index that the image's
+    /// record contains.
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), index));

@@ -165,7 +165,7 @@ pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str
     })
 }
 
-/// Writes `value` as JSON to the file `end`, like [`put`](Destination::put).
+/// Writes `value` as JSON, like [`put`](Destination::put).
 pub(super) fn write<T: Serialize>(destination: &dyn Destination, end: &str, value: &T, new: bool) -> Result<bool> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("the value consists of numbers and text");
     bytes.push(b'\n');

@@ -29,7 +29,7 @@ const FIRST_MAP: usize = 64 << 20;
 /// The target is a folder that contains `data.mdb`, as `lmdb.open` expects. The database's keys are
 /// decimal numbers of ten digits, starting at `0000000000`. The values are MessagePack maps that
 /// contain the sample's key as `__key__`, the fields as bytes, and the label as the integer `cls`.
-/// The class names are stored under the key `__classes__`.
+/// The class names are stored under `__classes__`.
 pub struct LmdbWriter {
     environment: Option<lmdb::Environment>,
     database: lmdb::Database,

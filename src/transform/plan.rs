@@ -92,7 +92,7 @@ impl Clipped {
 }
 
 impl Plan {
-    /// Creates a plan that resizes the area `crop` of an image of size `original` to the area
+    /// Creates a plan that resizes `crop`, an area of an image of size `original`, to the area
     /// `target` of the output. The image is not mirrored, and the rest of the output is black.
     pub fn resized_crop(original: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {

@@ -1,4 +1,4 @@
-//! The subcommand `inspect`, which describes a dataset.
+//! The `inspect` subcommand: describes a dataset.
 
 use std::collections::BTreeMap;
 use std::io::Write;

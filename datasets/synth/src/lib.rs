@@ -225,8 +225,7 @@ impl Synth {
     }
 }
 
-/// Creates the folder `dir` atomically: `write` fills a sibling folder, which is then renamed to
-/// `dir`.
+/// Creates `dir` atomically: `write` fills a sibling folder, which is then renamed to `dir`.
 fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {

@@ -127,7 +127,7 @@ struct Document {
 }
 
 impl PackedTokens {
-    /// Opens the file or folder at `path`, which contains tokens of the type `kind`, and packs its
+    /// Opens the file or folder at `path`, which contains tokens of type `kind`, and packs its
     /// documents.
     ///
     /// # Errors

@@ -133,7 +133,7 @@ impl<'a> Frames<'a> {
         self.ends.len()
     }
 
-    /// Returns the encoded image of frame `frame`, or `None` if there is no such frame.
+    /// Returns the encoded image of a frame, or `None` if there is no such frame.
     pub fn get(&self, frame: usize) -> Option<&'a [u8]> {
         let at = |frame: usize| self.ends.get(frame).and_then(|end| usize::try_from(u64::from_le_bytes(*end)).ok());
         let start = if frame == 0 { Some(0) } else { at(frame - 1) };

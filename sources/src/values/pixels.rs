@@ -99,7 +99,7 @@ impl Candidate {
 ///
 /// # Errors
 ///
-/// If the position of the channel axis is ambiguous, or if the column `wanted` contains `u8` arrays
+/// If the position of the channel axis is ambiguous, or if the wanted column contains `u8` arrays
 /// that are not images. Also fails if a different column is equally likely to be the image, such as
 /// a column of floating-point pixels.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {

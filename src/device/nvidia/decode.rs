@@ -331,7 +331,7 @@ impl Decode {
         })
     }
 
-    /// Queues one stage for the samples `samples`, or for all samples if the stage is in
+    /// Queues one stage for the samples in `samples`, or for all samples if the stage is in
     /// [`Stage::ALL_SAMPLES`]. Queuing all stages in order is equivalent to
     /// [`launch`](Decode::launch).
     ///

@@ -377,7 +377,7 @@ fn images_of_24_megapixels_at_224_pixels_match_the_host() {
     }
 }
 
-/// Decodes whole photographs and crops from the folder `WARPFEED_PHOTOS`, including its subfolders.
+/// Decodes whole photographs and crops from the `WARPFEED_PHOTOS` folder and its subfolders.
 #[test]
 fn whole_and_cropped_photographs_match_the_host() {
     let Some(context) = context() else { return };

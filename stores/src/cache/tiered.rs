@@ -80,8 +80,8 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Opens the cache in the folder `path` with a limit of `disk` bytes, and with up to `memory`
-    /// bytes of blocks in memory.
+    /// Opens the cache at `path` with a limit of `disk` bytes, and with up to `memory` bytes of
+    /// blocks in memory.
     ///
     /// # Errors
     /// If the folder is not a cache. A read-only folder causes only a warning.

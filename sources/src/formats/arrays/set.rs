@@ -225,7 +225,7 @@ impl Arrays {
     }
 }
 
-/// Selects the arrays of the split `part` that the user has requested as columns.
+/// Selects the arrays of a split that the user has requested as columns.
 fn select(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &choice.columns {

@@ -9,7 +9,7 @@ use crate::model::store::Stores;
 use crate::storage::stored::Below;
 use crate::values::annotated::below;
 
-/// Finds the folder that contains the image `name`, which the file `json` lists.
+/// Finds the folder that contains the image called `name`. The file at `json` lists the image.
 ///
 /// # Errors
 /// If no candidate folder contains the image. The message lists these folders.
@@ -66,8 +66,7 @@ fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// Finds the folder that contains the image `name`, which the file at the URL `json` lists. Returns
-/// the folder's URL, with a trailing `/`.
+/// Like `folder_of`, for a `json` URL. Returns the folder's URL, with a trailing `/`.
 ///
 /// # Errors
 /// If no candidate folder contains the image, or if a folder cannot be listed.

@@ -307,7 +307,7 @@ fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     Syntax::Csv(Csv::new(delimiter.unwrap_or(named)))
 }
 
-/// Converts the folder `root` to a prefix of paths, with a trailing `/`.
+/// Converts a folder to a prefix of paths, with a trailing `/`.
 fn prefix(root: &Path) -> Result<String> {
     let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
     let root = if is_url(text) { text.to_owned() } else { slashed(text).into_owned() };

@@ -138,8 +138,8 @@ impl Fetcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills `to` with the bytes of `sample`, which are the range `range` of its object. Returns
-    /// false if the sample is neither planned nor cached, or if its piece was dropped.
+    /// Fills `to` with the bytes of `sample`, which are at `range` in its object. Returns false if
+    /// the sample is neither planned nor cached, or if its piece was dropped.
     ///
     /// # Errors
     ///

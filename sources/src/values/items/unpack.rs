@@ -134,8 +134,7 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     Ok(())
 }
 
-/// Ensures that `target` contains the decompressed content of the file `packed`. `len` is the
-/// length of this content in bytes.
+/// Ensures that `target` contains the decompressed content of `packed`, which has `len` bytes.
 ///
 /// The copy has the modification time of `packed`. If an existing copy has a different time or
 /// length, it was made from a different version of `packed` or by a different library, and is
