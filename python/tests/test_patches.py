@@ -116,7 +116,7 @@ def test_defaults_equal_the_processors() -> None:
         assert batch["p"].dtype == np.float32 and -2.2 < batch["p"].min() < batch["p"].max() < 2.7
 
 
-def test_bad_options_are_errors() -> None:
+def test_bad_options_are_rejected() -> None:
     with pytest.raises(ConfigError, match="layout='qwen': expected one of 'qwen2_vl', 'naflex'"):
         Patches("qwen")
     with pytest.raises(ConfigError, match="Patches: patch=0: expected at least 1"):

@@ -475,7 +475,7 @@ mod tests {
     /// Without a limit, drawing an edge takes one step per column. That is 65 million steps in this
     /// test, and 25 times as many for 1 MB of JSON.
     #[test]
-    fn polygons_with_too_many_crossings_are_errors() {
+    fn polygons_with_too_many_crossings_are_rejected() {
         let zigzag = |edges: usize| {
             let points = (0..edges).map(|i| format!("{},{}", i % 2 * 16384, i % 64)).collect::<Vec<_>>();
             format!("[[[{}]]]", points.join(","))

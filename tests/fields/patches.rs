@@ -312,7 +312,7 @@ fn replaced_samples_have_the_patches_of_their_replacements() -> Result<()> {
 }
 
 #[test]
-fn bad_options_and_images_are_errors() {
+fn bad_options_and_images_are_rejected() {
     let lists = [vec![0], vec![1, 2]];
     let open = |patches: Patches| samples(&lists).batch_size(2).field("p", patches).host().map(drop);
     for (patches, text) in [

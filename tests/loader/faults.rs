@@ -175,7 +175,7 @@ fn more_failures_than_allowed_are_an_error() {
 }
 
 #[test]
-fn an_invalid_order_is_an_error_and_does_not_hang() {
+fn an_invalid_order_fails_and_does_not_hang() {
     quiet();
     struct Wild(bool);
     impl Sampler for Wild {
@@ -238,7 +238,7 @@ fn an_error_of_the_order_is_reported_in_sequence() {
 }
 
 #[test]
-fn an_order_that_panics_in_len_is_an_error() {
+fn an_order_that_panics_in_len_fails() {
     quiet();
     struct Short;
     impl Sampler for Short {
@@ -495,7 +495,7 @@ impl Sampler for Shrinks {
 }
 
 #[test]
-fn an_order_that_shrinks_during_an_epoch_is_an_error() {
+fn an_order_that_shrinks_during_an_epoch_fails() {
     no_hang(|| {
         for times in 1..12 {
             for first in [0, 2] {

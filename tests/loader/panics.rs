@@ -70,7 +70,7 @@ fn a_hundred_panics_are_errors_and_keep_the_panic_hook() {
 
 /// The payload of a caught panic may itself panic when it is dropped.
 #[test]
-fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
+fn a_value_that_panics_when_dropped_fails_its_sample() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -89,7 +89,7 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
             self.0.read(index, scratch)
         }
     }
-    in_a_process(child!(a_value_that_panics_when_dropped_is_an_error_of_its_sample), || {
+    in_a_process(child!(a_value_that_panics_when_dropped_fails_its_sample), || {
         let mut batches = open(Bombs(Numbers::new(60)));
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
         assert_eq!(batches.sample_errors()[0].error.to_string(), "sample 33: panic: with a non-string payload");
@@ -112,8 +112,8 @@ impl Source for PanicsInLen {
 }
 
 #[test]
-fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
-    let said = in_a_process(child!(a_thread_that_ends_with_a_panic_is_an_error_of_every_run), || {
+fn every_run_fails_after_a_thread_panics() {
+    let said = in_a_process(child!(every_run_fails_after_a_thread_panics), || {
         let mut batches = open(PanicsInLen(Numbers::new(60)));
         for epoch in 0..5 {
             let mut epoch = batches.epoch(epoch);
@@ -162,8 +162,8 @@ impl Source for Shaky {
 }
 
 #[test]
-fn a_panic_outside_guarded_code_is_an_error_of_the_run() {
-    let said = in_a_process(child!(a_panic_outside_guarded_code_is_an_error_of_the_run), || {
+fn a_panic_outside_guarded_code_fails_the_run() {
+    let said = in_a_process(child!(a_panic_outside_guarded_code_fails_the_run), || {
         let warnings = AtomicUsize::new(0);
         let logger = Logger(move |level: tracing::Level, own: bool| {
             assert!(!own || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0, "the logger panics");

@@ -277,7 +277,7 @@ fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
 }
 
 #[test]
-fn a_sampler_that_changes_its_length_is_an_error() {
+fn a_sampler_that_changes_its_length_fails() {
     no_hang(|| {
         static LENGTH: AtomicU64 = AtomicU64::new(20);
         let source = Recorded::new();

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_foreign_shard_is_an_error() {
+    fn a_missing_or_foreign_shard_is_rejected() {
         let cause = |list: &[&str]| {
             let names: Vec<String> = list.iter().map(|name| (*name).to_owned()).collect();
             complete(Path::new("set"), &names).err().map(|e| e.cause().to_owned()).unwrap_or_default()

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_rectangles_that_do_not_fit_are_errors() {
+    fn lengths_and_rectangles_that_do_not_fit_are_rejected() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
         let (whole, short) = ([0; 48], [0; 47]);

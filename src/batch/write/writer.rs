@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_options_that_do_not_fit_are_errors() {
+    fn lengths_and_options_that_do_not_fit_are_rejected() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let e = writer.write(&[0; 48], &mut [0; 95]).unwrap_err();
         assert_eq!(e.cause(), "the output row for an image of 4x4 must have 96 bytes, but has 95");

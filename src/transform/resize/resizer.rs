@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_plans_are_errors() {
+    fn invalid_plans_are_rejected() {
         let pixels = image(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();
