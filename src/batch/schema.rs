@@ -188,7 +188,7 @@ pub(crate) enum Role {
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. The samples share the span, whose size is the
+    /// Entropy-coded data that a device decodes. The samples share the span. Its size is the
     /// average size per sample times the number of samples. The device has space for an average of
     /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },

@@ -30,7 +30,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Allocates one block of device memory. Dropping the block frees the memory once all work that
     /// was submitted before the drop is done.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
-    /// Returns the device address of the `bytes` bytes at offset `offset`.
+    /// Returns the device address of the range `offset..offset + bytes`.
     fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
     /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;

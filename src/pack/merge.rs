@@ -337,7 +337,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 /// dataset.
 fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     let (left, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
-    // This includes the files of processes that finished a part after the merge.
+    // Include the files of processes that finished a part after the merge.
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
     destination.remove_attempts(&left.attempts)?;

@@ -242,8 +242,8 @@ impl PartialEq for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            // Preserve the current context, which cudarc changes in order to destroy the stream if
-            // this is the last handle.
+            // Restore the current context: if this is the last handle, cudarc changes the context
+            // to destroy the stream.
             let restore = Entered::nowhere();
             if restore.is_refused() {
                 std::mem::forget(lender);

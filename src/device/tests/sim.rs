@@ -124,7 +124,7 @@ impl Sim {
         self.0.failure.lock().unwrap().clone()
     }
 
-    /// Returns whether no ring, batch, thread or piece of work refers to the device any more.
+    /// Returns whether no ring, batch, thread or piece of work refers to the device anymore.
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

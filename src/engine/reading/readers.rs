@@ -138,7 +138,7 @@ impl Budget {
         }
     }
 
-    /// Takes back the buffers of a part, and releases the `reserved` bytes.
+    /// Stores the buffers of a part for reuse, and releases the `reserved` bytes.
     fn take_back(&mut self, mut buffers: ReadBuffers, reserved: usize) {
         (self.reserved, self.parts) = (self.reserved - reserved, self.parts - 1);
         if self.reserved + self.idle_bytes + buffers.capacity() > self.bound {

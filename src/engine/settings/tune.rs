@@ -44,7 +44,7 @@ const MIN_WAIT: f64 = 0.03;
 /// The cores count as saturated above this CPU demand, as a fraction of the available CPU time.
 const SATURATED_DEMAND: f64 = 0.92;
 /// If the consumer waits for at least this fraction of the time for a single batch while all later
-/// batches are full, the depth is raised without a trial.
+/// batches are complete, the depth is raised without a trial.
 const MIN_BEHIND: f64 = 0.1;
 /// Pause after the first reverted trial, in blocks.
 const FIRST_PAUSE: u32 = 4;
@@ -61,7 +61,7 @@ struct Sums {
     waited: f64,
     /// Time that the consumer's stream waited for batches.
     stalled: f64,
-    /// Time in which the requested batch was missing while all later batches were full.
+    /// Time in which the requested batch was missing while all later batches were complete.
     behind: f64,
     /// Time that the coordinator waited for free slots.
     blocked: f64,
@@ -143,7 +143,7 @@ enum Kind {
     /// Reverts a trial that did not increase the rate enough.
     Revert,
     /// Raises the depth without a trial, because a slow sample blocks delivery while later batches
-    /// are full.
+    /// are complete.
     Behind,
 }
 

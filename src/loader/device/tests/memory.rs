@@ -34,7 +34,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (left, kept, share) = memory_after_fill(&parts.shared, slot, 4);
         // The device must decode all images of the batch that together fit into its memory.
-        assert!(left > 1, "{left} images are left to the device");
+        assert!(left > 1, "the device decodes {left} images");
         assert!(kept <= share && share <= most, "{kept} bytes are retained, a worker's share is {share}");
     }
 }
