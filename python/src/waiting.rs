@@ -150,8 +150,8 @@ pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<Joi
     }
 }
 
-/// Drops `value`, whose destructor stops threads of `process`, while this thread is detached from
-/// the interpreter.
+/// Drops `value` while this thread is detached from the interpreter. The destructor stops threads
+/// of `process`.
 ///
 /// Leaks `value` in a forked child, which does not have these threads, and during interpreter
 /// shutdown, because the process is about to end.

@@ -64,7 +64,7 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
-/// Writes a report about a run to the HTML file `out`. With `trace`, a file written by
+/// Writes an HTML report of a run to `out`. With `trace`, a file written by
 /// [`Loader::trace`](warpfeed::Loader::trace), the report contains a timeline.
 ///
 /// # Errors

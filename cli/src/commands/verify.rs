@@ -45,8 +45,8 @@ pub(crate) struct Args {
     /// Number of threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Check only part of the dataset, such as 3/64; `auto` reads the part from the job array, as
-    /// in `warpfeed pack`
+    /// Check only part of the dataset, such as 3/64; auto reads the part from the job array, as in
+    /// `warpfeed pack`
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
     /// Treat damaged samples as bad even if they can be decoded
@@ -153,7 +153,7 @@ impl Found {
     }
 }
 
-/// Checks boxes, masks and points against the encoded image `image` and the classes of the dataset.
+/// Checks boxes, masks and points against the encoded `image` and the classes of the dataset.
 fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: FollowArgs) -> warpfeed::Result<()> {
     let found = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
     let classes = source.classes().len();
