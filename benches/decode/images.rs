@@ -1,5 +1,5 @@
-//! The images of the benchmark, which are photographs or generated: each as a plain JPEG, packed,
-//! and, for decoders that cannot skip segments, cut down to a crop.
+//! The images of the benchmark, photographs or generated: each as a plain JPEG, packed, and, for
+//! decoders that cannot skip segments, cut down to a crop.
 
 use std::path::Path;
 

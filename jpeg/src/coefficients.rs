@@ -1,5 +1,5 @@
-//! [`Coefficients`]: the plain decoder, which decodes every scan of a Huffman-coded file into
-//! planes of quantized coefficients.
+//! [`Coefficients`]: the plain decoder. Decodes every scan of a Huffman-coded file into planes of
+//! quantized coefficients.
 //!
 //! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
 //! the same effect as in libjpeg: an invalid code counts as symbol 0, a segment that ends early is

@@ -1,4 +1,4 @@
-//! A field of a batch, which other frameworks access through DLPack or the array interface.
+//! A field of a batch that other frameworks access through DLPack or the array interface.
 //!
 //! **Invariants**
 //! 1. `address` points to the tensor's elements, which stay valid as long as `memory` lives.

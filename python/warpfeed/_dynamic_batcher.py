@@ -1,4 +1,4 @@
-"""The dynamic batcher, which combines the requests of an inference server into batches."""
+"""The dynamic batcher: combines the requests of an inference server into batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ready-made functions for ``Loader(..., collate=f)``, which convert batches to the forms that
-other libraries expect.
+"""Ready-made functions for ``Loader(..., collate=f)`` that convert batches to the forms that other
+libraries expect.
 
 Boxes are converted from the format that their field :class:`warpfeed.Boxes` specifies. To pass
 other arguments, use ``functools.partial``::

@@ -1,4 +1,4 @@
-//! [`BoxFormat`], which converts between formats, and [`BoxReader`], which reads boxes.
+//! [`BoxFormat`] converts between formats, and [`BoxReader`] reads boxes.
 
 use super::encoded::{self, Encoded};
 use crate::decode::{AnnotationFrame, Frame, Oriented, Size};

@@ -1,4 +1,4 @@
-//! [`Image`]: the field type of images, and [`ImageField`], which writes them to a batch.
+//! [`Image`] is the field type of images, and [`ImageField`] writes them to a batch.
 
 use warpfeed_sources::format::is_image;
 

@@ -1,4 +1,4 @@
-//! [`repack()`], which rewrites a JPEG for fast crops.
+//! [`repack()`]: rewrites a JPEG for fast crops.
 
 use std::cell::RefCell;
 

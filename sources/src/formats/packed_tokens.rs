@@ -1,4 +1,4 @@
-//! The source [`PackedTokens`], which packs the documents of token files into rows.
+//! [`PackedTokens`], a source that packs the documents of token files into rows.
 
 use std::fmt;
 use std::path::Path;

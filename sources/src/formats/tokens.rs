@@ -1,4 +1,4 @@
-//! The source [`TokenFile`], which reads fixed-length windows from files of tokens.
+//! [`TokenFile`], a source that reads fixed-length windows from files of tokens.
 
 use std::fmt;
 use std::fs;

@@ -1,5 +1,5 @@
-//! [`Tree`]: a folder to list, which is local or in a store. With this type, the same rules detect
-//! the formats of both.
+//! [`Tree`]: a folder to list, local or in a store. With this type, the same rules detect the
+//! formats of both.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Reads the directories of a TIFF or BigTIFF, which contain tags and their values (TIFF 6.0,
-//! section 2).
+//! Reads the directories of a TIFF or BigTIFF: tags and their values (TIFF 6.0, section 2).
 
 /// The bytes of a file, and its byte order and offset size.
 #[derive(Debug, Clone, Copy)]

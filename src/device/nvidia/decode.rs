@@ -1,4 +1,4 @@
-//! Loads and launches the kernels of `kernels/jpeg.cu`, which decode JPEGs and resize them to the
+//! Loads and launches the kernels in `kernels/jpeg.cu` that decode JPEGs and resize them to the
 //! output.
 //!
 //! **Invariants**

@@ -1,4 +1,4 @@
-//! Tests loaders on a simulated device, whose kernels are plain Rust functions that take the same
+//! Tests loaders on a simulated device. Its kernels are plain Rust functions that take the same
 //! inputs as the real kernels.
 
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Vector code for AVX-512, which processes four pixels or 64 values of a row at a time.
+//! AVX-512 code that processes four pixels or 64 values of a row at a time.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the

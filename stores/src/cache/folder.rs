@@ -1,4 +1,4 @@
-//! Manages the folder of a cache, which several processes may share.
+//! Manages the folder of a cache. Several processes may share the folder.
 //!
 //! Every block is a separate file, so any process can find it without a list. A journal lists the
 //! blocks and their owners. Processes use the journal to limit the total size and to choose the

@@ -1,4 +1,4 @@
-//! The source [`Arrays`], and the rules for choosing its columns.
+//! [`Arrays`], a source of arrays, and the rules for choosing its columns.
 
 use std::borrow::Cow;
 use std::fmt;

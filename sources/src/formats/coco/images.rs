@@ -96,9 +96,9 @@ fn resolved(url: &Path) -> Option<String> {
 }
 
 /// Returns the folders that may contain the images, in the order in which they are tried. First
-/// comes the folder of the file. The other candidates are next to that folder, and then in it. Both
-/// times, these are the folder in the file's name (`train2017` for `instances_train2017.json`), the
-/// same folder in `images`, and `images` itself.
+/// comes the folder of the file. Then come three folders next to that folder, and the same three in
+/// that folder: the one in the file's name (`train2017` for `instances_train2017.json`), the same
+/// folder in `images`, and `images` itself.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

@@ -1,4 +1,4 @@
-//! The source [`Coco`], which joins a COCO file with its images.
+//! [`Coco`], a source that pairs a COCO file with its images.
 
 use std::collections::HashMap;
 use std::io::Write;

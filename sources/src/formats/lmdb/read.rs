@@ -1,4 +1,4 @@
-//! The source [`Lmdb`], which reads samples from an LMDB database.
+//! [`Lmdb`], a source that reads samples from an LMDB database.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The source [`Parquet`], which reads Parquet files, either local or in an object store.
+//! [`Parquet`], a source that reads Parquet files, either local or in an object store.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The source [`Table`], which reads samples from the rows of a table.
+//! [`Table`], a source that reads samples from the rows of a table.
 
 use std::cell::Cell as Slot;
 use std::fmt;

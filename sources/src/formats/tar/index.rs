@@ -1,4 +1,4 @@
-//! The index of a shard, which contains the key of each sample and the location of each field.
+//! The index of a shard: the key of each sample and the location of each field.
 
 use std::collections::HashMap;
 

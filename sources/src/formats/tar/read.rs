@@ -1,4 +1,4 @@
-//! The source [`Tar`], which reads samples from WebDataset shards.
+//! [`Tar`], a source that reads samples from WebDataset shards.
 //!
 //! Invariant: every range in an [`Index`] is inside its shard, because `Index::scan` and `sidecar`
 //! check all ranges against the length of the shard.

@@ -1,4 +1,4 @@
-//! The source [`TfRecord`], which reads samples from TFRecord files.
+//! [`TfRecord`], a source that reads samples from TFRecord files.
 
 use std::collections::BTreeSet;
 use std::fmt;
