@@ -14,7 +14,7 @@ use super::scan::{Mode, State};
 use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
-/// Description of the damage of a file in which only the EOI marker is missing.
+/// Description of the damage in a file that lacks only the EOI marker.
 pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
 /// Maximum number of scans. Encoders write about ten. The limit is needed because decoding a scan
@@ -98,7 +98,7 @@ impl Coefficients {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// Describes the damage of the decoded file. Returns `None` for a valid file.
+    /// Describes the damage in the decoded file. Returns `None` for a valid file.
     ///
     /// The following counts as damage: everything that libjpeg warns about, a missing EOI marker,
     /// coefficients beyond the end of a block, and coefficients with more bits than 8-bit images

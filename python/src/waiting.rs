@@ -116,7 +116,7 @@ fn run_with_grace<T: Send + 'static>(
     value.raised(py)
 }
 
-/// Runs `work`, which stops a loader's threads, while this thread is detached from the interpreter.
+/// Runs `work`, which stops a loader's threads, detached from the interpreter.
 ///
 /// The garbage collector may call this function on any thread that runs Python code, including the
 /// loader's threads. On a loader's thread, `work` would wait forever for that thread to end, so

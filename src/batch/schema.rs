@@ -165,7 +165,7 @@ pub(crate) const GRID_THW: &str = ".grid_thw";
 pub(crate) const IMAGES: &str = ".images";
 pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
 
-/// The content of a span, which determines how the span is handled.
+/// The content of a span. It determines how the span is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A field that is delivered as it is.

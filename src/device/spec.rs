@@ -94,7 +94,7 @@ pub(crate) struct Target {
 /// The soft labels that the device computes.
 #[derive(Debug, Clone)]
 pub(crate) struct SoftLabels {
-    /// The field, which is f32 and has one element per class.
+    /// The field: f32, with one element per class.
     pub(crate) field: Field,
     pub(crate) smoothing: f32,
 }
@@ -388,7 +388,7 @@ pub(crate) struct DecodeStep {
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// Offset of the fault flags, one `u32` per sample, which is 0 if the image was decoded.
+    /// Offset of the fault flags, one `u32` per sample. A flag is 0 if the image was decoded.
     pub(crate) faults: usize,
 }
 

@@ -97,8 +97,8 @@ pub(super) trait Destination: Sync {
     /// other process holds the lock.
     fn lock(&self) -> Result<Lock>;
 
-    /// Renames the `shards` of `plan`, which have been checked, to their final names, and writes
-    /// the manifest. Replaces the shards `existing` of an old dataset.
+    /// Renames the `shards` of `plan` to their final names, and writes the manifest. The shards
+    /// have been checked. Replaces the shards `existing` of an old dataset.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
 }
 

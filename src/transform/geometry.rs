@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn letterboxes_round_like_ultralytics() {
-        // The image, the output, and the expected size and position, which were computed with the
-        // formula of `LetterBox`.
+        // The image, the output, and the expected size and position. The expected values were
+        // computed with the formula of `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
             assert_eq!(letterboxed(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");

@@ -39,7 +39,7 @@ pub struct Plan {
     pub offset: (u32, u32),
     /// Area of the output that shows the image, before flips.
     pub target: Rect,
-    /// Color (red, green, blue) with which the output is filled outside `target`.
+    /// Fill color (red, green, blue) of the output outside `target`.
     pub fill: [u8; 3],
     /// Content of the output outside `target`.
     pub border: Border,

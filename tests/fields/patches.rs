@@ -183,7 +183,7 @@ fn a_batch_may_have_no_patches() -> Result<()> {
     Ok(())
 }
 
-/// Two fields of patches and an augmented image, whose size changes after the first epoch.
+/// Two fields of patches and an augmented image. The image size changes after the first epoch.
 #[test]
 fn patches_do_not_depend_on_other_fields() -> Result<()> {
     let lists: Vec<Vec<usize>> = (0..10).map(|n| vec![n]).collect();

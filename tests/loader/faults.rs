@@ -61,8 +61,8 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     });
 }
 
-/// A program that continues after the error of a sample misses only the batch with that sample. If
-/// the error ends the run, the run resumes at the failed batch.
+/// A program that continues after a sample error misses only that sample's batch. If the error ends
+/// the run, the run resumes at the failed batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
     no_hang(|| {

@@ -30,8 +30,8 @@ struct Allowance {
     total: u64,
 }
 
-/// Runs `read`, which reads a sample. If the sample's files have more than `most` bytes in total,
-/// reading them fails before memory runs out.
+/// Runs `read`, a function that reads a sample. If the sample's files have more than `most` bytes
+/// in total, reading them fails before memory runs out.
 pub fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
     struct Restore(Option<Allowance>);
     impl Drop for Restore {

@@ -161,11 +161,11 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Downloads `objects`, which are under the URL `base`, to a local folder, and returns the path
-    /// of the folder. For formats that can read only local files. An object at `base/a/b` becomes
-    /// the file `a/b` in the folder. `read` reads several ranges of objects in this store at once,
-    /// and retries failures. The files must exist at least until this process ends. The default
-    /// returns an error, which is correct for a store without a cache.
+    /// Downloads `objects` to a local folder, and returns the path of the folder. All objects are
+    /// under the URL `base`. For formats that can read only local files. An object at `base/a/b`
+    /// becomes the file `a/b` in the folder. `read` reads several ranges of objects in this store
+    /// at once, and retries failures. The files must exist at least until this process ends. The
+    /// default returns an error, which is correct for a store without a cache.
     ///
     /// # Errors
     ///

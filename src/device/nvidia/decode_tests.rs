@@ -300,8 +300,8 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     }
 }
 
-/// Also prints how long the search for the pieces takes, and how long the same search takes in
-/// noise, which synchronizes.
+/// Also prints how long the search for the pieces takes, here and in noise, because noise
+/// synchronizes.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };

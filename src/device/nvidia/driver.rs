@@ -40,7 +40,7 @@ fn library() -> &'static Result<libloading::Library, String> {
     DRIVER.get_or_init(|| {
         // SAFETY: the initializers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
-            // Prefer the source of the error, which is the linker's message and names the library.
+            // Prefer the source of the error: the linker's message, which names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
     })
 }

@@ -25,7 +25,7 @@ use super::event::Event;
 use super::memory::DeviceBuffer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A CUDA stream, which is a queue of work for the device.
+/// A CUDA stream: a queue of work for the device.
 pub struct Stream {
     raw: sys::CUstream,
     context: Context,

@@ -68,8 +68,8 @@ pub(crate) struct Slot<G: Gpu> {
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
-    /// Timed events before and after the wait of the consumer's stream, which begins when the batch
-    /// is requested.
+    /// Timed events before and after the wait of the consumer's stream. The wait begins when the
+    /// batch is requested.
     pub(super) waited: Option<Pair<G>>,
     /// Whether the batch has been delivered, so that `waited` has been recorded.
     pub(super) handed_over: bool,

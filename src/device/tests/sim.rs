@@ -489,5 +489,6 @@ fn retouch(memory: &SimMemory, at: usize, record: usize, (height, width): (usize
     bytes.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 
-/// Number of device slots in the tests of single mistakes, which identify events by their numbers.
+/// Number of device slots in the tests of single mistakes. These tests identify events by their
+/// numbers.
 pub(in crate::device) const SLOTS: usize = 3;

@@ -438,8 +438,8 @@ mod tests {
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole
             };
-            // With the default filter, the host rounds coefficients in the same way as a device,
-            // which considers only the crop. Therefore, each of the two passes may round
+            // With the default filter, the host rounds coefficients in the same way as a device. A
+            // device considers only the crop. Therefore, each of the two passes may round
             // differently.
             let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {

@@ -351,7 +351,7 @@ impl Record {
 /// The position up to which this process has read the journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Identifier of the journal, which changes when the journal is rewritten.
+    /// Identifier of the journal. It changes when the journal is rewritten.
     generation: u64,
     /// Number of bytes that the process has read.
     read: u64,

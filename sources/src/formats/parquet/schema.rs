@@ -21,7 +21,7 @@ pub(super) enum Form {
     File { bytes: Leaf, path: Option<Leaf> },
     /// Lists of numbers, possibly nested.
     List { leaf: Leaf, levels: Levels },
-    /// An unsupported type, which the string names in messages.
+    /// An unsupported type, with its name for messages.
     Unsupported(&'static str),
 }
 

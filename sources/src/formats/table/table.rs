@@ -23,7 +23,7 @@ use crate::options::TableOptions;
 use crate::storage::stored::{Below, Stored, is_url, of_stored, url_of};
 use crate::values::record::Labels;
 
-/// The samples in a table, which is a CSV, TSV or JSON Lines file.
+/// The samples in a table: a CSV, TSV or JSON Lines file.
 ///
 /// Each row is a sample. The name of a column, or [`TableOptions`], determines how the column is
 /// used:

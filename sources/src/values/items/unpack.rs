@@ -161,8 +161,8 @@ pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -
     copied
 }
 
-/// Decompresses the open file `file`, whose path is `packed`, to `target`. `is_locked` is true if
-/// this process holds the lock.
+/// Decompresses `file`, the open file at `packed`, to `target`. `is_locked` is true if this process
+/// holds the lock.
 fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_locked: bool) -> Result<()> {
     // Another process may have written the copy while this process waited for the lock.
     if is_copy(packed, target, len) {
