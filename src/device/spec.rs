@@ -100,8 +100,8 @@ pub(crate) struct SoftLabels {
 }
 
 impl Spec {
-    /// Creates the spec for batches with schema `schema`. If `soft_labels` is set, the device
-    /// computes soft labels.
+    /// Creates the spec for batches with this schema. If `soft_labels` is set, the device computes
+    /// soft labels.
     pub(crate) fn new(schema: &Schema, target: Target, soft_labels: Option<SoftLabels>) -> Self {
         // Records come last, after all delivered arrays.
         let spans = || schema.spans.iter().enumerate();

@@ -115,10 +115,10 @@ struct Windows {
 }
 
 impl Windows {
-    /// Returns the bytes in `range` of the map `map` of `file`. Loads only chunks that have not
-    /// been loaded before, and checks only occasionally that the file has not been truncated. Each
-    /// of the two is a system call, and making both for every window would take longer than the
-    /// copy. Returns `None` if loading or the check fails.
+    /// Returns the bytes in `range` of `map`, a map of `file`. Loads only chunks that have not been
+    /// loaded before, and checks only occasionally that the file has not been truncated. Each of
+    /// the two is a system call, and making both for every window would take longer than the copy.
+    /// Returns `None` if loading or the check fails.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let taken = self.taken.load(Relaxed);
         self.taken.store(taken.wrapping_add(1), Relaxed);

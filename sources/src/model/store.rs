@@ -211,7 +211,7 @@ pub trait ObjectCache: Send + Sync {
     /// Called before the loader reads `batch` and later batches, at least once per batch.
     fn start(&self, batch: BatchIndex);
 
-    /// Returns whether the `len` bytes of `object` that start at offset `at` are cached. A later
+    /// Returns whether the bytes `at..at + len` of `object` are cached. A later
     /// [`get`](ObjectCache::get) may still fail, because another process may evict the bytes.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 

@@ -27,8 +27,8 @@ pub(crate) enum Colors {
     Bgr,
 }
 
-/// Returns the position of the channel axis in an array with the shape `shape`, or `None` if the
-/// array cannot be an image.
+/// Returns the position of the channel axis in an array of this shape, or `None` if the array
+/// cannot be an image.
 ///
 /// # Errors
 /// If both the first and the last axis could be the channel axis.

@@ -162,7 +162,7 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the host", to.len()))
     }
 
-    /// Queues a copy of `bytes` bytes from offset `offset` of `from` to the start of `to`.
+    /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.
     ///
     /// # Safety
     /// Both buffers must stay allocated until an event that is recorded in this stream after the
@@ -180,7 +180,7 @@ impl Stream {
             .doing(|| format!("copying {bytes} bytes on the device"))
     }
 
-    /// Queues an operation that sets `bytes` bytes at offset `offset` of `memory` to zero.
+    /// Queues an operation that zeroes `memory[offset..offset + bytes]`.
     ///
     /// # Safety
     /// Streams and events must order the operation with all other accesses to these bytes on the

@@ -27,7 +27,7 @@ pub(super) const TICK: Duration = Duration::from_millis(20);
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
-    /// Returns the bytes of all rows in span `span` of the host's schema.
+    /// Returns the bytes of all rows in a span of the host's schema.
     fn bytes(&self, span: usize) -> &[u8];
 }
 

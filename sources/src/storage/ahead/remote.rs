@@ -88,8 +88,7 @@ impl Remote {
         self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
     }
 
-    /// Returns the `len` bytes of `object` that start at offset `at`. Does not use prefetched
-    /// bytes.
+    /// Returns the bytes `at..at + len` of `object`. Does not use prefetched bytes.
     ///
     /// # Errors
     /// See [`read`](Remote::read).
