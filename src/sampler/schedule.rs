@@ -286,13 +286,11 @@ impl Schedule {
         assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
         let samples = all.map_or(self.batch.min(len - first), |all| all.end - all.start);
         let (share, padding) = (self.share(samples), self.padding(self.rank.rank, samples));
-        let entry = |position, valid| {
-            let Occurrence { index: sample, variant } = self.order.at(epoch, position);
-            Entry { sample, variant, valid }
-        };
+        let entry = |Occurrence { index: sample, variant }, valid| Entry { sample, variant, valid };
         entries.clear();
-        entries.extend(share.map(|p| entry(first + p, true)));
-        entries.extend(padding.map(|p| entry(p % len, false)));
+        let positions = first + share.start..first + share.end;
+        self.order.for_each(epoch, positions, &mut |at| entries.push(entry(at, true)));
+        entries.extend(padding.map(|p| entry(self.order.at(epoch, p % len), false)));
     }
 }
 
