@@ -330,8 +330,8 @@ impl<'a> Dataset<'a> {
         self.path.join("data")
     }
 
-    /// Waits until `try_lock` returns true. `try_lock` tries to take a lock, which the system
-    /// releases if the process that holds it dies.
+    /// Waits until `try_lock` returns true. `try_lock` tries to take a lock. The system releases
+    /// the lock if its process dies.
     ///
     /// # Errors
     /// If no part arrives for too long, or if the reads of this thread are canceled.
@@ -345,7 +345,7 @@ impl<'a> Dataset<'a> {
                 );
             }
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::info!("{}: waiting for another process, which is downloading these files", self.base);
+                tracing::info!("{}: waiting for another process that is downloading these files", self.base);
             }
             let now = arrived();
             if now != seen {
