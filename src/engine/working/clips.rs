@@ -28,14 +28,14 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl<'a> PartFiller<'a> {
-    /// Returns the memory, in bytes, that decoding the clips among `shots` requires, and excludes
-    /// the clips from the decoding of single images.
+    /// Marks the clips in `shots` so that single-image decoding skips them. Returns the peak
+    /// memory, in bytes, for decoding the clips.
     pub(super) fn plan_clips(&self, shots: &mut [Shot<'a>]) -> Result<usize> {
         let mut most = 0;
         for shot in shots {
             let Some(frames) = shot.frames else { continue };
-            let first = shot.opened.take().expect("the first frame was only just opened");
-            // Clips are decoded one after the other, so their memory does not add up.
+            let first = shot.opened.take().expect("the caller has opened the first frame");
+            // Clips are decoded one at a time, so take the maximum, not the sum.
             most = most.max(self.clip_memory(&first, frames.len(), shot)?);
             shot.skip();
             shot.ns = Some(0);
@@ -50,8 +50,8 @@ impl<'a> PartFiller<'a> {
         let name = &self.recipe.any_fields().images[shot.field].name;
         let (region, mut most) = (self.largest_region(shot), 0);
         for group in groups(frames) {
-            // All frames have the same size, so they need the same memory if only pixels count as
-            // memory use.
+            // If only pixels count, every frame needs the same memory, because all frames have the
+            // same size.
             let memory = if self.counts_pixels(pixels) {
                 self.decoding_memory(first, region).saturating_mul(group.len())
             } else {
@@ -84,8 +84,8 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Decodes the frames `group` into the pixel buffers, starting at index `used`. Returns the
-    /// frames that are in the cache instead.
+    /// Decodes the frames in `group` into `self.pixels[used..]`. Returns the frames that are in the
+    /// cache of decoded images instead.
     fn decode_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
@@ -143,8 +143,8 @@ impl<'a> PartFiller<'a> {
         Ok(cached)
     }
 
-    /// Transforms the frames `group`, and writes them to the batch. If a frame is not in the cache, its
-    /// pixels are in the pixel buffers, starting at index `used`.
+    /// Transforms the frames in `group` and writes them to the batch. Frames that are not in the cache
+    /// are in `self.pixels[used..]`.
     fn write_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
