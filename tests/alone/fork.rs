@@ -43,7 +43,7 @@ fn using_a_loader_in_a_forked_child_fails() {
 fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
     let _alone = alone();
     no_hang(|| {
-        let cached = || loader(Numbers::new(40)).workers(2).cache_decoded(1 << 20);
+        let cached = || loader(Numbers::new(40)).workers(2).cache_decoded(1 << 20).epochs(0);
         let mut batches = cached().host().unwrap();
         let content = |batch: warpfeed::Result<warpfeed::HostBatch>| batch.unwrap().images().bytes().to_vec();
         let expected: Vec<_> = cached().cache_decoded(0).host().unwrap().epoch(0).map(content).collect();
