@@ -83,6 +83,16 @@ def transforms():
     return load
 
 
+class Decoded:
+    """Decodes and augments an image. Each worker process creates its own transforms."""
+
+    load = None
+
+    def __call__(self, sample):
+        Decoded.load = Decoded.load or transforms()
+        return Decoded.load(sample)
+
+
 def warpfeed_order(options):
     import numpy
     import warpfeed
@@ -167,7 +177,7 @@ def grain_images(options):
             writer.close()
 
     folder = made(options.work / f"array-records-{options.samples}", write)
-    load = transforms()
+    load = Decoded()
 
     def of(number):
         source = grain.sources.ArrayRecordDataSource([str(folder / f"{number}")])
@@ -212,7 +222,7 @@ def energon(options, tiny):
     blend = [{"path": f"./{number:02}", "weight": share} for number, share in enumerate(SHARES)]
     text = {"__module__": "megatron.energon", "__class__": "MetadatasetV2", "splits": {"train": {"blend": blend}}}
     (folder / "blend.yaml").write_text(json.dumps(text))
-    load = None if tiny else transforms()
+    load = Decoded()
 
     @e.stateless
     def cook(sample):
@@ -244,16 +254,6 @@ def energon_order(options):
 
 def energon_images(options):
     yield from energon(options, False)
-
-
-class Decoded:
-    """The function that LitData calls for each image, in its worker processes."""
-
-    load = None
-
-    def __call__(self, sample):
-        Decoded.load = Decoded.load or transforms()
-        return Decoded.load(sample)
 
 
 def litdata(options, tiny):
@@ -337,7 +337,8 @@ def main():
         peer, what = options.one
         options.work /= options.photographs.name
         options.work.mkdir(parents=True, exist_ok=True)
-        return turns.finish(measure(PEERS[peer][0][what](options), options))
+        batches = PEERS[peer][0][what](options)
+        return turns.finish(measure(batches, options))
     given = [f"--{name}={getattr(options, name)}" for name in ("photographs", "seconds", "warmup", "batch", "samples")]
     versions = {peer: packages for peer, (_, packages) in PEERS.items()}
     failed = False

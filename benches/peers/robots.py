@@ -278,7 +278,8 @@ def main():
         return draw(options.folder, options.episodes, options.frames)
     if options.one:
         peer, recipe = options.one
-        return turns.finish(measure(PEERS[peer][0](options, recipe), options))
+        batches = PEERS[peer][0](options, recipe)
+        return turns.finish(measure(batches, options))
     return compare(options)
 
 
