@@ -1,5 +1,5 @@
 //! The memory plan includes the workers' scratch memory, and no image makes the workers exceed the
-//! plan. Memory for an unusually large image is freed afterwards. Batches do not depend on the
+//! plan. Memory for an unusually large image is freed afterward. Batches do not depend on the
 //! scratch memory.
 
 use std::sync::Arc;
