@@ -1,5 +1,5 @@
-//! [`Bitstream`]: the data that a device needs to decode a region of an image, which consists of
-//! the image's tables and of the restart segments that contain the region.
+//! [`Bitstream`]: the data that a device needs to decode a region of an image: the image's tables,
+//! and the restart segments that contain the region.
 //!
 //! [`Bitstream::write`] writes, in this order:
 //! 1. one quantization table per component, as 64 `u16` in natural order;
@@ -123,7 +123,7 @@ impl Grid {
 }
 
 /// The data that a device needs to decode a region. Reuses its memory for the next region;
-/// [`keep`](Bitstream::keep) frees the memory.
+/// [`keep`](Bitstream::keep) frees excess memory.
 #[derive(Debug)]
 pub struct Bitstream {
     unstuff: Unstuff,

@@ -234,8 +234,8 @@ impl<'a> EncodedImage<'a> {
 
     /// Estimates how many bytes [`check`](EncodedImage::check) allocates.
     pub(crate) fn check_memory(&self) -> u64 {
-        // Take the maximum of the memory for all pixels and the memory for the coefficients of up
-        // to four components, which is eight bytes per pixel.
+        // Take the maximum of the memory for all pixels and the eight bytes per pixel for the
+        // coefficients of up to four components.
         self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
     }
 
@@ -301,6 +301,11 @@ impl<'a> EncodedImage<'a> {
             // Other codecs decode the whole image.
             _ => self.size.area(),
         }
+    }
+
+    /// Returns whether the image is a JPEG.
+    pub(crate) fn is_jpeg(&self) -> bool {
+        matches!(self.header, Header::Jpeg(_))
     }
 
     /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from

@@ -16,9 +16,9 @@ const NEW: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
 ///
-/// The fields of a sample are stored as files with the name `KEY.FIELD`, and the label is stored as
-/// `KEY.cls`. Headers have the POSIX ustar format, preceded by a PAX header if a name or size
-/// requires one. Owners and times are zero, so that the same samples result in the same bytes.
+/// Each field of a sample is stored as `KEY.FIELD`, and the label as `KEY.cls`. Headers have the
+/// POSIX ustar format, preceded by a PAX header if a name or size requires one. Owners and times
+/// are zero, so that the same samples result in the same bytes.
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
 /// with the same key form a sample. Therefore, readers would misinterpret a key that has a dot in
@@ -69,7 +69,7 @@ impl TarWriter {
         let check = || match names.existing()?.first() {
             Some(old) if !options.force => Err(exists(old)),
             Some(old) if !old.is_file() => {
-                Err(Error::config("exists and is not a file, so it is not replaced").at_path(old))
+                Err(Error::config("already exists and is not a file; force does not replace it").at_path(old))
             }
             _ => Ok(()),
         };

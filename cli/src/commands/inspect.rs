@@ -1,4 +1,4 @@
-//! The subcommand `inspect`, which describes a dataset.
+//! The `inspect` subcommand: describes a dataset.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -231,7 +231,7 @@ fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<Seen
     }))
 }
 
-/// Inspects the sample with index `index`. Returns `None` if the sample has no image.
+/// Inspects a sample. Returns `None` if the sample has no image.
 fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let label = sample.label()?;

@@ -284,7 +284,7 @@ impl<'a> Frames<'a> {
         Some(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// Returns the encoded image of frame `frame`, or `None` if there is no such frame.
+    /// Returns the encoded image of a frame, or `None` if there is no such frame.
     pub fn get(&self, frame: usize) -> Option<&'a [u8]> {
         let Table::List(ends) = self.table else {
             let (start, end) = positions(self.stored(frame)?);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_lists_are_errors() {
+    fn truncated_lists_are_rejected() {
         let whole = Frames::encode(&[&b"first"[..], b"second"]);
         for end in 0..whole.len() {
             Frames::read(&whole[..end]).unwrap_err();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_headers_are_errors() {
+    fn wrong_headers_are_rejected() {
         let whole = Frames::encode(&[&b"first"[..], b"second"]);
         let with = |at: usize, bytes: &[u8]| {
             let mut changed = whole.clone();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_and_descending_positions_are_errors() {
+    fn huge_and_descending_positions_are_rejected() {
         let whole = Frames::encode(&[&b"first"[..], b"second"]);
         for end in [u64::MAX, 1 << 63, 12, 4] {
             let mut changed = whole.clone();

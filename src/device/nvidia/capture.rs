@@ -20,8 +20,7 @@ use crate::error::Result;
 /// The streams that the program created with [`stream`](super::stream) or passed to the crate.
 static KNOWN_STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
 
-/// Creates a non-blocking stream on the device with index `ordinal`, for programs that do not have
-/// a stream yet.
+/// Creates a non-blocking stream on device `ordinal`, for programs that do not have a stream yet.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device.
@@ -70,8 +69,8 @@ pub(super) fn remember(stream: &Arc<CudaStream>) {
     }
 }
 
-/// Returns whether `stream` is being captured, in which case queued work becomes part of a graph.
-/// The context of the stream must be current.
+/// Returns whether `stream` is being captured. If so, queued work becomes part of a graph. The
+/// context of the stream must be current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is alive (invariant 1) or is the legacy stream. The driver writes the

@@ -105,9 +105,8 @@ impl<B> Batches<B> {
         let draws = current.draws().max(1);
         let mut affected = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
         // If the change takes effect among the samples that `LastBatch::Drop` drops, the first
-        // affected batch is batch 0 of the next epoch. Do not compare with the number of batches in
-        // the epoch: the change itself may shorten the epoch, and batches after its new end may
-        // already be prepared.
+        // affected batch is batch 0 of the next epoch. `num_batches` would be wrong here: it is
+        // smaller in the epoch in which the run ends.
         if schedule.drops_last() && affected.batch >= draws / batch {
             affected = BatchIndex { epoch: affected.epoch + 1, batch: 0 };
         }

@@ -1,4 +1,4 @@
-//! The source [`Lmdb`], which reads samples from an LMDB database.
+//! [`Lmdb`], a source that reads samples from an LMDB database.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,8 +64,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// color order is RGB unless [`bgr`](Lmdb::bgr) is called. If labels are text and no list of
 /// classes is given, opening reads all values.
 ///
-/// **Named databases.** The path `all.lmdb/train` selects the `train` database in the file
-/// `all.lmdb`. The name may be omitted if the file contains only one named database.
+/// **Named databases.** The path `all.lmdb/train` selects the `train` database in `all.lmdb`. The
+/// name may be omitted if the file contains only one named database.
 ///
 /// **Concurrent writers.** Other processes may write to the database and enlarge it. An open source
 /// keeps reading the state that the database had on opening. To see newer commits, open the
@@ -92,7 +92,7 @@ pub struct Lmdb {
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
-    /// Path of the data file, which is `path` itself or `data.mdb` in the folder `path`.
+    /// Path of the data file, which is `path` itself or `data.mdb` in the folder at `path`.
     data: PathBuf,
     identity: Identity,
     /// Transaction number of the last commit that is visible to this source.
@@ -241,7 +241,7 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// Returns the text for the image with the key `key` in a text recognition dataset.
+    /// Returns the text for an image in a text recognition dataset.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);
@@ -364,7 +364,7 @@ impl Lmdb {
         }
     }
 
-    /// Returns a sample with the image `value` and the text for this image.
+    /// Returns a sample with `value` as its image, and the text for this image.
     fn join_pair<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };

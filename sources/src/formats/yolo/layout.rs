@@ -50,8 +50,8 @@ pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>
     collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates an item for the image at `path`. The key of the item starts after the last folder
-/// `images` in the path. If there is no such folder, the key starts at the offset `key`.
+/// Creates an item for the image at `path`. The key of the item starts after the last `images`
+/// folder in the path. If there is no such folder, the key starts at the offset `key`.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
     Item { path: path.into(), key }
@@ -74,7 +74,7 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
     };
     let mut items = Vec::new();
     for entry in entries {
-        // Some exporters write `../train/images` even if the folder `train` is next to the YAML
+        // Some exporters write `../train/images` even if the `train` folder is next to the YAML
         // file.
         let stripped = entry.strip_prefix("../").unwrap_or(entry);
         let candidates: Vec<_> =
