@@ -32,7 +32,7 @@ def all_clips(data: Any, **options: Any) -> dict[str, Any]:
     """Returns the clip of each key in the first epoch."""
     found = {}
     for batch in loader(data, **options):
-        found.update(zip(batch.keys, np.array(batch["video"])))
+        found.update(zip(batch.keys_of_samples, np.array(batch["video"])))
     return found
 
 
@@ -63,7 +63,7 @@ def test_a_loader_of_clips_has_their_frames_padding_and_label(folder: Path) -> N
 
 def test_jitter_depends_on_the_seed_and_the_epoch(folder: Path) -> None:
     def epochs(workers: int, seed: int = 1) -> list[bytes]:
-        batches = loader(Clips(folder, frames=2, jitter=None), shuffle=True, seed=seed, workers=workers)
+        batches = loader(Clips(folder, frames=2, jitter=None), shuffle=True, seed=seed, num_workers=workers)
         return [b"".join(np.array(batch["video"]).tobytes() for batch in batches) for _ in range(3)]
 
     one = epochs(1)

@@ -369,9 +369,8 @@ class Loader(_other_names.EarlierNames):
             fields = {"tokens": PackedIds(data.length, data.most)} if fields is None else fields
         elif isinstance(data, Tokens):
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
-        elif isinstance(data, Clips):
-            clip = {"video": Image("video", frames=data.frames), "video_is_pad": NdArray("u8", [data.frames])}
-            fields = clip if fields is None else fields
+        elif isinstance(data, Clips) and fields is None:
+            fields = {"video": Image("video", frames=data.frames), "video_is_pad": NdArray("u8", [data.frames])}
         if isinstance(data, (Tokens, PackedTokens, LeRobot)):
             # These datasets have neither labels nor a main image.
             fields = {} if fields is None else fields
