@@ -114,34 +114,35 @@ impl Sample for u16 {
 /// first sample covers are to the left of the area.
 #[inline(always)]
 fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: &Weights, terms: &mut [Vec<i32>; 3]) {
-    let [red, green, blue] = terms;
     // Add one half here, so that the sum only has to be shifted.
     let start = (1 << (BITS - 1)) - weights.black * weights.luma;
-    let terms_of = |u: S, v: S| {
+    let term = |channel: usize, u: S, v: S| {
         let (u, v) = (u.get() - weights.center, v.get() - weights.center);
-        [start + v * weights.red_v, start + v * weights.green_v + u * weights.green_u, start + u * weights.blue_u]
-    };
-    if shift == 0 {
-        let to = red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut());
-        for (((red, green), blue), (&u, &v)) in to.zip(u.iter().zip(v)) {
-            [*red, *green, *blue] = terms_of(u, v);
+        match channel {
+            0 => start + v * weights.red_v,
+            1 => start + v * weights.green_v + u * weights.green_u,
+            _ => start + u * weights.blue_u,
         }
-        return;
-    }
-    let mut at = 0;
-    let mut samples = u.iter().zip(v);
-    if skipped > 0
-        && let Some((&u, &v)) = samples.next()
-    {
-        [red[0], green[0], blue[0]] = terms_of(u, v);
-        at = 1;
-    }
-    let to = red[at..].chunks_mut(2).zip(green[at..].chunks_mut(2)).zip(blue[at..].chunks_mut(2));
-    for (((red, green), blue), (&u, &v)) in to.zip(samples) {
-        let [r, g, b] = terms_of(u, v);
-        red.fill(r);
-        green.fill(g);
-        blue.fill(b);
+    };
+    for (channel, terms) in terms.iter_mut().enumerate() {
+        if shift == 0 {
+            for (to, (&u, &v)) in terms.iter_mut().zip(u.iter().zip(v)) {
+                *to = term(channel, u, v);
+            }
+            continue;
+        }
+        if skipped > 0 {
+            terms[0] = term(channel, u[0], v[0]);
+        }
+        // Fixed pairs vectorize. The last sample may cover a single pixel of the area.
+        let (u, v) = (&u[skipped..], &v[skipped..]);
+        let (pairs, single) = terms[skipped..].as_chunks_mut::<2>();
+        for (pair, (&u, &v)) in pairs.iter_mut().zip(u.iter().zip(v)) {
+            *pair = [term(channel, u, v); 2];
+        }
+        if let [single] = single {
+            *single = term(channel, u[pairs.len()], v[pairs.len()]);
+        }
     }
 }
 
