@@ -87,6 +87,9 @@ class Mixture(Arguments):
             last dataset has ended, the epoch in progress ends early, and later epochs are empty.
         per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
             has only whole batches.
+        global_batch_sizes: number of samples in the global batches of each dataset. The sizes replace ``batch_size``
+            and ``global_batch_size``, and require ``per_set_batches``. An epoch has as many batches as fit into the
+            total number of samples, if batches have their mean size at the first shares.
 
     Raises:
         TypeError: if a value has the wrong type.
@@ -97,13 +100,15 @@ class Mixture(Arguments):
     round: int | None = None
     once: Sequence[int] = ()
     per_set_batches: bool = False
+    global_batch_sizes: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", mixture(list(self.parts)))
         if isinstance(self.schedule, Shares) or not all(isinstance(change, Shares) for change in self.schedule):
             raise TypeError(f"schedule={self.schedule!r}: expected a list of warpfeed.Shares")
         object.__setattr__(self, "schedule", tuple(self.schedule))
-        object.__setattr__(self, "once", tuple(integers("once", self.once)))
+        for name in ("once", "global_batch_sizes"):
+            object.__setattr__(self, name, tuple(integers(name, getattr(self, name))))
         if self.round is not None:
             integer("round", self.round)
 
@@ -113,6 +118,7 @@ class Mixture(Arguments):
             "round": self.round,
             "once": list(self.once),
             "per_set_batches": bool(self.per_set_batches),
+            "global_batch_sizes": list(self.global_batch_sizes),
         }
 
 

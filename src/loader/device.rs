@@ -117,7 +117,7 @@ impl Loader {
         // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let times =
-            if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
+            if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.share().of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
             on_device: true,
             decode: decode

@@ -70,7 +70,7 @@ impl Display for Loader {
             Input::Mixture(parts) => write!(f, "Loader::mixture({} datasets)", parts.len()),
         }?;
         let mut calls = Calls::default();
-        match self.batch {
+        match self.share() {
             Share::Rank(samples) => calls.put("batch_size", samples),
             Share::Global(samples) => calls.put("global_batch_size", samples),
         }

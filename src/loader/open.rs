@@ -125,7 +125,7 @@ impl Checked {
             )));
         }
         let rank = loader.rank_origin.rank(*local_world_size)?;
-        let global_batch = loader.batch.of_all(rank.world_size)?;
+        let global_batch = loader.global_batch(rank.world_size)?;
         augment.check()?;
         if split.on_device && format.channels == 1 {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
@@ -199,9 +199,9 @@ impl Checked {
         };
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let global = (self.global_batch, *last_batch);
-        let (order, changes, budget) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
+        let (order, changes, batches) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
-        let schedule = schedule.with_changes(changes).with_budget(budget);
+        let schedule = schedule.with_changes(changes).with_batches(batches);
         some_batches(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|form| schedule.rows_of_size(form) as usize).zip(arrays))?;

@@ -88,13 +88,11 @@ impl<B> Batches<B> {
         if delay > MAX_DELAY {
             return Err(Error::config(format!("{call}: after={delay} is too large; the maximum is {MAX_DELAY}")));
         }
-        let (current, batch) = (changes.current(), schedule.global_batch());
+        let draws = changes.current().draws();
         let first = self.first_batch_after(delay)?;
-        let samples = |index: BatchIndex| {
-            let before = index.epoch.checked_mul(current.draws())?;
-            before.checked_add(index.batch.checked_mul(batch)?)
-        };
-        let (Some(from), Some(epoch)) = (samples(first), samples(BatchIndex { batch: 0, ..self.shared().position() }))
+        let position = |index| schedule.positions_before(index, draws);
+        let (Some(from), Some(epoch)) =
+            (position(first), position(BatchIndex { batch: 0, ..self.shared().position() }))
         else {
             return Err(Error::config(format!(
                 "{call}: batch {} of epoch {} is too far ahead",
@@ -102,15 +100,7 @@ impl<B> Batches<B> {
             )));
         };
         let (effective, begun) = changes.change(from, values, epoch)?;
-        let draws = current.draws().max(1);
-        let mut affected = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
-        // If the change takes effect among the samples that `LastBatch::Drop` drops, the first
-        // affected batch is batch 0 of the next epoch. Do not compare with the number of batches in
-        // the epoch: the change itself may shorten the epoch, and batches after its new end may
-        // already be prepared.
-        if schedule.drops_last() && affected.batch >= draws / batch {
-            affected = BatchIndex { epoch: affected.epoch + 1, batch: 0 };
-        }
+        let affected = schedule.batch_from(effective, draws);
         if begun.is_some_and(|begun| begun >= affected) {
             self.shared().mark_changed();
         }

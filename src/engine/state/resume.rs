@@ -34,7 +34,7 @@ const POSITIONS: u64 = 256;
 /// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
 /// of batches have equal checkpoints, so one rank can save the checkpoint for all ranks.
 ///
-/// A checkpoint contains the seed, the global batch size, the budget, the number of samples in the
+/// A checkpoint contains the seed, the global batch sizes, the budget, the number of samples in the
 /// source and in the epoch, the index and key of the samples at eight positions of epoch 0, and a
 /// hash of the samples at 256 positions of the checkpoint's epoch. A loader that differs in any of
 /// these values is rejected. The check detects a different seed, batch size, order, subset or set
@@ -70,6 +70,9 @@ pub struct Checkpoint {
     /// budget.
     #[serde(skip_serializing_if = "is_zero")]
     budget: u64,
+    /// Global batch size of each dataset of a mixture, if the size depends on the dataset.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    batch_sizes: Vec<u64>,
     samples: u64,
     /// Number of samples in the epoch, or 0 if the order was not evaluated.
     epoch_samples: u64,
@@ -135,6 +138,7 @@ impl Checkpoint {
             seed: 0,
             global_batch: 0,
             budget: 0,
+            batch_sizes: Vec::new(),
             samples: 0,
             epoch_samples: 0,
             order: None,
@@ -184,6 +188,7 @@ impl Checkpoint {
             seed: recipe.seed,
             global_batch: schedule.global_batch(),
             budget: schedule.budget().unwrap_or(0),
+            batch_sizes: schedule.sizes(),
             samples: recipe.source.len() as u64,
             epoch_samples,
             order,
@@ -262,6 +267,10 @@ impl Checkpoint {
         same("the seed", self.seed, now.seed)?;
         same("the global batch size", self.global_batch, now.global_batch)?;
         same("the budget", self.budget, now.budget)?;
+        if self.batch_sizes != now.batch_sizes {
+            let shown = |sizes: &[u64]| if sizes.is_empty() { "one for all".to_owned() } else { format!("{sizes:?}") };
+            return Err(differs("the batch size of each dataset", &shown(&self.batch_sizes), &shown(&now.batch_sizes)));
+        }
         same("the number of source samples", self.samples, now.samples)?;
         same(&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples)?;
         same("the number of probes", self.probes.len(), now.probes.len())?;
