@@ -359,3 +359,29 @@ def test_options_of_a_mixture_are_checked() -> None:
     with pytest.raises(warpfeed.ConfigError, match="1 proportions, but 2 sources"):
         changes = [warpfeed.Shares([1.0], epoch=1)]
         loader(warpfeed.Mixture([(Rows(3), 1.0), (Rows(3), 1.0)], schedule=changes), batch_size=2)
+
+
+def test_each_dataset_has_its_own_batch_size() -> None:
+    def make(**options: Any) -> warpfeed.Loader:
+        parts = [(Rows(30), 1.0), (Rows(50, 30), 1.0)]
+        return loader(warpfeed.Mixture(parts, per_set_batches=True, global_batch_sizes=[4, 9]), seed=3, **options)
+
+    whole = make()
+    assert (len(whole), whole.batch_size) == (12, None)
+    expected = [batch.ids for batch in whole]
+    for ids in expected:
+        is_first = ids[0] < 30
+        assert len(ids) == (4 if is_first else 9) and all((id < 30) == is_first for id in ids)
+    ranks = [make(rank=rank, world_size=3) for rank in range(3)]
+    joined = [[id for batch in batches for id in batch.ids] for batches in zip(*ranks, strict=True)]
+    assert joined == expected
+    copy = pickle.loads(pickle.dumps(make()))
+    assert [batch.ids for batch in copy] == expected
+    state = make().state_dict()
+    assert state["batch_sizes"] == [4, 9]
+    with pytest.raises(warpfeed.ConfigError, match="source 0 has batches of 4 samples on 5 ranks"):
+        make(rank=0, world_size=5)
+    with pytest.raises(warpfeed.ConfigError, match="global_batch_sizes replaces batch_size"):
+        make(batch_size=4)
+    with pytest.raises(TypeError, match="global_batch_sizes"):
+        warpfeed.Mixture([(Rows(30), 1.0)], global_batch_sizes=[1.5])  # type: ignore[list-item]

@@ -141,8 +141,8 @@ impl Mixture {
     ) -> Result<Self> {
         if !options.own_sizes().is_empty() {
             return refused(
-                "global_batch_sizes: a sampler cannot set the size of a batch; use Loader::mixture and \
-                 Loader::mixture_options",
+                "global_batch_sizes: a sampler cannot set the size of a batch; set the sizes in the options of a \
+                 loader's mixture",
             );
         }
         let clock = Clock { batch, last: LastBatch::Keep, passes: 1 };
