@@ -380,7 +380,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
+    use crate::sampler::{Bucketed, Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
     /// A sampler that counts its calls.
     struct Counted(Arc<AtomicU64>);

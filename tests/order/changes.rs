@@ -436,7 +436,7 @@ fn a_dataset_that_is_drawn_once_ends_in_batches_of_its_own_size() {
     assert_eq!((of(true).collect::<Vec<_>>(), of(false).collect::<Vec<_>>()), (vec![4; 7], vec![9; 5]));
     let mut batches = sized(MixtureOptions::new().once([0, 1])).host().unwrap();
     assert_eq!((batches.num_batches(0), batches.num_batches(1)), (12, 0));
-    assert_eq!(batches.samples(0), 7 * 4 + 5 * 9);
+    assert_eq!(batches.epoch_len(0), 7 * 4 + 5 * 9);
     assert_eq!(batches.epoch(0).len(), 12);
 }
 
