@@ -310,16 +310,16 @@ impl MixtureOptions {
                     shown(start)
                 ));
             }
+            check(proportions)?;
             let after = normalized(proportions);
             let steps = ((end - start) / round).min(RAMP_STEPS);
-            for step in 0..if before.len() == after.len() { steps } else { 0 } {
+            for step in 0..steps {
                 let share = curve.at((step as f64 + 0.5) / steps as f64);
                 let mixed: Vec<f64> =
                     before.iter().zip(&after).map(|(before, after)| before + (after - before) * share).collect();
                 let at = start + (u128::from(end - start) * u128::from(step) / u128::from(steps)) as u64;
                 quotas.change(at.div_ceil(round), &mixed);
             }
-            check(proportions)?;
             quotas.change(end.div_ceil(round), proportions);
             (before, done) = (after, end);
         }
