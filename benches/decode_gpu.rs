@@ -7,7 +7,7 @@
 //! process; limit the cores with `taskset -c 0-3`. "GPU ms" is the device time for decoding and
 //! converting a batch, measured with events on an otherwise idle device. "at 20,000/s" is the share
 //! of the device's time that decoding and converting 20,000 images per second would take. "p99 ms"
-//! is the 99th percentile of the time that the consumer, which does no work, waits for a batch.
+//! is the 99th percentile of the wait for a batch. The consumer does nothing else.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -103,7 +103,7 @@ struct Round {
     wait_p99: f64,
 }
 
-/// Measures for `seconds` seconds, after a warm-up that begins with the first batch.
+/// Waits for the first batch, warms up for `warmup` seconds, then measures for `seconds` seconds.
 fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64, seconds: f64) -> Result<Round> {
     let monitor = batches.handle();
     let mut epoch = batches.epoch(0);

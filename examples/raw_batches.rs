@@ -64,7 +64,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Applies the recipe `name`. `RECIPES` in `python/tests/test_fields.py` defines the same options.
+/// Applies the recipe called `name`. `RECIPES` in `python/tests/test_fields.py` defines the same
+/// options.
 fn recipe(loader: Loader, name: &str) -> Result<Loader, String> {
     Ok(match name {
         "boxes" => loader.unlabeled(true).augment(Augment::iou_crop(48, 40).flip(0.5)).field(

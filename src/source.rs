@@ -1,6 +1,6 @@
-//! Datasets, which provide samples by index.
+//! Datasets: provide samples by index.
 //!
-//! This module re-exports the [`warpfeed_sources`] crate, whose documentation lists the types by
+//! This module re-exports the [`warpfeed_sources`] crate. Its documentation lists the types by
 //! purpose. You can also use that crate without `warpfeed`.
 
 #[cfg(feature = "arrays")]

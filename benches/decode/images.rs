@@ -1,5 +1,5 @@
-//! The images of the benchmark, which are photographs or generated: each as a plain JPEG, packed,
-//! and, for decoders that cannot skip segments, cut down to a crop.
+//! The images of the benchmark, photographs or generated: each as a plain JPEG, packed, and, for
+//! decoders that cannot skip segments, cut down to a crop.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct Image {
     pub(super) cut: (Vec<u8>, Size),
 }
 
-/// Returns at most 160 baseline photographs, spread evenly over the folder `WARPFEED_PHOTOS`. If
+/// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`. If
 /// the variable is not set, returns generated images.
 pub(super) fn all() -> Vec<Image> {
     let mut random = Random(1);

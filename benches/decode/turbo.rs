@@ -15,8 +15,8 @@ pub(super) struct Turbo {
 impl Turbo {
     /// Opens the library, or returns `None` if it is missing.
     pub(super) fn open() -> Option<Turbo> {
-        // SAFETY: `turbojpeg.h` of libjpeg-turbo declares these functions with these types.
-        // `_library` keeps the library loaded for as long as the function pointers are used.
+        // SAFETY: the signatures match libjpeg-turbo's `turbojpeg.h`. `_library` keeps the library
+        // loaded for as long as the function pointers are used.
         unsafe {
             let library = libloading::Library::new("libturbojpeg.so.0").ok()?;
             let init = library.get::<unsafe extern "C" fn() -> *mut c_void>(b"tjInitDecompress\0").ok()?;

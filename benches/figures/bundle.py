@@ -1,6 +1,6 @@
-"""Collects the files for `measure device` on a machine without Rust: two benchmarks, the Python
-wheel, photographs, and enlarged photographs. With 250 photographs the bundle takes about 50 MB.
-Needs Pillow and maturin."""
+"""Collects what `measure device` needs on a machine without Rust: two benchmarks, the Python wheel,
+photographs, and enlarged photographs. With 250 photographs the bundle takes about 50 MB. Needs
+Pillow and maturin."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def make(options):
     run(wheel, cwd=ROOT / "python", env={**os.environ, "CARGO_TARGET_DIR": target})
     found = [p for p in sorted(options.photographs.rglob("*")) if p.suffix.lower() in (".jpeg", ".jpg")]
     if not found:
-        sys.exit(f"{options.photographs}: contains no JPEGs: give a folder of .jpg or .jpeg files")
+        sys.exit(f"no .jpg or .jpeg files in {options.photographs}")
     for photograph in found[: options.count]:
         shutil.copy(photograph, out / "photographs" / photograph.name)
     enlarge(found, out / "large")

@@ -1,8 +1,9 @@
 """Writes and reads datasets in the formats of other libraries, using these libraries.
 
-Each format defines a title, a function `write` that returns the path to open with warpfeed, and a function `open` that
-returns a dataset for torch's `DataLoader`. A sample consists of an image and its label. If `decoded` is true, the image
-is decoded and augmented. Otherwise, the sample contains only the size of the image in bytes, to measure reading alone.
+Each format defines a title, a `write` function that returns the path to open with warpfeed, and an
+`open` function that returns a dataset for torch's `DataLoader`. A sample consists of an image and
+its label. If `decoded` is true, the image is decoded and augmented. Otherwise, the sample contains
+only the size of the image in bytes, to measure reading alone.
 """
 
 import io

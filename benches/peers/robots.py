@@ -1,5 +1,5 @@
-"""Measures frames per second of robot episodes: LeRobot's own dataset class in a DataLoader, and
-warpfeed with the same dataset after `warpfeed pack --frames`.
+"""Compares how many frames of robot episodes per second LeRobot's dataset class (in a DataLoader)
+and warpfeed (after `warpfeed pack --frames`) deliver.
 
     python robots.py draw FOLDER [--episodes 4] [--frames 100]    # FOLDER/videos and FOLDER/images
     python -m warpfeed pack FOLDER/images FOLDER/packed --frames
@@ -56,7 +56,7 @@ def draw(folder, episodes, frames):
 
 
 def rate(batches, frames, seconds):
-    """Returns the frames per second of a loader, after the first second."""
+    """Returns the frames per second of a loader. The first second is not counted."""
     count, start = 0, None
     began = time.perf_counter()
     for batch in batches:

@@ -1,4 +1,4 @@
-//! Options for opening a dataset, which all commands share.
+//! Options for opening a dataset. All commands share them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct DataArgs {
     /// JSON array
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Cache the listing of a folder in the file FOLDER.warpfeed-index
+    /// Cache the listing of a folder in FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
     /// Folder of masks, next to the folder of images; a * stands for the name of an image

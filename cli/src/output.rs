@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use warpfeed::{Error, Result};
 
-/// Writes `bytes` to the file `path`. If writing fails, for example because the disk is full or the
-/// process is killed, an existing file stays unchanged.
+/// Writes `bytes` to the file at `path`. If writing fails, for example because the disk is full or
+/// the process is killed, an existing file stays unchanged.
 ///
 /// # Errors
 /// If the file cannot be written.

@@ -82,10 +82,9 @@ impl From<io::Error> for Failure {
 
 pub(crate) type Outcome = Result<ExitCode, Failure>;
 
-/// Runs the tool with the arguments `args`, the first of which is the program name. Returns the
-/// exit code.
+/// Runs the tool with `args`, which begin with the program name. Returns the exit code.
 ///
-/// Both the binary `warpfeed` and the console script of the Python package call this function.
+/// Both the `warpfeed` binary and the console script of the Python package call this function.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     log::start();
     let command = match Cli::try_parse_from(args) {

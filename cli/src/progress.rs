@@ -7,7 +7,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// Creates a progress bar for `images` images, which shows images/s and the remaining time. The bar
+/// Creates a progress bar for `images` images that shows images/s and the remaining time. The bar
 /// is hidden if stderr is not a terminal.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
@@ -23,7 +23,7 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
 /// frequent reads would disturb the measurement.
 const MIN_UPDATE_SECONDS: f64 = 0.2;
 
-/// A progress bar for the duration of a measurement, which shows the loader's samples/s so far.
+/// A progress bar for a measurement of fixed duration. Shows the loader's samples/s so far.
 pub(crate) struct Measuring {
     bar: ProgressBar,
     /// Time of the last update, in seconds.

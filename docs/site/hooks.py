@@ -157,7 +157,7 @@ def target(source, site, link):
         return f"{FORGE}/blob/main/{path}{heading}"
     if path in FOLDERS:
         return f"{FORGE}/tree/main/{path}"
-    log.warning("%s: the link %s does not lead to a file in the repository", source, link)
+    log.warning("%s: broken link %s: no such file in the repository", source, link)
     return link
 
 

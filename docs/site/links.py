@@ -35,9 +35,9 @@ def dead(site):
             found = found / "index.html" if found.is_dir() else found
             anchor = unquote(parts.fragment)
             if not found.exists():
-                yield f"{file.relative_to(site)}: {link} does not lead to a file"
+                yield f"{file.relative_to(site)}: broken link {link}: no such file"
             elif anchor and found in pages and anchor not in pages[found].anchors and anchor != "__skip":
-                yield f"{file.relative_to(site)}: {link} does not lead to an anchor"
+                yield f"{file.relative_to(site)}: broken link {link}: no such anchor"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ ROW = 40
 
 
 def plot(name):
-    """Returns the plot for the table `name`, or an empty string if the table has no plot."""
+    """Returns the plot for the table called `name`, or an empty string if the table has no plot."""
     drawn = {"host": host, "device": device, "training": training, "requests": requests, "summary": summary}
     if name == "rivals":
         return ratios()

@@ -1,4 +1,4 @@
-//! [`Bits`]: a bit reader for one scan, which interprets invalid data as libjpeg does.
+//! [`Bits`]: a bit reader for one scan. Interprets invalid data as libjpeg does.
 
 use super::huffman::{Lookup, extend};
 use super::markers::next_marker;

@@ -1,5 +1,5 @@
-//! [`Bitstream`]: the data that a device needs to decode a region of an image, which consists of
-//! the image's tables and of the restart segments that contain the region.
+//! [`Bitstream`]: the data that a device needs to decode a region of an image: the image's tables,
+//! and the restart segments that contain the region.
 //!
 //! [`Bitstream::write`] writes, in this order:
 //! 1. one quantization table per component, as 64 `u16` in natural order;

@@ -1,5 +1,5 @@
-//! [`Coefficients`]: the plain decoder, which decodes every scan of a Huffman-coded file into
-//! planes of quantized coefficients.
+//! [`Coefficients`]: the plain decoder. Decodes every scan of a Huffman-coded file into planes of
+//! quantized coefficients.
 //!
 //! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
 //! the same effect as in libjpeg: an invalid code counts as symbol 0, a segment that ends early is
@@ -14,7 +14,7 @@ use super::scan::{Mode, State};
 use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
-/// Description of the damage of a file in which only the EOI marker is missing.
+/// Description of the damage in a file that lacks only the EOI marker.
 pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
 /// Maximum number of scans. Encoders write about ten. The limit is needed because decoding a scan
@@ -98,7 +98,7 @@ impl Coefficients {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// Describes the damage of the decoded file. Returns `None` for a valid file.
+    /// Describes the damage in the decoded file. Returns `None` for a valid file.
     ///
     /// The following counts as damage: everything that libjpeg warns about, a missing EOI marker,
     /// coefficients beyond the end of a block, and coefficients with more bits than 8-bit images
@@ -119,7 +119,7 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of the file `bytes`. `header` is the result of [`Header::read`].
+    /// Decodes all scans of the file in `bytes`. `header` is the result of [`Header::read`].
     ///
     /// # Errors
     /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is

@@ -241,7 +241,7 @@ impl Header {
         self.advance(bytes, at)
     }
 
-    /// Returns quantization table `index` of the file `bytes`, in natural order.
+    /// Returns quantization table `index` of the file in `bytes`, in natural order.
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
         let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];
@@ -255,9 +255,9 @@ impl Header {
         Some(table)
     }
 
-    /// Returns Huffman table `index` of the file `bytes`, for AC coefficients if `ac` is true and
-    /// for DC coefficients otherwise. If the file does not define table 0 or 1, which is common in
-    /// Motion-JPEG, returns the standard table.
+    /// Returns Huffman table `index` of the file in `bytes`, for AC coefficients if `ac` is true
+    /// and for DC coefficients otherwise. If the file does not define table 0 or 1, which is common
+    /// in Motion-JPEG, returns the standard table.
     pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
@@ -269,9 +269,9 @@ impl Header {
         }
     }
 
-    /// Returns the lengths of the restart segments in the file `bytes`, which has `mcus` MCUs. The
-    /// result is empty if the file does not contain lengths, or contains lengths for a different
-    /// number of MCUs.
+    /// Returns the lengths of the restart segments in `bytes`, a file with `mcus` MCUs. The result
+    /// is empty if the file does not contain lengths, or contains lengths for a different number of
+    /// MCUs.
     pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
         self.lengths
             .and_then(|(at, count)| bytes.get(at..at + usize::from(count)))

@@ -106,8 +106,9 @@ impl<'a> Jpeg<'a> {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
     }
 
-    /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding or
-    /// rendering one pixel costs one unit, because these two steps take about equally long.
+    /// Estimates the cost of decoding `region`. The region must be inside the image.
+    /// Entropy-decoding or rendering one pixel costs one unit, because these two steps take about
+    /// equally long.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);

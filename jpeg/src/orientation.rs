@@ -78,8 +78,8 @@ impl Orientation {
         if self.transposed { Rect::new(y, x, height, width) } else { Rect::new(x, y, width, height) }
     }
 
-    /// Rotates and mirrors the RGB pixels `stored`, which have the size `size`, and writes the
-    /// upright image to `upright`.
+    /// Rotates and mirrors `stored`, an RGB image of size `size`, and writes the upright image to
+    /// `upright`.
     pub fn turn(self, stored: &[u8], size: Size, upright: &mut [u8]) {
         let Size { width, height } = self.size(size);
         let (stride, width, height) = (size.width as usize * 3, width as usize, height as usize);

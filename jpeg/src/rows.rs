@@ -56,7 +56,7 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// Returns the samples of row `row` that start at column `column`, which may be -1.
+    /// Returns the samples of a row from `column` on, which may be -1.
     fn samples_from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let at = (column - i64::from(self.left)) + MARGIN as i64;

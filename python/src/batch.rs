@@ -1,4 +1,4 @@
-//! A delivered batch, whose fields and properties Python reads.
+//! The Python view of a delivered batch.
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// Returns the field `name`. With `channels_last`, an image is viewed as (N, C, H, W). This
-    /// method copies device tensors only if `own` is set and all fields are copied. Otherwise, the
-    /// framework copies them if [`clone_wanted`](Batch::clone_wanted) returns true.
+    /// Returns the field `name`. With `channels_last`, an image is viewed as (N, C, H, W). Device
+    /// tensors are copied here only if `own` is set and [`copied`](Batch::copied) is true.
+    /// Otherwise, the framework copies them if [`clone_wanted`](Batch::clone_wanted) returns true.
     #[pyo3(signature = (name, channels_last=false, own=false))]
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {
@@ -99,7 +99,7 @@ impl Batch {
         })
     }
 
-    /// Returns whether each sample is valid.
+    /// Returns one flag per sample: whether the sample is valid.
     fn valid(&self) -> Vec<bool> {
         match_either!(Delivered, &self.delivered, batch => batch.valid().collect())
     }
@@ -111,7 +111,8 @@ impl Batch {
         (0..self.__len__()).filter_map(error).collect()
     }
 
-    /// Returns the mixing weight and the rectangle (x, y, width, height), if the batch was mixed.
+    /// If the batch was mixed, returns the mixing weight and, for CutMix, the pasted rectangle (x,
+    /// y, width, height).
     #[allow(clippy::type_complexity)]
     fn mixing(&self) -> Option<(f32, Option<(u32, u32, u32, u32)>)> {
         let mixing = match_either!(Delivered, &self.delivered, batch => batch.mixing().copied())?;

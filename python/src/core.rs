@@ -514,7 +514,7 @@ impl Core {
         run_on_thread(py, move |_| monitor.sample(id, stored::of))
     }
 
-    /// Returns the labels of the samples `ids`, as the bytes of an int64 array.
+    /// Returns the labels of the samples in `ids`, as the bytes of an int64 array.
     fn labels<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();

@@ -1,5 +1,4 @@
-//! Macros for enums with a variant for host batches and a variant for device batches, which
-//! requires the `cuda` feature.
+//! Macros for enums with a `Host` variant and, with the `cuda` feature, a `Cuda` variant.
 
 /// Declares the enum `$name` with the variants `Host($of<HostBatch>)` and `Cuda($of<DeviceBatch>)`.
 macro_rules! either {
@@ -13,7 +12,7 @@ macro_rules! either {
     };
 }
 
-/// Evaluates `$result` with `$it` bound to the content of `$value`, an enum `$either`.
+/// Matches `$value`, of type `$either`, and evaluates `$result` with `$it` bound to the payload.
 macro_rules! match_either {
     ($either:ident, $value:expr, $it:ident => $result:expr) => {
         match $value {
@@ -24,8 +23,8 @@ macro_rules! match_either {
     };
 }
 
-/// Converts `$value`, an enum `$from`, to the same variant of `$to`, whose content is `$result`.
-/// `$it` is bound to the content of `$value`.
+/// Matches `$value`, of type `$from`, and wraps `$result` in the same variant of `$to`. `$it` is
+/// bound to the payload.
 macro_rules! map_either {
     ($from:ident, $value:expr, $it:ident => $to:ident, $result:expr) => {
         match $value {

@@ -45,8 +45,8 @@ fn kind(kind: ErrorKind) -> String {
     name
 }
 
-/// Converts an error of the loader to a Python exception. If an exception from user code caused the
-/// error, this exception becomes the cause.
+/// Converts an error of the loader to a Python exception. If user code raised an exception, that
+/// exception becomes the `__cause__`.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
     // Translate only the cause. The location contains the user's own names, which must not change.
@@ -67,7 +67,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 /// Creates an error of kind `kind` for an exception from user code. The exception becomes the
-/// source of the error. The message begins with `prefix`, which names the code.
+/// source of the error. The message begins with `prefix`, such as the name of the callback.
 ///
 /// The local variables in the traceback are cleared. The loader may store the error, and a batch
 /// among the variables would keep its slot in use.

@@ -8,7 +8,7 @@
 //! process. Without processes, the worker thread calls the function.
 //!
 //! The memory of a file is allocated before the file is mapped. Otherwise, a process that writes to
-//! the mapping when the system has no memory left would be killed.
+//! the mapping when the system is out of memory would be killed.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -256,7 +256,7 @@ impl Process {
             if let Err(e) = allocate(&self.shared, bytes) {
                 let cause = format!(
                     "cannot allocate {bytes} bytes of shared memory for worker process {} of image_transform: {e}; the \
-                     machine or its container has no memory left, or a limit of the process was reached",
+                     machine or its container is out of memory, or a process limit was reached",
                     self.index
                 );
                 return Ok(Err(Error::new(ErrorKind::Memory, cause)));
@@ -281,7 +281,7 @@ impl Process {
         }
         if u64::from(length) > MAX_EXCEPTION_LEN {
             return Err(NoResponse::Io(std::io::Error::other(format!(
-                "its response claims an exception of {length} bytes"
+                "it announced a pickled exception of {length} bytes, more than {MAX_EXCEPTION_LEN}"
             ))));
         }
         let mut raised = vec![0; length as usize];
@@ -325,8 +325,8 @@ impl Process {
         Error::new(
             ErrorKind::Transform,
             format!(
-                "worker process {} (pid {}) of image_transform ended{why}: it was killed, the system had too little \
-                 memory, or it could not start; standard error may say more",
+                "worker process {} (pid {}) of image_transform exited{why}: it was killed, ran out of memory, or \
+                 failed to start; see standard error",
                 self.index, self.pid
             ),
         )
@@ -356,7 +356,7 @@ impl From<std::io::Error> for NoResponse {
     }
 }
 
-/// The user's per-image function, as Python creates it.
+/// The Python object for the user's per-image function.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Function(pub(crate) Arc<Calls>);
 

@@ -10,8 +10,8 @@ use warpfeed_cli::respell;
 
 use crate::options::rows;
 
-/// Setters that have the same name as their keyword argument, except for options with a single
-/// value, which [`rows`] contains.
+/// Setters that have the same name as their keyword argument. Options with a single value are in
+/// [`rows`] instead.
 const OPTIONS: [&str; 17] = [
     "balanced",
     "budget",

@@ -18,8 +18,8 @@ use crate::waiting::run_reporting;
 
 /// Packs `data` into `target`.
 ///
-/// `options` contains the values for the setters of [`Pack`] and the options for opening `data`.
-/// `progress` is called with the number of finished samples and the total number of samples.
+/// `options` holds the settings of [`Pack`] and the options for opening `data`. `progress` is
+/// called with the number of finished samples and the total number of samples.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]
 pub(crate) fn pack<'py>(
@@ -33,7 +33,8 @@ pub(crate) fn pack<'py>(
     let source = source::of(data, &opening)?;
     opening.check_used().raised(py)?;
     let get = |name: &str| {
-        options.get_item(name).and_then(|value| value.ok_or_else(|| PyTypeError::new_err(format!("no {name}"))))
+        let missing = || PyTypeError::new_err(format!("missing option {name:?}"));
+        options.get_item(name).and_then(|value| value.ok_or_else(missing))
     };
     let recode = options.get_item("recode")?.map(|description| recode(&description)).transpose()?;
     let (frames, images): (bool, Option<Vec<String>>) =
@@ -127,7 +128,7 @@ pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64
     warpfeed::pack::part_from_env(parts).raised(py)
 }
 
-/// Converts a description from `warpfeed._pack`, such as `("quality", 90, None)`.
+/// Parses a recoding from `warpfeed._pack`, such as `("quality", 90, None)`.
 fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
     let (name, first, second): (String, Option<u32>, Option<u32>) = value.extract()?;
     Ok(match (&*name, first, second) {

@@ -13,7 +13,7 @@ use crate::error::Raised as _;
 use crate::option_names::in_python;
 
 fn parse(text: &str) -> PyResult<Stats> {
-    serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not the statistics of a loader: {e}")))
+    serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not loader statistics: {e}")))
 }
 
 /// Returns the statistics for the time between `earlier` and `now`, as JSON and as a table.

@@ -58,7 +58,8 @@ impl<'py> IntoPyObject<'py> for Stored {
     /// Converts the sample to `(key, label, image, fields)`. The image is
     /// `(name, height, width, pixels)` or `None`.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        // Unlike `bytes`, a bytearray can be shared with a writable array, which torch requires.
+        // Unlike `bytes`, a bytearray can be shared with a writable array, and torch requires a
+        // writable array.
         let image = self
             .image
             .map(|Image { name, size, pixels }| (name, size.height, size.width, PyByteArray::new(py, &pixels)));

@@ -1,4 +1,4 @@
-//! A field of a batch, which other frameworks access through DLPack or the array interface.
+//! A field of a batch that other frameworks access through DLPack or the array interface.
 //!
 //! **Invariants**
 //! 1. `address` points to the tensor's elements, which stay valid as long as `memory` lives.
@@ -158,7 +158,7 @@ impl Tensor {
     fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {
         let stream = match requested {
             None | Some(1) => DEFAULT_STREAM,
-            // The consumer synchronizes by itself, on streams that it does not name.
+            // The consumer does its own synchronization, on streams unknown to the exporter.
             Some(-1) => {
                 if let TensorOwner::Cuda(batch) = &self.memory {
                     batch.use_anywhere();
@@ -259,8 +259,8 @@ impl Tensor {
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(end)) }
     }
 
-    /// Returns NumPy's description of host memory. NumPy has no bfloat16, so bfloat16 elements are
-    /// described as uint16.
+    /// Returns NumPy's array interface for a tensor in host memory. NumPy has no bfloat16, so
+    /// bfloat16 elements are described as uint16.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.device != DlDevice::Host {

@@ -37,7 +37,7 @@ pub(crate) fn wait_interruptibly<T: Send>(
     }
 }
 
-/// Time for which work may continue after a request to stop, to remove its files.
+/// How long work may keep running after it was told to stop, so that it can remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Background threads, each with its process id. They run calls that a signal has interrupted, or
@@ -56,9 +56,9 @@ pub(crate) fn run_on_thread<T: Send + 'static>(
     run_with_grace(py, Duration::ZERO, work, |_| Ok(()))
 }
 
-/// Like [`run_on_thread`], for `work` that writes files and has progress. After a signal, `work`
-/// may continue for [`GRACE`] to remove its files. `report` is called between slices and at the
-/// end; an error from `report` has the same effect as a signal.
+/// Like [`run_on_thread`], for `work` that writes files and reports progress. After a signal,
+/// `work` may continue for [`GRACE`] to remove its files. `report` is called between slices and at
+/// the end; an error from `report` has the same effect as a signal.
 pub(crate) fn run_reporting<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -116,7 +116,7 @@ fn run_with_grace<T: Send + 'static>(
     value.raised(py)
 }
 
-/// Runs `work`, which stops a loader's threads, while this thread is detached from the interpreter.
+/// Runs `work`, which stops a loader's threads, detached from the interpreter.
 ///
 /// The garbage collector may call this function on any thread that runs Python code, including the
 /// loader's threads. On a loader's thread, `work` would wait forever for that thread to end, so
@@ -150,8 +150,8 @@ pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<Joi
     }
 }
 
-/// Drops `value`, whose destructor stops threads of `process`, while this thread is detached from
-/// the interpreter.
+/// Drops `value` while this thread is detached from the interpreter. The destructor stops threads
+/// of `process`.
 ///
 /// Leaks `value` in a forked child, which does not have these threads, and during interpreter
 /// shutdown, because the process is about to end.
@@ -204,8 +204,8 @@ fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
     }
 }
 
-/// The process that opened a loader or decoder. A forked child must not use the loader or decoder:
-/// the child lacks its threads, and these may have held locks during the fork.
+/// The process that opened a loader or decoder. A forked child must not use it: the child has none
+/// of its threads, and a thread may have held a lock during the fork.
 pub(crate) struct Process {
     id: u32,
     /// "loader" or "decoder", for the error message.

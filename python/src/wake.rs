@@ -1,7 +1,8 @@
 //! Wakes event loops when responses are ready.
 //!
-//! A waker runs on the thread that completes requests, which must not wait for the interpreter.
-//! Therefore the waker sends its callback to a separate thread. Each decoder has such a thread.
+//! A waker runs on the thread that completes requests. That thread must not wait for the
+//! interpreter. Therefore the waker sends its callback to a separate thread. Each decoder has such
+//! a thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

@@ -74,7 +74,7 @@ def slow(image: np.ndarray, rng: Any) -> np.ndarray:
 
 
 def stuck(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Creates a file in the folder `WARPFEED_STUCK`, and never returns."""
+    """Creates a file in the `WARPFEED_STUCK` folder, and never returns."""
     open(os.path.join(os.environ["WARPFEED_STUCK"], str(os.getpid())), "w").close()
     time.sleep(3600)
     return image

@@ -1,5 +1,5 @@
-"""Naive versions of the orders of samples, which build lists. The only things that they share with
-the loader are the definition of the random numbers and the order of floating-point operations."""
+"""Naive versions of the sample orders that build lists. They share only the definition of the
+random numbers and the order of floating-point operations with the loader."""
 
 from __future__ import annotations
 

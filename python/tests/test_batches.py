@@ -110,7 +110,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # The state must also be the position after the delivered batch inside the loop.
+                # Inside the loop, too, the state must point past the delivered batch.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))

@@ -124,7 +124,7 @@ def test_several_cameras_and_a_mask() -> None:
         assert np.array_equal(batch["image"][:, 1, :, :, 0], batch["mask"])
 
 
-def test_wrong_clips_are_errors() -> None:
+def test_wrong_clips_are_rejected() -> None:
     def error(data: Any, count: int = 2) -> str:
         with pytest.raises(WarpfeedError) as raised:
             list(Loader(data, **frames(count), **{**OPTIONS, "shuffle": False}))

@@ -285,7 +285,7 @@ def test_padding_does_not_contribute_to_the_loss(mini: str) -> None:
     assert len(Annotated()) == 4 and set(last[:, 0]) == {0} and len(last) == 3
 
 
-def test_a_missing_boxes_field_is_an_error(mini: str) -> None:
+def test_a_missing_boxes_field_is_rejected(mini: str) -> None:
     for collate in (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets):
         with pytest.raises(WarpfeedError, match="no Boxes field 'boxes'; add fields=") as e:
             next(iter(Loader(mini, collate=collate, **OPTIONS)))

@@ -153,7 +153,7 @@ def test_every_visible_index_is_a_dataset_index(choice: str, subset: Any) -> Non
     assert seen and seen <= allowed
     if choice == "weights":
         assert all(id % 3 for id in seen)
-    if choice == "order":
+    if choice == "sampler":
         assert sorted(seen) == [4, 8, 11, 19]
     parts = split(loader.dataset, [0.5, 0.5], seed=1, by_class=subset is None)
     assert set(sum(parts, [])) == allowed

@@ -344,7 +344,7 @@ def test_paths_and_open_files_are_refused_with_what_to_pass(tmp_path: Path) -> N
         assert colors(decoder.decode([mapped])) == [(5, 0, 7)]  # type: ignore[list-item]
 
 
-def test_an_image_that_is_too_large_is_an_error() -> None:
+def test_an_image_that_is_too_large_is_rejected() -> None:
     decoder = Decoder(max_sample_bytes=1000, **SMALL)
     decoded = decoder.decode([small(1)[0], bytes(1001), bytearray(5000)])
     assert set(decoded.errors) == {1, 2}
@@ -352,7 +352,7 @@ def test_an_image_that_is_too_large_is_an_error() -> None:
 
 
 @needs("fork", hasattr(os, "fork"))
-def test_a_response_is_an_error_in_a_forked_child() -> None:
+def test_waiting_for_a_response_in_a_forked_child_fails() -> None:
     out = ran(
         """
         import os, signal, sys

@@ -177,7 +177,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stock(shop: Path, here: Path, code: str) -> None:
-    """Makes the datasets that the code refers to available in the folder `here`."""
+    """Makes the datasets that the code refers to available in `here`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
             rf"(?:pack\([^,]*, |\.to\()\"{re.escape(name)}\"", code

@@ -305,7 +305,7 @@ def test_a_dataset_can_be_split_by_class(mini: str, packed: str) -> None:
     for data in (mini, Path(packed), warpfeed.Concat([mini])):
         assert warpfeed.split(data, [0.75, 0.25], seed=1, by_class=True) == by_class
         assert warpfeed.split(data, [0.75, 0.25], seed=1) == warpfeed.split(64, [0.75, 0.25], seed=1)
-    with pytest.raises(ValueError, match="by_class=True reads labels from a dataset"):
+    with pytest.raises(ValueError, match="by_class=True needs a dataset to read labels from"):
         warpfeed.split(64, [1.0], seed=1, by_class=True)
     with pytest.raises(WarpfeedError) as raised:
         warpfeed.split("/nowhere", [1.0], seed=1)

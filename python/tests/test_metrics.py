@@ -203,7 +203,7 @@ def test_computed_fields_have_their_own_metric() -> None:
     }
 
 
-def test_metrics_without_a_loader_are_an_error() -> None:
+def test_metrics_without_a_loader_are_rejected() -> None:
     with pytest.raises(ConfigError, match="no loader: expected at least one, by name, such as train=loader"):
         metrics.prometheus_text()
     with pytest.raises(ConfigError, match="train=3: expected a Loader or a Decoder"):

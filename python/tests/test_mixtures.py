@@ -231,7 +231,7 @@ def test_two_killed_ranks_that_follow_losses_resume_on_one(tmp_path: Path) -> No
     assert found == expected
 
 
-def test_ranks_with_different_shares_are_an_error(tmp_path: Path) -> None:
+def test_ranks_with_different_shares_are_rejected(tmp_path: Path) -> None:
     need("torch")
     script = tmp_path / "script.py"
     script.write_text(
@@ -319,7 +319,7 @@ def test_a_prefix_lets_two_datasets_have_the_same_field() -> None:
         next(iter(loader(warpfeed.Zip(parts, check_keys=False), batch_size=5)))
 
 
-def test_calls_that_cannot_work_are_errors() -> None:
+def test_calls_that_cannot_work_are_rejected() -> None:
     plain = loader(Rows(20), batch_size=5)
     with pytest.raises(warpfeed.ConfigError, match="set_mixture: this loader was opened without a mixture"):
         plain.set_mixture([1.0])

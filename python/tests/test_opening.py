@@ -36,7 +36,7 @@ class Source:
         return self.bytes, self.labels[index]
 
 
-def test_an_opening_option_without_effect_is_an_error(folder: Path, tmp_path: Path) -> None:
+def test_an_opening_option_without_effect_is_rejected(folder: Path, tmp_path: Path) -> None:
     table, columns, source = tmp_path / "t.csv", TableOptions(image="where"), Source(folder, 0, 1)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (folder, {"table": columns}, "table describes columns"),
@@ -74,7 +74,7 @@ def test_one_of_several_datasets_may_use_an_opening_option(folder: Path, tmp_pat
         assert [labels.tolist() for _, labels in loader] == [[0, 1]]
 
 
-def test_a_flat_folder_without_labels_is_an_error_on_opening(folder: Path) -> None:
+def test_opening_a_flat_folder_without_labels_fails(folder: Path) -> None:
     flat = folder / "cat"
     for options in ({}, {"soft_labels": (2, 0.1)}):
         with pytest.raises(ConfigError, match="pass unlabeled=True to read them as -1, or drop_field="):

@@ -1,4 +1,5 @@
-"""Any processes and any job engine can pack the parts, which always merge into the same dataset."""
+"""Any processes and any job engine can pack the parts. The parts always merge into the same
+dataset."""
 
 from __future__ import annotations
 

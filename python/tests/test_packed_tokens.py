@@ -64,7 +64,7 @@ def test_cumulative_lengths_describe_the_rows(tmp_path: Path, output: str, reque
         assert longest == max(b - a for a, b in zip(wanted, wanted[1:], strict=False))
 
 
-def test_bad_arguments_are_errors(tmp_path: Path) -> None:
+def test_bad_arguments_are_rejected(tmp_path: Path) -> None:
     write(tmp_path / "a.bin", 2)
     with pytest.raises(ConfigError, match="end of a document is token 70000"):
         Loader(PackedTokens(tmp_path / "a.bin", 32, 70_000))

@@ -40,7 +40,7 @@ class Photos:
 
 
 class One:
-    """One sample with the image `file`."""
+    """One sample with `file` as its image."""
 
     def __init__(self, file: bytes) -> None:
         self.file = file
@@ -116,7 +116,7 @@ def test_defaults_equal_the_processors() -> None:
         assert batch["p"].dtype == np.float32 and -2.2 < batch["p"].min() < batch["p"].max() < 2.7
 
 
-def test_bad_options_are_errors() -> None:
+def test_bad_options_are_rejected() -> None:
     with pytest.raises(ConfigError, match="layout='qwen': expected one of 'qwen2_vl', 'naflex'"):
         Patches("qwen")
     with pytest.raises(ConfigError, match="Patches: patch=0: expected at least 1"):

@@ -153,7 +153,7 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
     assert all("train_dataloader()" in rank["early"] for rank in ranks), ranks[0]["early"]
 
 
-def test_ranks_that_disagree_about_samples_are_an_error(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_ranks_that_disagree_about_samples_are_rejected(mini: str, torch: Any, tmp_path: Path) -> None:
     """With a different seed, dataset or position, a rank would take its share of a different order."""
     more = tmp_path / "more" / Path(mini).name
     (more / "other").mkdir(parents=True)

@@ -77,7 +77,7 @@ def test_dead_links_and_anchors_of_the_site_are_found(tmp_path: Path) -> None:
     )
     (tmp_path / "b" / "index.html").write_text('<h2 id="here"></h2><a href="../#top"></a><a href="..">up</a>')
     assert list(module("links").dead(tmp_path)) == [
-        "b/index.html: ../#top does not lead to an anchor",
-        "index.html: b/#gone does not lead to an anchor",
-        "index.html: no.png does not lead to a file",
+        "b/index.html: broken link ../#top: no such anchor",
+        "index.html: broken link b/#gone: no such anchor",
+        "index.html: broken link no.png: no such file",
     ]

@@ -84,7 +84,7 @@ def test_a_run_continues_and_ranks_share(corpus: Any) -> None:
         assert sorted(map(tuple, joined)) == sorted(map(tuple, one))
 
 
-def test_wrong_types_are_errors(corpus: Any) -> None:
+def test_wrong_types_are_rejected(corpus: Any) -> None:
     path, dtype, files = corpus
     other = "u32" if dtype == "u16" else "u16"
     with pytest.raises(WarpfeedError, match="u32|claims"):
@@ -197,7 +197,7 @@ def test_batches_of_a_budget_have_as_many_documents_as_fit(tmp_path: Path) -> No
                drop_field=["image", "label"])  # fmt: skip
 
 
-def test_wrong_lengths_and_bounds_are_errors(documents: Any) -> None:
+def test_wrong_lengths_and_bounds_are_rejected(documents: Any) -> None:
     texts, samples = documents
     lengths = [len(text) for text in texts]
     options: dict[str, Any] = {"output": "numpy", "drop_field": ["image", "label"], "fields": {"tokens.npy": Ragged("i64", (), 40)}}

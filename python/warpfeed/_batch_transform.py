@@ -84,7 +84,7 @@ def name_of(f: Any) -> str:
 
 
 def batch_error(name: str, epoch: int, number: int, ids: list[int], e: Exception) -> WarpfeedError:
-    """Returns the error to raise after the function `name` raised `e` for a batch."""
+    """Returns the error to raise after the function called `name` raised `e` for a batch."""
     samples = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     location = f"{name} at batch {number} of epoch {epoch} (samples {samples})"
     return WarpfeedError(f"{location}: {type(e).__name__}: {e}", "transform")

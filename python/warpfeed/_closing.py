@@ -61,7 +61,7 @@ def _close_all() -> None:
         pause = min(2 * pause, 0.025)
     for closable in opened:
         running = ", ".join(closable._running_callbacks()) or "a thread"
-        _log.warning("ending the program although %s has not returned %.0f s after it was asked to stop", running, _GRACE)
+        _log.warning("exiting anyway: %s is still running %.0f s after it was asked to stop", running, _GRACE)
     _warpfeed.wait_for_calls(deadline - time.monotonic())
 
 

@@ -1,4 +1,4 @@
-"""The decoder for inference servers, which decodes batches of images on request."""
+"""The decoder for inference servers: decodes batches of images on request."""
 
 from __future__ import annotations
 

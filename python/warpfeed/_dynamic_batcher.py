@@ -1,4 +1,4 @@
-"""The dynamic batcher, which combines the requests of an inference server into batches."""
+"""The dynamic batcher: combines the requests of an inference server into batches."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class DynamicBatcher:
     def close(self) -> None:
         """Waits until all requests are finished, then closes the batcher. The decoder stays open.
 
-        The batcher is also closed when the decoder is closed, and when its last reference is
-        dropped and no request is unfinished.
+        The batcher is also closed when the decoder is closed, or once the last reference to the
+        batcher is gone and no requests are pending.
         """
         self._core.close()
         if self._thread is not threading.current_thread():
@@ -138,8 +138,8 @@ class DynamicBatcher:
 
 
 def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatcherCore) -> None:
-    """Processes batches until `core` is closed. While the function waits for a batch, it references
-    neither the previous batch nor the batcher."""
+    """Processes batches until `core` is closed. While `_run` waits for a batch, it holds no
+    reference to the previous batch or to the batcher."""
     while (batch := core.next()) is not None:
         batcher = batcher_ref()
         if batcher is None:

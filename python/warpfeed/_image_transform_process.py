@@ -1,4 +1,4 @@
-"""The code that runs in the worker processes, which call the user's function on each image.
+"""The code of the worker processes that call the user's function on each image.
 
 The pixels are in a memory file that the loader's process shares with the worker process. A request
 consists of the size of the image and two words of random numbers. A response consists of a status

@@ -129,7 +129,7 @@ def _json_default(value: Any) -> Any:
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
-    """Raises an error if `value` has none of the types `kinds`, or is a number that is out of
+    """Raises an error if `value` has none of the types in `kinds`, or is a number that is out of
     range."""
     expected = []
     for kind in kinds:

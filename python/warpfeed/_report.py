@@ -1,4 +1,4 @@
-"""The statistics and reports that loaders and decoders return, which print as text."""
+"""The statistics and reports that loaders and decoders return. They print as text."""
 
 from __future__ import annotations
 

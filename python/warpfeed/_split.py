@@ -29,11 +29,11 @@ def split(
 
     Args:
         samples: indices, a number of samples, or a dataset. A dataset is a path, an object such as
-            :class:`Coco`, a Python dataset as for :class:`Loader`, or the ``dataset`` of a loader.
-            For the ``dataset`` of a loader, only the samples in the loader's ``subset`` are
+            :class:`Coco`, any Python dataset that :class:`Loader` accepts, or the ``dataset`` of a
+            loader. For the ``dataset`` of a loader, only the samples in the loader's ``subset`` are
             divided, and labels are read with the loader's options, such as ``classes``.
         shares: fraction of the samples in each part.
-        seed: seed of the random division. The result depends on no other random state.
+        seed: random seed. The split depends on no other random state.
         labels: one label per entry of ``samples``. If ``samples`` is the ``dataset`` of a loader,
             one label per sample of the whole dataset, including samples outside ``subset``. With
             labels, each class is divided separately.
@@ -45,7 +45,7 @@ def split(
         if isinstance(given, (str, bytes)):
             raise TypeError(f"{name}={given!r}: expected a list of numbers")
     if labels is not None and by_class:
-        raise ConfigError("labels and by_class: both provide the classes; set one of them")
+        raise ConfigError("pass either labels or by_class, not both")
     if isinstance(samples, Dataset):
         indices, total = [int(i) for i in samples.indices], samples._selection.total
         if by_class or labels is not None:
@@ -58,8 +58,7 @@ def split(
         indices, labels = list(range(count)), stored_labels if by_class else labels
     elif by_class:
         raise ConfigError(
-            "by_class=True reads labels from a dataset; pass the path of the dataset or the dataset of a loader, or "
-            "pass labels"
+            "by_class=True needs a dataset to read labels from: pass a path or loader.dataset, or pass labels instead"
         )
     else:
         if isinstance(samples, bool):

@@ -1,5 +1,5 @@
-"""Ready-made functions for ``Loader(..., collate=f)``, which convert batches to the forms that
-other libraries expect.
+"""Ready-made functions for ``Loader(..., collate=f)`` that convert batches to the forms that other
+libraries expect.
 
 Boxes are converted from the format that their field :class:`warpfeed.Boxes` specifies. To pass
 other arguments, use ``functools.partial``::
@@ -202,8 +202,8 @@ def _channels_first(batch: Any) -> Any:
 
 
 def _convert_boxes(rows: Any, kind: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
-    """Converts boxes from the format of the field type `kind` to the format `to`. If `to_relative`
-    is set, the result contains fractions of the image `size` (height, width) instead of pixels."""
+    """Converts boxes from the format of `kind`, a field type, to the format `to`. If `to_relative`
+    is set, the result contains fractions of the image size (height, width) instead of pixels."""
     if (kind.to, kind.to_relative) == (to, to_relative):
         return rows
     height, width = size

@@ -205,8 +205,8 @@ impl Error {
         self
     }
 
-    /// Sets the location to line `line` of `file`. If the error already has a path, that path moves
-    /// into the cause.
+    /// Sets the location to a line of `file`. If the error already has a path, that path moves into
+    /// the cause.
     #[doc(hidden)]
     #[must_use]
     pub fn at_line(mut self, file: impl Into<PathBuf>, line: usize) -> Self {
@@ -215,7 +215,7 @@ impl Error {
         self
     }
 
-    /// Appends to the cause that line `line` of the list file `file` names the file that failed.
+    /// Appends to the cause that a line of the list in `file` names the file that failed.
     #[doc(hidden)]
     #[must_use]
     pub fn named_in(mut self, file: &Path, line: usize) -> Self {

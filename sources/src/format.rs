@@ -23,8 +23,8 @@ pub struct Format {
     /// Name of the sample field that contains the image, in lower case, as in WebDataset.
     pub field: &'static str,
     /// File extensions, in lower case and without the dot. A file with one of these extensions, in
-    /// any case, becomes the field `field`. In a sample, these extensions are also aliases for the
-    /// field name `field`.
+    /// any case, becomes this field. In a sample, these extensions are also aliases for the field
+    /// name `field`.
     pub extensions: &'static [&'static str],
     /// Returns whether a file that starts with the given bytes has this format. The slice may be
     /// empty or contain the whole file.

@@ -53,7 +53,7 @@ impl Course {
     }
 }
 
-/// A wait for the next batch, which the caller can give up and continue in a later call.
+/// A wait for the next batch. The caller can give up and continue the wait in a later call.
 pub(crate) struct Wait<'a> {
     /// Start of the wait, moved forward by the time between calls.
     pub(crate) since: Instant,

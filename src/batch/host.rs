@@ -131,7 +131,7 @@ impl HostBatch {
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
     }
 
-    /// Returns the address of the field `name`, or `None` if there is no such field.
+    /// Returns the address of a field, or `None` if there is no such field.
     pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
         self.full().schema().named(name).map(|span| self.full().address(span))
     }

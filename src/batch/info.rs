@@ -193,7 +193,7 @@ impl BatchInfo {
         self.samples[..self.len()].iter().map(|sample| sample.shown)
     }
 
-    /// Returns the error of the sample in row `row`, if it failed. In a batch of a
+    /// Returns the error of the sample in `row`, if the sample failed. In a batch of a
     /// [`Decoder`](crate::Decoder), the row of a failed sample contains a black image. With
     /// [`OnError::Skip`](crate::OnError::Skip), it contains the replacement.
     pub fn error(&self, row: usize) -> Option<&Error> {

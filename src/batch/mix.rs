@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_length_is_an_error() {
+    fn a_wrong_length_is_rejected() {
         let writer = BatchWriter::new(Size::new(2, 1), Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
         let (sum, none) = (Mixing { weight: 0.3, cut: None }, (2, |_| []));
         let e = mix(&writer, &sum, &mut [1; 6], none, &mut [0; 6], &mut Vec::new()).unwrap_err();

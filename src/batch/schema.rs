@@ -165,7 +165,7 @@ pub(crate) const GRID_THW: &str = ".grid_thw";
 pub(crate) const IMAGES: &str = ".images";
 pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
 
-/// The content of a span, which determines how the span is handled.
+/// The content of a span. It determines how the span is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A field that is delivered as it is.
@@ -188,7 +188,7 @@ pub(crate) enum Role {
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. The samples share the span, whose size is the
+    /// Entropy-coded data that a device decodes. The samples share the span. Its size is the
     /// average size per sample times the number of samples. The device has space for an average of
     /// `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
@@ -264,7 +264,7 @@ impl Schema {
         self.spans.iter().position(|span| span.role == role)
     }
 
-    /// Returns the index of the span that is delivered with the name `name`.
+    /// Returns the index of the span that is delivered as `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }

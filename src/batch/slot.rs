@@ -56,7 +56,7 @@ impl Slot {
         self.schemas.form(self.form.load(Ordering::Relaxed))
     }
 
-    /// Returns a pointer to the bytes of field `span` in the rows `range`.
+    /// Returns a pointer to the bytes of field `span` in the rows of `range`.
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
         let Schema { spans, batch, .. } = self.schema();
         let span = &spans[span];
@@ -158,7 +158,7 @@ impl Part {
         self.range.clone()
     }
 
-    /// Returns the metadata of the sample in row `row`, which must be in [`range`](Part::range).
+    /// Returns the metadata of the sample in `row`, which must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: the row exists (`of` checks the length), only this part accesses it (invariant
@@ -166,7 +166,7 @@ impl Part {
         unsafe { &mut *self.samples.add(row) }
     }
 
-    /// Returns the bytes of field `span` in row `row`, which must be in [`range`](Part::range). The
+    /// Returns the bytes of field `span` in `row`, which must be in [`range`](Part::range). The
     /// bytes initially contain data of an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);

@@ -1,5 +1,5 @@
-//! [`Oriented`] and [`Frame`], which transform annotations if an EXIF orientation rotates or
-//! mirrors the image.
+//! [`Oriented`] and [`Frame`]: transform annotations if an EXIF orientation rotates or mirrors the
+//! image.
 
 use warpfeed_jpeg::Orientation;
 

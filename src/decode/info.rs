@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_an_image_are_an_error() {
+    fn bytes_that_are_not_an_image_are_rejected() {
         for bytes in [&b""[..], b"hello, I am a text", b"\xff\xd8\xff"] {
             assert!(Info::read(bytes).is_err(), "{bytes:?}");
         }

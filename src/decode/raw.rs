@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_errors() {
+    fn damaged_files_are_rejected() {
         let size = Size::new(4, 4);
         let file = [&npy_header(size)[..], &image(size)].concat();
         let cause = |bytes: &[u8]| npy(bytes).unwrap_err().cause().to_owned();

@@ -30,7 +30,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Allocates one block of device memory. Dropping the block frees the memory once all work that
     /// was submitted before the drop is done.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
-    /// Returns the device address of the `bytes` bytes at offset `offset`.
+    /// Returns the device address of the range `offset..offset + bytes`.
     fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
     /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
@@ -74,7 +74,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, from: &[u8]) -> Result<()>;
     /// Queues an operation that sets `bytes` bytes to zero.
     fn clear(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, bytes: usize) -> Result<()>;
-    /// Queues a copy of the fault flags at offset `offset` to the host memory `to`.
+    /// Queues a copy of the fault flags at `offset` to host memory.
     ///
     /// # Safety
     /// `to` must stay allocated and must not be read until an event that is recorded in `stream`
@@ -89,7 +89,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Returns whether fault flag `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
-    /// Queues a copy of `bytes` bytes from offset `offset` of `from` to the start of `to`.
+    /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.
     ///
     /// # Safety
     /// Both buffers must stay allocated until an event that is recorded in `stream` after this call

@@ -49,7 +49,7 @@ pub(crate) trait Watch: Send + Sync + 'static {
     /// `block` is true.
     fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
-    /// Takes back a completed mark for reuse.
+    /// Recycles a completed mark.
     fn recycle(&self, mark: Self::Mark);
 }
 
@@ -255,7 +255,7 @@ enum Waits {
     ForACapture,
 }
 
-/// Returns what the slot with mark `mark` is waiting for. If `mark` is `None`, sets it first.
+/// Returns what a slot is waiting for. Sets its mark first if there is none.
 fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
         match watch.mark_all(true)? {

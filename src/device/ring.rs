@@ -95,7 +95,7 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     starts: Option<Sender<Course>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
-    /// Closes once the thread has dropped the feed, and thereby ended the threads of the engine.
+    /// Closes once the thread has dropped the feed, which ends the engine's threads.
     ended: Receiver<()>,
     /// Number of the current run.
     run: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     /// Event that is recorded in the consumer's stream when a batch is requested. When the batch is
     /// delivered, the event is swapped with one of the slot's events.
     request: G::Event,
-    /// The type of batch that the consumer receives, which is created from a [`Held`].
+    /// The type of batch that the consumer receives, created from a [`Held`].
     delivers: PhantomData<fn() -> B>,
 }
 
@@ -268,8 +268,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Waits until the thread has dropped the feed, but not for the work in the thread's streams,
-    /// which may depend on work of the consumer.
+    /// Waits until the thread has dropped the feed. Does not wait for the work in the thread's
+    /// streams, because that work may depend on work of the consumer.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();

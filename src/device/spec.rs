@@ -75,8 +75,8 @@ pub(crate) enum Origin {
         /// Whether records may contain effects on pixels.
         retouched: bool,
     },
-    /// The array contains soft labels with `classes` columns, computed from the array `labels` and
-    /// mixed according to the array `records`.
+    /// The array contains soft labels with `classes` columns, computed from the array with index
+    /// `labels` and mixed according to the array with index `records`.
     SoftLabels { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
@@ -94,14 +94,14 @@ pub(crate) struct Target {
 /// The soft labels that the device computes.
 #[derive(Debug, Clone)]
 pub(crate) struct SoftLabels {
-    /// The field, which is f32 and has one element per class.
+    /// The field: f32, with one element per class.
     pub(crate) field: Field,
     pub(crate) smoothing: f32,
 }
 
 impl Spec {
-    /// Creates the spec for batches with schema `schema`. If `soft_labels` is set, the device
-    /// computes soft labels.
+    /// Creates the spec for batches with this schema. If `soft_labels` is set, the device computes
+    /// soft labels.
     pub(crate) fn new(schema: &Schema, target: Target, soft_labels: Option<SoftLabels>) -> Self {
         // Records come last, after all delivered arrays.
         let spans = || schema.spans.iter().enumerate();
@@ -188,7 +188,7 @@ impl Spec {
         all.reduce(largest).expect("batches have a form")
     }
 
-    /// Returns the length of the first axis of array `array` in the batch `info`, and the other axes.
+    /// Returns the length of an array's first axis in a batch, and the other axes.
     pub(crate) fn shape(&self, array: usize, info: &BatchInfo) -> (usize, &[usize]) {
         let Array { field, origin, .. } = &self.arrays[array];
         match *origin {
@@ -388,7 +388,7 @@ pub(crate) struct DecodeStep {
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// Offset of the fault flags, one `u32` per sample, which is 0 if the image was decoded.
+    /// Offset of the fault flags, one `u32` per sample. A flag is 0 if the image was decoded.
     pub(crate) faults: usize,
 }
 

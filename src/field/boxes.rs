@@ -19,10 +19,10 @@ use crate::transform::Plan;
 /// The boxes of a sample, with their classes, masks and keypoints. Boxes are cropped, resized and
 /// flipped together with the image.
 ///
-/// The `boxes` batch field reads the sample's `boxes` field, an f32 array of shape (n, 4) in any
-/// [encoding](super). By default, a box is (x1, y1, x2, y2) in pixels of the source image. If the
-/// sample has a `boxes.units.txt` field that contains `relative`, the numbers are fractions of the
-/// image's width and height instead. In the batch, each sample has `most` rows:
+/// `Boxes` reads the sample's `boxes` field, an f32 array of shape (n, 4) in any [encoding](super).
+/// By default, a box is (x1, y1, x2, y2) in pixels of the source image. If the sample has a
+/// `boxes.units.txt` field that contains `relative`, the numbers are fractions of the image's width
+/// and height instead. In the batch, each sample has `most` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
@@ -47,7 +47,7 @@ use crate::transform::Plan;
 /// coordinates, a box may extend beyond the image by one pixel or by one hundredth of the image's
 /// width or height, whichever is more. Such a box is clipped.
 ///
-/// # Images that EXIF rotates
+/// # EXIF orientation
 ///
 /// If an image has an EXIF orientation, the loader rotates the image accordingly. The result is
 /// called the upright image. The boxes, masks and points may have been annotated on the stored
@@ -61,8 +61,8 @@ use crate::transform::Plan;
 /// declared size matches both images or is missing,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides. Without that option,
 /// the sample fails. If the declared size matches neither image, the sample fails, and the error
-/// states both sizes. Images without an orientation are checked in the same way, because
-/// annotations of a resized image do not fit the original.
+/// states both sizes. The size is also checked for images without an orientation, to detect
+/// annotations of a resized copy.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -165,8 +165,8 @@ impl Boxes {
     }
 
     /// Adds a mask for each box, which contains 0 or 1 for each pixel of the output. Masks are
-    /// drawn from COCO's polygons and run-length codes, bit-identical to `pycocotools`, and resized
-    /// with nearest-neighbor sampling.
+    /// rasterized from COCO polygons or RLE, bit-identical to `pycocotools`, then resized with
+    /// nearest-neighbor sampling.
     #[must_use]
     pub fn masks(mut self) -> Self {
         self.masks = true;
@@ -279,8 +279,8 @@ impl FieldType for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // Each mask is drawn at the size of its source image, and the crossings of its polygons
-        // take as many bytes as the mask.
+        // Each mask is rasterized at the size of its source image. The crossings of its polygons
+        // need a second buffer of that size.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
         let bytes = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
         let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);

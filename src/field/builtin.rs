@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_field_types_are_errors() {
+    fn invalid_field_types_are_rejected() {
         let rows = |padding: &str| {
             let json = format!(
                 r#"{{"ragged": {{"dtype": "u8", "row": [], "most": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#

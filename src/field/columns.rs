@@ -43,8 +43,8 @@ impl Column {
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the boxes with the indices `kept` to `to`, without padding. The sample
-    /// has `all` boxes, and their numbers are in its field `name`.
+    /// Writes the numbers of the boxes in `kept` to `to`, without padding. The sample's field
+    /// `name` contains the numbers of all `all` boxes.
     pub(super) fn write(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! [`BoxFormat`], which converts between formats, and [`BoxReader`], which reads boxes.
+//! [`BoxFormat`] converts between formats, and [`BoxReader`] reads boxes.
 
 use super::encoded::{self, Encoded};
 use crate::decode::{AnnotationFrame, Frame, Oriented, Size};
@@ -46,7 +46,7 @@ pub struct BoxReader {
 }
 
 impl BoxReader {
-    /// Creates a reader for boxes in the format `format`.
+    /// Creates a reader for boxes in this format.
     pub fn new(format: BoxFormat) -> Self {
         BoxReader { format, relative: false }
     }
@@ -58,9 +58,9 @@ impl BoxReader {
     }
 
     /// Appends the boxes in the field `name` of the sample to `to`, as (x1, y1, x2, y2) in pixels
-    /// of the upright image, clipped to this image. Returns the coordinate system of the sample's
-    /// boxes, which is that of the stored or the upright image, and the factors that convert
-    /// coordinates to pixels of that image. `numbers` is scratch memory.
+    /// of the upright image, clipped to this image. Returns whether the boxes refer to the stored
+    /// or the upright image, and the factors that convert coordinates to pixels of that image.
+    /// `numbers` is scratch memory.
     ///
     /// # Errors
     /// If the field is not an array of boxes, if the declared size differs from the size of the
@@ -110,9 +110,8 @@ impl BoxReader {
     }
 }
 
-/// Returns the declared size of the image on which the field `name` was annotated, or `None` if the
-/// sample does not declare a size. The size is the width and height in pixels, in the sample's
-/// field `<name>.image_size.txt`.
+/// Returns the size of the annotated image in the sample's field `<name>.image_size.txt`, or `None`
+/// if there is no such field.
 ///
 /// # Errors
 /// If the field does not contain two positive integers.

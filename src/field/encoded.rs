@@ -261,8 +261,7 @@ impl Encoded<'_> {
     }
 }
 
-/// Returns whether the data of the array already has the type `dtype` in native byte order, so that
-/// it need not be converted.
+/// Returns whether the data is already `dtype` in native byte order, and needs no conversion.
 pub(super) fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',

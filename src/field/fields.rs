@@ -24,7 +24,7 @@ pub(crate) struct Fields {
     /// If the loader has no image fields, the name of the field that
     /// [delivers](FieldType::shows_image) the sample's image, if any.
     pub(crate) shown: Option<String>,
-    /// Index of the image that other fields follow, which is the first image that uses the loader's
+    /// Index of the image that other fields follow: the first image that uses the loader's
     /// augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,

@@ -1,4 +1,4 @@
-//! [`Image`]: the field type of images, and [`ImageField`], which writes them to a batch.
+//! [`Image`] is the field type of images, and [`ImageField`] writes them to a batch.
 
 use warpfeed_sources::format::is_image;
 
@@ -14,8 +14,8 @@ use crate::sampler::Rng;
 use crate::source::{Frames, Sample};
 use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 
-/// An image, which is decoded, cropped, resized, flipped, color-adjusted, normalized, erased and
-/// mixed as [`Loader::augment`](crate::Loader::augment) and related options specify.
+/// An image: decoded, cropped, resized, flipped, color-adjusted, normalized, erased and mixed as
+/// [`Loader::augment`](crate::Loader::augment) and related options specify.
 ///
 /// All images of a sample use the same random numbers, so images of the same size are cropped and
 /// flipped in the same way. For batches on a device, images are copied to the device as `u8` (N, H,
@@ -244,7 +244,7 @@ pub(crate) struct ImageField {
     /// Index of the span with the records for decoding on a device, if there is such a span.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
-    /// Whether the image has one channel, which is computed from the finished RGB image.
+    /// Whether the image has one channel, computed from the finished RGB image.
     pub(super) gray: bool,
     pub(super) writer: BatchWriter,
 }
@@ -383,8 +383,8 @@ impl ImageField {
         true
     }
 
-    /// If the device decodes the image in row `index`, returns the index of the row that the
-    /// image's record contains.
+    /// If the device decodes the image in row `index`, returns the row index that the image's
+    /// record contains.
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), index));
@@ -482,7 +482,7 @@ fn record_at(records: &mut [u8], index: usize) -> &mut [u8; DecodeOps::BYTES] {
     record(&mut records[index * DecodeOps::BYTES..])
 }
 
-/// Scratch memory for mixing, which is reused for all batches.
+/// Scratch memory for mixing, reused for all batches.
 #[derive(Default)]
 pub(crate) struct MixScratch {
     own: Vec<u8>,

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// the device unchanged.
 ///
 /// If EXIF rotates the image, points that were annotated on the stored image are rotated as well.
-/// See [`Boxes`](super::Boxes#images-that-exif-rotates).
+/// See [`Boxes`](super::Boxes#exif-orientation).
 ///
 /// With [`visibility`](Keypoints::visibility), each point has three numbers in the sample and in
 /// the batch.

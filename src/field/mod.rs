@@ -38,7 +38,7 @@
 //! | `x.json`, `json` | JSON: a number, or nested lists of numbers |
 //! | `x.txt`, `txt` | numbers as text, separated by spaces or commas |
 //!
-//! The batch field `x` reads the first of the fields `x`, `x.npy`, `x.json` and `x.txt` that a
+//! The `x` batch field reads the first of the fields `x`, `x.npy`, `x.json` and `x.txt` that a
 //! sample has. If the name of the batch field has such a suffix itself, only the field with exactly
 //! this name is read. If the bytes of a field begin with NumPy's signature, they are read as a
 //! NumPy array, regardless of the name.

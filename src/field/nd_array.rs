@@ -32,7 +32,7 @@ pub struct NdArray {
 }
 
 impl NdArray {
-    /// Creates a field of arrays of type `dtype`. `shape` is the shape for one sample. Use `[]` for
+    /// Creates a field of arrays of type `dtype`. `shape` is the shape of one sample. Use `[]` for
     /// a scalar.
     pub fn new(dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
         NdArray { dtype, shape: shape.into() }

@@ -258,7 +258,7 @@ impl Patches {
         })
     }
 
-    /// Checks the options of the field `name`.
+    /// Checks the options of the field called `name`.
     fn check(&self, name: &str) -> Result<()> {
         let refuse = |cause: String| Err(Error::config(format!("field {name:?}: {cause}")));
         let Patches { patch, merge, temporal, .. } = self;

@@ -50,8 +50,8 @@ pub struct Ragged {
 }
 
 impl Ragged {
-    /// Creates a field with at most `most` rows per sample. A row has the type `dtype` and the
-    /// shape `row`. Use `[]` if a row is a scalar.
+    /// Creates a field with at most `most` rows per sample. A row has type `dtype` and shape `row`.
+    /// Use `[]` if a row is a scalar.
     pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
         Ragged { dtype, row: row.into(), most, padding: None, truncated: false, plain: false }
     }

@@ -47,7 +47,7 @@ pub(super) struct Plane<'a, T> {
     pub(super) meaning: Option<StoredValues<'a>>,
 }
 
-/// Scratch memory, which is reused for all masks.
+/// Scratch memory, reused for all masks.
 #[derive(Default)]
 pub(super) struct Sampler {
     /// Pairs of a column of the output (or a row, if the mask is transposed) and the corresponding

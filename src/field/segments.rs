@@ -1,8 +1,8 @@
 //! [`Segments`]: draws COCO's segmentations as masks, bit-identical to `pycocotools`.
 //!
 //! A segmentation is either a list of polygons `[[x, y, x, y, ...], ...]`, or a run-length code
-//! `{"size": [height, width], "counts": [...]}`, in which the counts may be packed into text. Runs
-//! go down the columns, and the first run consists of zeros.
+//! (RLE) `{"size": [height, width], "counts": [...]}`. The counts may be packed into text. Runs go
+//! down the columns, and the first run consists of zeros.
 //!
 //! **Polygon pixels.** COCO draws the outline of a polygon on a grid with five times the
 //! resolution, and fills the pixels between the points where the outline crosses the center of a
@@ -375,7 +375,7 @@ impl<'de> Visitor<'de> for Numbers<'_> {
     }
 }
 
-/// Visitor for the counts of a run-length code, which are a list of numbers or text.
+/// Visitor for the counts of a run-length code: a list of numbers, or text.
 struct Counts<'a>(&'a mut Vec<u64>);
 
 impl<'de> Visitor<'de> for Counts<'_> {
@@ -475,7 +475,7 @@ mod tests {
     /// Without a limit, drawing an edge takes one step per column. That is 65 million steps in this
     /// test, and 25 times as many for 1 MB of JSON.
     #[test]
-    fn polygons_with_too_many_crossings_are_errors() {
+    fn polygons_with_too_many_crossings_are_rejected() {
         let zigzag = |edges: usize| {
             let points = (0..edges).map(|i| format!("{},{}", i % 2 * 16384, i % 64)).collect::<Vec<_>>();
             format!("[[[{}]]]", points.join(","))

@@ -1,4 +1,4 @@
-//! Options for images, which loaders and decoders share.
+//! Image options that loaders and decoders share.
 
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_or_contradictory_variables_are_errors() {
+    fn incomplete_or_contradictory_variables_are_rejected() {
         let refused = |parts, variables: &[(&str, &str)], words: &str| {
             let e = part_from(parts, variables).unwrap_err();
             assert!(e.cause().contains(words), "{e}");

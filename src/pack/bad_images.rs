@@ -35,8 +35,8 @@ pub(super) enum ImageProblem {
 }
 
 impl ImageProblem {
-    /// Checks the image `bytes`. If the image could not be recoded, `refusal` is the error. Returns
-    /// `None` if the image is valid and was recoded.
+    /// Checks the image in `bytes`. If the image could not be recoded, `refusal` is the error.
+    /// Returns `None` if the image is valid and was recoded.
     ///
     /// # Errors
     /// If memory runs out, which says nothing about the image.

@@ -97,8 +97,8 @@ pub(super) trait Destination: Sync {
     /// other process holds the lock.
     fn lock(&self) -> Result<Lock>;
 
-    /// Renames the `shards` of `plan`, which have been checked, to their final names, and writes
-    /// the manifest. Replaces the shards `existing` of an old dataset.
+    /// Renames the `shards` of `plan` to their final names, and writes the manifest. The shards
+    /// have been checked. Replaces the shards `existing` of an old dataset.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
 }
 
@@ -165,7 +165,7 @@ pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str
     })
 }
 
-/// Writes `value` as JSON to the file `end`, like [`put`](Destination::put).
+/// Writes `value` as JSON, like [`put`](Destination::put).
 pub(super) fn write<T: Serialize>(destination: &dyn Destination, end: &str, value: &T, new: bool) -> Result<bool> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("the value consists of numbers and text");
     bytes.push(b'\n');

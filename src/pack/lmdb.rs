@@ -29,7 +29,7 @@ const FIRST_MAP: usize = 64 << 20;
 /// The target is a folder that contains `data.mdb`, as `lmdb.open` expects. The database's keys are
 /// decimal numbers of ten digits, starting at `0000000000`. The values are MessagePack maps that
 /// contain the sample's key as `__key__`, the fields as bytes, and the label as the integer `cls`.
-/// The class names are stored under the key `__classes__`.
+/// The class names are stored under `__classes__`.
 pub struct LmdbWriter {
     environment: Option<lmdb::Environment>,
     database: lmdb::Database,
@@ -185,7 +185,7 @@ impl DatasetWriter for LmdbWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
         if self.samples == MAX_SAMPLES {
             return Err(Error::in_source(format!(
-                "the dataset has more than {MAX_SAMPLES} samples, the maximum of an LMDB database"
+                "the dataset has more than {MAX_SAMPLES} samples, the maximum for keys of {KEY_DIGITS} digits"
             ))
             .at_path(&self.target));
         }
@@ -244,7 +244,9 @@ fn check_target(target: &Path, force: bool) -> Result<()> {
         Err(e) => Err(Error::io(target, &e)),
         Ok(_) if !force => Err(exists(target)),
         Ok(_) if target.join("data.mdb").is_file() => Ok(()),
-        Ok(_) => Err(Error::config("exists and is not a folder with data.mdb, so it is not replaced, even with force")
-            .at_path(target)),
+        Ok(_) => {
+            Err(Error::config("already exists and is not an LMDB folder (no data.mdb); force does not replace it")
+                .at_path(target))
+        }
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct PartManifest {
     pub(super) shards: Vec<ShardEntry>,
 }
 
-/// Keys at the boundaries of a part, which must match the keys of the adjacent parts.
+/// Keys at the boundaries of a part. They must match the keys of the adjacent parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) before: Option<String>,

@@ -337,7 +337,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 /// dataset.
 fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     let (left, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
-    // This includes the files of processes that finished a part after the merge.
+    // Include the files of processes that finished a part after the merge.
     let done = [left.staged, left.journals, left.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
     destination.remove_attempts(&left.attempts)?;
@@ -364,7 +364,7 @@ pub(super) fn report(destination: &dyn Destination, shards: &[ShardEntry], dupli
         counts.join(&entry.counts);
         bytes += entry.bytes;
     }
-    // The path of a shard is determined by the end of its name, which begins with the last `-`.
+    // The path of a shard is determined by the end of its name, starting with the last `-`.
     let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
     let paths = shards.iter().map(|entry| destination.path_of(&end(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };

@@ -9,7 +9,7 @@ use super::open::open_destination;
 use super::plan::{Cut, Plan};
 use crate::error::{Error, Result};
 
-/// The progress of all parts of a dataset, which [`Merge::progress`] returns.
+/// The progress of all parts of a dataset, returned by [`Merge::progress`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Overview {

@@ -122,7 +122,7 @@ impl Plan {
         hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
-    /// Returns the numbers of the shards in part `part` of `parts`. If shards are limited by their
+    /// Returns the numbers of the shards in one part of `parts`. If shards are limited by their
     /// size in bytes, the number of shards is not known in advance. There is then only one part,
     /// which contains all shards.
     pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
@@ -136,7 +136,7 @@ impl Plan {
         }
     }
 
-    /// Returns the positions of the samples in part `part` of `parts`.
+    /// Returns the positions of the samples in one part of `parts`.
     pub(super) fn range(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {

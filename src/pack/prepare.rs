@@ -88,8 +88,8 @@ impl Prepared {
     }
 }
 
-/// Returns whether the field `name` is the image field `wanted`, which may omit the extension of an
-/// image format.
+/// Returns whether the field called `name` is the wanted image field. `wanted` may omit the
+/// extension of an image format.
 fn is_image_field(name: &str, wanted: &str) -> bool {
     let end = name.strip_prefix(wanted);
     end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))

@@ -149,7 +149,7 @@ impl Recode {
         }
     }
 
-    /// Recodes the image `bytes`, and appends the result to `out`. Returns how the image was
+    /// Recodes the image in `bytes`, and appends the result to `out`. Returns how the image was
     /// recoded.
     ///
     /// # Errors

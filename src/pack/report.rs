@@ -204,7 +204,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, which take only eight bytes each.
+    /// Hashes of all keys, because a hash takes only eight bytes.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

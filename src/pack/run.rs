@@ -117,9 +117,9 @@ impl Run<'_> {
     }
 
     /// Calls `put` on the calling thread for each sample at `positions` of `chosen`, in order, with
-    /// the index of the sample. After a bad image, the remaining samples are read only to count all
-    /// bad images. After the first bad image, the last argument of `put` is `false`, and the
-    /// callback must not write the sample.
+    /// the index of the sample. After the first bad image, the remaining samples are read only to
+    /// count bad images: the last argument of `put` is `false`, and the callback must not write the
+    /// sample.
     ///
     /// # Errors
     /// If reading, recoding or `put` fails, or if there are bad images. The error for bad images is

@@ -16,9 +16,9 @@ const NEW: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
 ///
-/// The fields of a sample are stored as files with the name `KEY.FIELD`, and the label is stored as
-/// `KEY.cls`. Headers have the POSIX ustar format, preceded by a PAX header if a name or size
-/// requires one. Owners and times are zero, so that the same samples result in the same bytes.
+/// Each field of a sample is stored as `KEY.FIELD`, and the label as `KEY.cls`. Headers have the
+/// POSIX ustar format, preceded by a PAX header if a name or size requires one. Owners and times
+/// are zero, so that the same samples result in the same bytes.
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
 /// with the same key form a sample. Therefore, readers would misinterpret a key that has a dot in

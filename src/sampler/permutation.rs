@@ -1,7 +1,10 @@
 //! Shuffles with keyed permutations, which need no memory.
 
+use std::array;
+use std::ops::Range;
+
 use super::rng::mix;
-use super::{Position, Sampler};
+use super::{Occurrence, Position, Sampler};
 
 /// A sampler that shuffles all samples, differently in each epoch. Every sample occurs once per
 /// epoch.
@@ -34,6 +37,12 @@ impl Sampler for Shuffled {
         self.permutation.apply(epoch_key(self.seed, epoch), position)
     }
 
+    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
+        self.permutation.for_each(epoch_key(self.seed, epoch), positions, |index| {
+            take(Occurrence { index, variant: epoch });
+        });
+    }
+
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         if index >= self.permutation.len {
             return Position::Absent;
@@ -60,6 +69,12 @@ pub(super) struct Permutation {
 /// have only a few bits.
 const ROUNDS: u64 = 8;
 
+/// Number of values that [`Permutation::for_each`] applies the network to at once.
+const LANES: usize = 8;
+
+/// Maximum number of values that [`Permutation::for_each`] holds.
+const CHUNK: usize = 64;
+
 impl Permutation {
     pub(super) fn new(len: u64) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
@@ -77,6 +92,41 @@ impl Permutation {
                 (right, left ^ mix(right ^ mix(key.wrapping_add(round))) & mask)
             })
         })
+    }
+
+    /// Calls `take` with the value that each of the `values` is mapped to, in order. Equals
+    /// [`apply`](Permutation::apply), but takes less than half the time: the network is applied to
+    /// eight independent values at once, and no branch depends on how often a value needs it.
+    fn for_each(&self, key: u64, values: Range<u64>, mut take: impl FnMut(u64)) {
+        assert!(values.end <= self.len, "position {} is out of range: the length is {}", values.end, self.len);
+        let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
+        let keys: [u64; ROUNDS as usize] = array::from_fn(|round| mix(key.wrapping_add(round as u64)));
+        for first in values.clone().step_by(CHUNK) {
+            let count = (values.end - first).min(CHUNK as u64) as usize;
+            let mut mapped: [u64; CHUNK] = array::from_fn(|i| first + i as u64);
+            // The indices of the values that are not yet in range come first.
+            let mut pending: [u8; CHUNK] = array::from_fn(|i| i as u8);
+            let mut left = count;
+            while left > 0 {
+                let mut kept = 0;
+                for start in (0..left).step_by(LANES) {
+                    // Unused lanes repeat the last value, and their results are ignored.
+                    let lanes: [usize; LANES] = array::from_fn(|lane| pending[(start + lane).min(left - 1)].into());
+                    let mut halves = lanes.map(|i| (mapped[i] >> shift, mapped[i] & mask));
+                    for key in keys {
+                        halves = halves.map(|(left, right)| (right, left ^ mix(right ^ key) & mask));
+                    }
+                    for lane in 0..LANES.min(left - start) {
+                        let (i, (left, right)) = (lanes[lane], halves[lane]);
+                        mapped[i] = left << shift | right;
+                        pending[kept] = i as u8;
+                        kept += usize::from(mapped[i] >= self.len);
+                    }
+                }
+                left = kept;
+            }
+            mapped[..count].iter().copied().for_each(&mut take);
+        }
     }
 
     /// Returns the value that [`apply`](Permutation::apply) maps to `value`.

@@ -1,5 +1,6 @@
 //! The trait of samplers, which map positions to samples.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use warpfeed_sources::Position;
@@ -47,6 +48,13 @@ pub trait Sampler: Send + Sync {
         Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 
+    /// Calls `take` with the sample at each of the `positions` in `epoch`, in order. By default,
+    /// this calls [`at`](Sampler::at). Implement this method if consecutive positions are cheaper
+    /// to compute together.
+    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
+        positions.for_each(|position| take(self.at(epoch, position)));
+    }
+
     /// Returns the first position at or after `from` at which sample `index` occurs in `epoch`,
     /// which is the inverse of [`index`](Sampler::index). The cache for object stores uses this
     /// method to keep the samples that will be needed soonest.
@@ -82,6 +90,10 @@ impl<O: Sampler + ?Sized> Sampler for Arc<O> {
         (**self).at(epoch, position)
     }
 
+    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
+        (**self).for_each(epoch, positions, take);
+    }
+
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         (**self).position(epoch, index, from)
     }
@@ -103,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inverse_of_every_order_equals_a_scan() {
+    fn the_inverse_and_the_iteration_of_every_order_equal_a_scan() {
         let list: Vec<u64> = (0..90).map(|place| place * 7 % 31 + place % 2).collect();
         let mixed = |draws| {
             let sources: [(u64, f64, Arc<dyn Sampler>); 4] = [
@@ -132,6 +144,12 @@ mod tests {
         for (i, (order, samples)) in orders.iter().enumerate() {
             for epoch in [0, 1, 14] {
                 let (len, list) = (order.len(epoch), listed(&**order, epoch));
+                for positions in [0..len, len / 3..len, len / 2..len / 2] {
+                    let mut together = Vec::new();
+                    order.for_each(epoch, positions.clone(), &mut |found| together.push(found));
+                    let single: Vec<Occurrence> = positions.map(|position| order.at(epoch, position)).collect();
+                    assert!(together == single, "order {i}, epoch {epoch}");
+                }
                 for sample in 0..*samples {
                     for from in (0..len + 2).step_by(1 + len as usize / 16) {
                         let (found, expected) = (order.position(epoch, sample, from), scanned(&list, sample, from));

@@ -1,8 +1,8 @@
 //! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
 //! All functions are pure, so every rank computes its share without communication. `Schedule::next`
-//! finds the next batch that reads a given sample without iterating over the epoch; the object
-//! cache relies on it.
+//! finds the next batch that contains a given sample without scanning the epoch, which the object
+//! cache relies on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub enum LastBatch {
     /// Delivers a smaller batch, like PyTorch's `drop_last=False`.
     ///
     /// The batch is divided between the ranks as evenly as possible. If there are fewer samples
-    /// than ranks, each rank without a sample gets a sample from the start of the epoch, which is
-    /// marked as not valid.
+    /// than ranks, each remaining rank gets one sample from the start of the epoch, marked as not
+    /// valid.
     #[default]
     Keep,
     /// Drops the batch, like PyTorch's `drop_last=True`. Opening fails if no batch remains.
@@ -197,8 +197,7 @@ impl Schedule {
         self.rows_of(self.batches.as_ref().map_or(self.batch, |batches| batches.largest()))
     }
 
-    /// Like [`rows`](Schedule::rows), for batches of images of the size with index `size`, if the
-    /// size depends on the batch.
+    /// Like [`rows`](Schedule::rows), for batches with the image size of index `size`.
     pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
         let largest = self.batches.as_ref().and_then(|batches| batches.largest_of_size(size));
         largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
@@ -211,8 +210,7 @@ impl Schedule {
         self.min_share(samples).max(share.end - share.start)
     }
 
-    /// Returns the index of the image size of batch `batch` of `epoch`, or `None` if the size does
-    /// not depend on the batch.
+    /// Returns the index of the batch's image size, or `None` if all batches have the same size.
     pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
         self.batches.as_ref()?.size_of(epoch, batch)
     }
@@ -228,9 +226,8 @@ impl Schedule {
     pub(crate) fn batch_from(&self, position: u64, draws: u64) -> BatchIndex {
         let draws = draws.max(1);
         let index = BatchIndex { epoch: position / draws, batch: position % draws / self.batch };
-        // If the position is among the samples that `LastBatch::Drop` drops, the batch is the first
-        // one of the next epoch. Do not compare with the number of batches in the epoch: a change
-        // may shorten the epoch, and batches after its new end may already be prepared.
+        // Among the samples that `LastBatch::Drop` drops, this is the first batch of the next epoch.
+        // `num_batches` would be wrong here: it is smaller in the epoch in which the run ends.
         if self.last == LastBatch::Drop && index.batch >= draws / self.batch {
             return BatchIndex { epoch: index.epoch + 1, batch: 0 };
         }
@@ -337,7 +334,7 @@ impl Schedule {
         }
     }
 
-    /// Returns whether `sample` is at one of the positions `padding`.
+    /// Returns whether `sample` is at a position in `padding`.
     fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
@@ -357,7 +354,7 @@ impl Schedule {
     /// less than [`num_batches`](Schedule::num_batches).
     ///
     /// # Panics
-    /// If the sampler panics, or if it returns fewer samples than before.
+    /// If the sampler panics, or if its length has decreased so that the batch no longer exists.
     pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
         let len = self.order.len(epoch);
         let all = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
@@ -365,13 +362,11 @@ impl Schedule {
         assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
         let samples = all.map_or(self.batch.min(len - first), |all| all.end - all.start);
         let (share, padding) = (self.share(samples), self.padding(self.rank.rank, samples));
-        let entry = |position, valid| {
-            let Occurrence { index: sample, variant } = self.order.at(epoch, position);
-            Entry { sample, variant, valid }
-        };
+        let entry = |Occurrence { index: sample, variant }, valid| Entry { sample, variant, valid };
         entries.clear();
-        entries.extend(share.map(|p| entry(first + p, true)));
-        entries.extend(padding.map(|p| entry(p % len, false)));
+        let positions = first + share.start..first + share.end;
+        self.order.for_each(epoch, positions, &mut |at| entries.push(entry(at, true)));
+        entries.extend(padding.map(|p| entry(self.order.at(epoch, p % len), false)));
     }
 }
 
@@ -485,7 +480,7 @@ mod tests {
         }
     }
 
-    /// A sampler whose inverse ignores `from`.
+    /// A sampler whose `position` ignores `from`.
     struct First;
 
     impl Sampler for First {
@@ -560,7 +555,8 @@ mod tests {
         );
     }
 
-    /// Simulates a run in which the number of ranks, about a thousand, changes from batch to batch.
+    /// Changes the number of ranks between 513 and 1024 from batch to batch, as if nodes failed and
+    /// came back.
     #[test]
     fn a_thousand_ranks_share_every_order() {
         let len = 50_000;
@@ -581,7 +577,6 @@ mod tests {
                 let mut seen = Vec::new();
                 let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
                 for number in 0..alone.num_batches(1) {
-                    // The number of ranks changes as if nodes failed and came back.
                     let world = [1024, 1000, 513, 1024][number as usize % 4];
                     let (mut all, mut entries) = (Vec::new(), Vec::new());
                     for rank in 0..world {

@@ -1,5 +1,6 @@
 //! A sampler that visits only the listed samples.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::changing::{Change, Changing, History};
@@ -44,6 +45,19 @@ impl<O: Sampler> Subset<O> {
     }
 }
 
+impl<O> Subset<O> {
+    /// Returns the sample at `inner`, a position in the list.
+    fn listed(&self, inner: Occurrence) -> Occurrence {
+        let Occurrence { index: position, variant } = inner;
+        let index = self.indices[position as usize];
+        // `earlier` is empty if the list has no duplicates.
+        match self.earlier.get(position as usize) {
+            None | Some(0) => Occurrence { index, variant },
+            Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
+        }
+    }
+}
+
 /// Returns whether any index occurs twice. Uses a bitmap or, if the indices are too sparse for
 /// that, sorts them.
 fn has_repetitions(indices: &[u64]) -> bool {
@@ -75,13 +89,11 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        let Occurrence { index: position, variant } = self.inner.at(epoch, position);
-        let index = self.indices[position as usize];
-        // `earlier` is empty if the list has no duplicates.
-        match self.earlier.get(position as usize) {
-            None | Some(0) => Occurrence { index, variant },
-            Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
-        }
+        self.listed(self.inner.at(epoch, position))
+    }
+
+    fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
+        self.inner.for_each(epoch, positions, &mut |at| take(self.listed(at)));
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {

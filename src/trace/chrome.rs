@@ -243,8 +243,8 @@ impl Trace {
         events.push(Event { row, name: name.into(), begin, end, args });
     }
 
-    /// Records that the consumer, which is the calling thread, requests a batch at `now`.
-    /// `delivered` is the number of batches delivered so far.
+    /// Records that the consumer (the calling thread) requests a batch at `now`. `delivered` is the
+    /// number of batches delivered so far.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let phase = self.machine().schedule.phase(delivered);

@@ -1,4 +1,4 @@
-//! Running totals of a loader, which are always counted.
+//! Running totals of a loader. Counting is always on.
 //!
 //! Counting costs only tens of nanoseconds per stage: each worker and each reader updates its own
 //! cache lines with relaxed atomic operations, and the consumer updates its state once per batch.

@@ -57,7 +57,7 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// Counters of a thread, which never decrease. Two snapshots show whether the thread has waited.
+/// Counters of a thread. They never decrease. Two snapshots show whether the thread has waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
     /// CPU time in ns.

@@ -1,4 +1,4 @@
-//! [`Schedule`], which selects the batches to trace.
+//! [`Schedule`]: selects the batches to trace.
 
 use crate::error::{Error, Result};
 

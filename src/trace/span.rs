@@ -1,4 +1,4 @@
-//! [`span()`], which adds the program's own spans to the trace.
+//! [`span()`]: adds the program's own spans to the trace.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

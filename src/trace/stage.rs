@@ -1,5 +1,4 @@
-//! [`Stage`], a step in the processing of a sample, and [`StageMap`], which holds one value per
-//! stage.
+//! [`Stage`] is a step in the processing of a sample. [`StageMap`] holds one value per stage.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};

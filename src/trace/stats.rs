@@ -121,7 +121,7 @@ statistics! {
         /// Prepared samples that are JPEGs without restart markers. Decoding a crop of such a JPEG
         /// cannot skip the data before the crop. `warpfeed pack` adds restart markers.
         plain_jpegs,
-        /// Images that workers left to the device; see
+        /// Images that workers sent to the device for decoding; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
         decoded_on_device,
         /// Images that workers decoded because the batch had no device memory left for their
@@ -151,9 +151,9 @@ statistics! {
         slot,
         /// The consumer's waits for batches, on the host.
         wait,
-        /// Waits for a single batch while all batches prefetched after it were full. This happens
-        /// if one of its samples takes longer than a typical batch. For batches on a device, these
-        /// are the waits of the copy thread.
+        /// Waits for a single batch while all batches prefetched after it were complete. This
+        /// happens if one of its samples takes longer than a typical batch. For batches on a
+        /// device, these are the waits of the copy thread.
         behind,
         /// The consumer's time from receiving a batch to requesting the next one: the training step
         /// as the host sees it. The step after the last batch of an epoch is excluded.
@@ -196,7 +196,7 @@ statistics! {
         /// samples that were read [ahead](Stats::ahead), only the time to choose the crop is
         /// included.
         read: StageStats,
-        /// Reading by separate threads, which start when reads wait for storage. The times of
+        /// Reading by separate threads, which start when reads block on storage. The times of
         /// parallel reads are added. `None` while workers read.
         ahead: Option<StageStats>,
         /// Decoding. Images that are decoded together share the time in proportion to their encoded

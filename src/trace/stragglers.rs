@@ -83,7 +83,10 @@ impl Evidence<'_> {
         ];
         if stats.behind.seconds > 0.0 {
             let late = percent(ratio(stats.behind.seconds, stats.waited_seconds));
-            lines.push(format!("during {late} % of the wait, all batches prefetched after the missing one were full"));
+            lines.push(format!(
+                "during {late} % of the wait, all batches prefetched after the missing one were \
+                                complete"
+            ));
         }
         let change = if large { "shrink large images with `warpfeed pack --max-side`," } else { "re-encode or" };
         lines.push(format!("{change} drop {them}, or raise prefetch above {}", stats.prefetch));

@@ -51,7 +51,7 @@ impl Border {
         }
     }
 
-    /// Fills the border around the area `shown` of an RGB image of size `output`. The area may be
+    /// Fills the border around `shown`, an area of an RGB image of size `output`. The area may be
     /// flipped: each edge that borders on the fill is an edge of the source image, so flipping and
     /// filling can be done in either order.
     pub(super) fn extend(self, image: &mut [u8], shown: Rect, output: Size) {

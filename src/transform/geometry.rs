@@ -195,8 +195,8 @@ pub(super) fn contains_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     within((x1 + x2) / 2.0, crop.x, crop.width) && within((y1 + y2) / 2.0, crop.y, crop.height)
 }
 
-/// Maps the box `inner` of a resized image back to the original image. The image has the size
-/// `size` before and `resized` after the resize.
+/// Maps `inner`, a box in a resized image, back to the original image. The resize changes the size
+/// from `size` to `resized`.
 pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
         (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn letterboxes_round_like_ultralytics() {
-        // The image, the output, and the expected size and position, which were computed with the
-        // formula of `LetterBox`.
+        // The image, the output, and the expected size and position. The expected values were
+        // computed with the formula of `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
             assert_eq!(letterboxed(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");

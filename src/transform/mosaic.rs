@@ -134,7 +134,7 @@ struct Span {
 }
 
 impl Tiling {
-    /// Returns the plan of image `tile`, which has the size `size`. The images are numbered in
+    /// Returns the plan of image `tile`, which has size `size`. The images are numbered in
     /// row-major order. If the image is not visible in the output, the target of the plan is empty.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, by: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);

@@ -39,7 +39,7 @@ pub struct Plan {
     pub offset: (u32, u32),
     /// Area of the output that shows the image, before flips.
     pub target: Rect,
-    /// Color (red, green, blue) with which the output is filled outside `target`.
+    /// Fill color (red, green, blue) of the output outside `target`.
     pub fill: [u8; 3],
     /// Content of the output outside `target`.
     pub border: Border,
@@ -92,7 +92,7 @@ impl Clipped {
 }
 
 impl Plan {
-    /// Creates a plan that resizes the area `crop` of an image of size `original` to the area
+    /// Creates a plan that resizes `crop`, an area of an image of size `original`, to the area
     /// `target` of the output. The image is not mirrored, and the rest of the output is black.
     pub fn resized_crop(original: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {

@@ -26,13 +26,13 @@ pub(super) const NAMES: [&str; 16] = [
     "segmentation",
 ];
 
-/// The mean color of ImageNet, with which torchvision's reference training for detection fills
-/// images.
+/// The ImageNet mean color, which torchvision's detection reference uses as the fill color.
 const MEAN: [u8; 3] = [123, 117, 104];
 
 impl Augment {
-    /// Creates the augmentation of one of torchvision's reference trainings, for outputs of `side`
-    /// by `side` pixels. `name` consists of the task and torchvision's name for the augmentation.
+    /// Creates the augmentation from one of torchvision's reference training scripts, for outputs
+    /// of `side` by `side` pixels. `name` consists of the task and torchvision's name for the
+    /// augmentation.
     ///
     /// | name | steps |
     /// |---|---|
@@ -41,12 +41,14 @@ impl Augment {
     /// | `classification-v2` | `classification-ta_wide`, random erasing with probability 0.1, MixUp (0.2) or CutMix (1) |
     /// | `classification-eval` | [`eval`](Augment::eval)`(side * 8 / 7, side)` |
     /// | `detection-hflip` | the shorter side becomes 800 / 1333 of `side`, or less if the longer side would exceed `side`; filled with the mean color; flip |
-    /// | `detection-multiscale` | the same, with a random shorter side of 480, 512, ..., 800 (of 1333) |
+    /// | `detection-multiscale` | the same, with the shorter side drawn from 480, 512, ..., 800,
+    /// each scaled by `side / 1333` |
     /// | `detection-eval` | `detection-hflip` without the flip |
     /// | `detection-lsj` | [`scale_jitter`](Augment::scale_jitter)`(side, 0.1, 2)`, filled with the mean color; flip |
     /// | `detection-ssd` | [`photometric_distort`](Augment::photometric_distort)`(0.5)` and [`zoom_out`](Augment::zoom_out)`(0.5, 1, 4)`, filled with the mean color; then `detection-ssdlite` |
     /// | `detection-ssdlite` | [`iou_crop`](Augment::iou_crop)`(side, side)`, flip |
-    /// | `segmentation` | [`random_resize`](Augment::random_resize) of half to twice `side * 13 / 12`; flip |
+    /// | `segmentation` | [`random_resize`](Augment::random_resize) to 0.5 to 2 times `side * 13 /
+    /// 12`; flip |
     ///
     /// If the name is unknown, [`check`](Augment::check) returns an error that lists the names.
     ///

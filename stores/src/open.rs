@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_scheme_is_an_error() {
+    fn an_endpoint_without_a_scheme_is_rejected() {
         for endpoint in ["http://127.0.0.1:9000", "https://minio.example"] {
             check_endpoint(endpoint).unwrap();
         }

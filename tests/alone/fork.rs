@@ -8,7 +8,7 @@ use crate::support::{self, Numbers, loader, no_hang};
 use warpfeed::ErrorKind;
 
 #[test]
-fn using_a_loader_in_a_forked_child_is_an_error() {
+fn using_a_loader_in_a_forked_child_fails() {
     let _alone = alone();
     no_hang(|| {
         let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
@@ -40,7 +40,7 @@ fn using_a_loader_in_a_forked_child_is_an_error() {
 }
 
 #[test]
-fn using_a_decoder_in_a_forked_child_is_an_error() {
+fn using_a_decoder_in_a_forked_child_fails() {
     let _alone = alone();
     no_hang(|| {
         let options = warpfeed::Decoder::builder().codec(support::Draw).augment(warpfeed::Augment::train(16));

@@ -149,8 +149,8 @@ fn readers_pause_while_reads_do_not_block() {
     });
 }
 
-/// A source of samples of `bytes` bytes, whose reads block. `ahead` counts the samples that have
-/// been read but not decoded.
+/// A source of samples of `bytes` bytes. Its reads block. `ahead` counts the samples that have been
+/// read but not decoded.
 struct Large {
     len: usize,
     bytes: usize,

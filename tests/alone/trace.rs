@@ -185,7 +185,7 @@ fn windows_repeat_as_often_as_requested() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_written_is_an_error_when_opening() {
+fn opening_fails_if_the_trace_cannot_be_written() {
     let _alone = alone();
     let schedule = Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 };
     let e = loader(Numbers::new(9)).trace("/nowhere/trace.json", schedule).host().unwrap_err();

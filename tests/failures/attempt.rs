@@ -185,8 +185,8 @@ fn report(message: &str) {
     });
 }
 
-/// Handles SIGABRT, which is raised when an infallible allocation fails, and which the parent sends
-/// to a child that hangs.
+/// Handles SIGABRT. A failed infallible allocation raises it, and the parent sends it to a child
+/// that hangs.
 extern "C" fn aborted(_: i32) {
     report("aborted");
 }

@@ -130,8 +130,8 @@ fn fixtures() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_failed_call_changes_no_batch_or_is_an_error_with_its_file() {
-    own_process!(a_failed_call_changes_no_batch_or_is_an_error_with_its_file);
+fn a_failed_call_changes_no_batch_or_reports_its_file() {
+    own_process!(a_failed_call_changes_no_batch_or_reports_its_file);
     let _alone = alone();
     let data = Data::new();
     let open = |name: &str| Ok(loader(&data.path(name)).retries(0));
@@ -156,8 +156,8 @@ fn a_failed_call_changes_no_batch_or_is_an_error_with_its_file() {
 }
 
 #[test]
-fn a_failed_call_changes_nothing_or_is_an_error_in_every_format() {
-    own_process!(a_failed_call_changes_nothing_or_is_an_error_in_every_format);
+fn a_failed_call_changes_nothing_or_fails_in_every_format() {
+    own_process!(a_failed_call_changes_nothing_or_fails_in_every_format);
     let _alone = alone();
     let fixtures = fixtures();
     let open = |name: &str| Ok(loader(&fixtures.path().join(name)).retries(0));
@@ -178,8 +178,8 @@ fn a_failed_call_changes_nothing_or_is_an_error_in_every_format() {
 }
 
 #[test]
-fn a_failed_call_changes_no_box_or_is_an_error() {
-    own_process!(a_failed_call_changes_no_box_or_is_an_error);
+fn a_failed_call_changes_no_box_or_is_reported() {
+    own_process!(a_failed_call_changes_no_box_or_is_reported);
     let _alone = alone();
     let data = Data::new();
     let open = |name: &str| {
@@ -200,8 +200,8 @@ fn a_failed_call_changes_no_box_or_is_an_error() {
 /// Tests allocations that grow with the number of samples, such as file lists and indexes, on the
 /// dataset [`many`].
 #[test]
-fn running_out_of_memory_for_many_samples_is_an_error() {
-    own_process!(running_out_of_memory_for_many_samples_is_an_error);
+fn running_out_of_memory_for_many_samples_fails() {
+    own_process!(running_out_of_memory_for_many_samples_fails);
     let _alone = alone();
     let mut table = Table::default();
     for content in [Content::Labeled, Content::Boxes, Content::Pixels] {

@@ -238,7 +238,7 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
 }
 
 #[test]
-fn invalid_soft_labels_are_errors() {
+fn invalid_soft_labels_are_rejected() {
     let open = |classes, smoothing| loader(Numbers::new(20)).soft_labels(classes, smoothing);
     let refused = |loader: Loader| loader.host().err().unwrap().to_string();
     assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): expected at least one class");

@@ -33,7 +33,7 @@ fn exact(path: &Path) -> Loader {
 }
 
 #[test]
-fn unlabeled_datasets_load_but_reading_labels_is_an_error() {
+fn unlabeled_datasets_load_but_reading_labels_fails() {
     let flat = tempfile::tempdir().unwrap();
     for name in ["a.png", "b.png", "c.png"] {
         std::fs::write(flat.path().join(name), image()).unwrap();

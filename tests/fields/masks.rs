@@ -363,7 +363,7 @@ fn a_bad_mask_is_an_error_with_found_and_expected_values() {
 }
 
 #[test]
-fn damage_anywhere_in_a_png_mask_is_an_error_for_every_crop() {
+fn damage_anywhere_in_a_png_mask_fails_every_crop() {
     no_hang(|| {
         let size = Size::new(23, 19);
         let whole = png(&values(size, 8, 3), size, STORED[0], 3);

@@ -217,7 +217,7 @@ fn a_failing_partner_is_named_in_the_error() {
 }
 
 #[test]
-fn too_many_boxes_in_a_mosaic_are_an_error_or_truncated() {
+fn too_many_boxes_in_a_mosaic_fail_or_are_truncated() {
     let few = |boxes: Boxes| {
         Loader::source(Memory::new(samples()))
             .drop_field("label")

@@ -93,7 +93,7 @@ fn rows_of_different_lengths_are_padded_and_counted() {
 }
 
 #[test]
-fn too_many_rows_are_an_error_unless_truncated() {
+fn too_many_rows_fail_unless_truncated() {
     let rows = || Ragged::new(Dtype::I64, [], 4);
     let e = loader().field("tokens", rows()).into_iter().find_map(Result::err).unwrap();
     assert_eq!(
@@ -440,7 +440,7 @@ fn the_memory_plan_includes_the_memory_of_custom_fields() {
 }
 
 #[test]
-fn a_sample_without_a_field_is_an_error_or_replaced_as_a_whole() {
+fn a_sample_without_a_field_fails_or_is_replaced_as_a_whole() {
     no_hang(|| {
         let some = |n: u64| if n == 3 { OwnedSample::new("3").field("rgb.npy", image(16, 3)) } else { sample(n) };
         let source = Memory::new((0..50).map(some).collect());

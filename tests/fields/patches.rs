@@ -86,7 +86,7 @@ fn i64s<'a>(batch: &'a HostBatch, name: &str) -> &'a [i64] {
     batch.field(name).unwrap().as_i64().unwrap()
 }
 
-/// Checks the arrays of the field `p` against the lists of images, value by value.
+/// Checks the arrays of the `p` field against the lists of images, value by value.
 fn check_p(batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpolation) {
     check_field("p", batch, lists, is_qwen, filter);
 }
@@ -183,7 +183,7 @@ fn a_batch_may_have_no_patches() -> Result<()> {
     Ok(())
 }
 
-/// Two fields of patches and an augmented image, whose size changes after the first epoch.
+/// Two fields of patches and an augmented image. The image size changes after the first epoch.
 #[test]
 fn patches_do_not_depend_on_other_fields() -> Result<()> {
     let lists: Vec<Vec<usize>> = (0..10).map(|n| vec![n]).collect();
@@ -312,7 +312,7 @@ fn replaced_samples_have_the_patches_of_their_replacements() -> Result<()> {
 }
 
 #[test]
-fn bad_options_and_images_are_errors() {
+fn bad_options_and_images_are_rejected() {
     let lists = [vec![0], vec![1, 2]];
     let open = |patches: Patches| samples(&lists).batch_size(2).field("p", patches).host().map(drop);
     for (patches, text) in [

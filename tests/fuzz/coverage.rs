@@ -149,8 +149,8 @@ impl Corpus {
         self.kept.values().map(Vec::len).sum()
     }
 
-    /// Returns the next input that an earlier run derived from the files `from`. Returns each input
-    /// once, and then `None`.
+    /// Returns the next input that an earlier run derived from the files in `from`. Returns each
+    /// input once, and then `None`.
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {

@@ -60,9 +60,9 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Picks one of the files `from` and returns a copy with a few mutations. Some mutations insert
-    /// a chunk of another file, or one of `words`, which are tokens of the format. In a build with
-    /// edge counters, inputs that reached new edges are mutated further.
+    /// Picks one of the files in `from` and returns a copy with a few mutations. Some mutations
+    /// insert a chunk of another file, or one of `words`, which are tokens of the format. In a
+    /// build with edge counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         // Use a separate generator, so that this call takes one number from `self`, however many
         // numbers the mutations draw.

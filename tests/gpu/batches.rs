@@ -217,7 +217,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
 
 /// Repeats the tests of `tests/fields/labels.rs` on a device.
 #[test]
-fn missing_labels_are_an_error_on_the_device() {
+fn missing_labels_fail_on_the_device() {
     let Some(stream) = stream() else { return };
     let sample = |i: usize, image: &Vec<u8>| OwnedSample::new(format!("flat/{i}")).field("bmp", image.clone());
     let originals = Images::new(8, 32).bmps;

@@ -522,7 +522,7 @@ fn an_answer_is_awaited_as_a_future() {
 }
 
 #[test]
-fn a_panic_in_user_code_is_an_error_of_its_image() {
+fn a_panic_in_user_code_fails_its_image() {
     #[derive(Clone)]
     struct Bytes(Vec<u8>, bool);
     impl AsRef<[u8]> for Bytes {

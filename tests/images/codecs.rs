@@ -108,7 +108,7 @@ fn folder() -> tempfile::TempDir {
 fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
     no_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
-        // Without the codec, half of the files are not images.
+        // Without the codec, half of the files are not recognized as images.
         assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
         let source = Options::new().formats([PPM]).open(root.path()).unwrap();
         assert_eq!(source.len(), 12);
@@ -292,15 +292,15 @@ fn an_open_image_reports_its_header() {
     assert_eq!((info.format, info.size, info.jpeg), ("ppm", Size::new(16, 9), None));
     let file = jpeg(0, 16, 9);
     assert_eq!(codecs.open(&file).unwrap().info(), Info::read(&file).unwrap());
-    // A codec can open an image without a registry.
+    // An image that a codec opened without a registry cannot be decoded.
     let alone = Ppm::default();
     let file = ppm(0, 16, 9);
     let e = alone.open(&file).unwrap().decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err();
     assert!(e.cause().contains("`Codecs::open`"), "{e}");
 }
 
-/// Checks that only the table of formats, the registry and the codecs name formats, so that adding
-/// a codec takes one file and one line.
+/// Checks that format names appear only in the format table and in the codecs, so that a new codec
+/// takes one file and one line.
 #[test]
 fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

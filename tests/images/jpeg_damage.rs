@@ -102,7 +102,7 @@ fn sets(root: &Path, whole: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
 }
 
 #[test]
-fn a_truncated_jpeg_is_an_error_in_every_epoch_and_every_source() {
+fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
     for (name, whole) in files() {
         let root = tempfile::tempdir().unwrap();
         let mut causes = Vec::new();

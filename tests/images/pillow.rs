@@ -51,7 +51,7 @@ fn planes_in_tiles_that_overhang_the_image_are_read() {
 }
 
 #[test]
-fn a_tiff_of_several_pages_is_an_error_for_images_and_maps() {
+fn images_and_maps_reject_a_tiff_of_several_pages() {
     let pages = fs::read(folder().join("pages.tif")).unwrap();
     let said = "3 pages, but a sample has one: write each page to a file of its own";
     let e = decoded(&Codecs::new(), &pages).unwrap_err();

@@ -60,7 +60,7 @@ fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
 }
 
 #[test]
-fn keeping_every_batch_is_an_error_and_not_a_deadlock() {
+fn keeping_every_batch_fails_without_a_deadlock() {
     no_hang(|| {
         let wait = Duration::from_millis(300);
         let mut batches = loader(Numbers::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
@@ -178,7 +178,7 @@ fn pinned_without_a_driver_falls_back_to_pageable_memory() {
 }
 
 #[test]
-fn failed_allocations_are_errors_and_not_aborts() {
+fn failed_allocations_do_not_abort_the_process() {
     let e = loader(Numbers::new(10)).batch_size(1 << 44).memory_limit(usize::MAX).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
     assert!(e.to_string().contains("lower batch_size or prefetch"), "{e}");

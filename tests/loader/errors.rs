@@ -91,7 +91,7 @@ fn an_error_of_user_code_is_returned_unchanged() {
 /// Checks that options are rejected if no dataset uses them. Otherwise, mistakes would go
 /// unnoticed.
 #[test]
-fn an_option_for_opening_that_no_dataset_uses_is_an_error() {
+fn an_option_for_opening_that_no_dataset_uses_is_rejected() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("set");
     for class in ["cat", "dog"] {

@@ -61,8 +61,8 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     });
 }
 
-/// A program that continues after the error of a sample misses only the batch with that sample. If
-/// the error ends the run, the run resumes at the failed batch.
+/// A program that continues after a sample error misses only that sample's batch. If the error ends
+/// the run, the run resumes at the failed batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
     no_hang(|| {
@@ -175,7 +175,7 @@ fn more_failures_than_allowed_are_an_error() {
 }
 
 #[test]
-fn an_invalid_order_is_an_error_and_does_not_hang() {
+fn an_invalid_order_fails_and_does_not_hang() {
     quiet();
     struct Wild(bool);
     impl Sampler for Wild {
@@ -238,7 +238,7 @@ fn an_error_of_the_order_is_reported_in_sequence() {
 }
 
 #[test]
-fn an_order_that_panics_in_len_is_an_error() {
+fn an_order_that_panics_in_len_fails() {
     quiet();
     struct Short;
     impl Sampler for Short {
@@ -495,7 +495,7 @@ impl Sampler for Shrinks {
 }
 
 #[test]
-fn an_order_that_shrinks_during_an_epoch_is_an_error() {
+fn an_order_that_shrinks_during_an_epoch_fails() {
     no_hang(|| {
         for times in 1..12 {
             for first in [0, 2] {

@@ -44,7 +44,7 @@ fn load_on_a_device() {
 }
 
 /// Runs one of the child tests above. The dynamic linker logs every library that it looks for, and
-/// searches the folder `libraries` first, if given.
+/// searches `libraries` first, if given.
 fn run(mut child: Command, libraries: Option<&Path>) -> Output {
     child.env("LD_DEBUG", "libs");
     if let Some(libraries) = libraries {

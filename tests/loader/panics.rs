@@ -1,5 +1,5 @@
-//! A panic in any thread of the loader becomes an error of the run. The loader does not touch the
-//! program's panic hook.
+//! A panic on any loader thread is reported to the consumer as an error. The loader does not touch
+//! the program's panic hook.
 //!
 //! Each test reruns itself in a child process, because the panic hook and the `tracing` subscriber
 //! are global.
@@ -29,7 +29,7 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// A source that panics on every sixth sample, and on every hundredth in a different line of code.
+/// A source that panics on every sixth sample, and on every hundredth sample at a different line.
 struct PanicsOnSixth(Numbers);
 
 impl Source for PanicsOnSixth {
@@ -70,7 +70,7 @@ fn a_hundred_panics_are_errors_and_keep_the_panic_hook() {
 
 /// The payload of a caught panic may itself panic when it is dropped.
 #[test]
-fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
+fn a_value_that_panics_when_dropped_fails_its_sample() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -89,15 +89,15 @@ fn a_value_that_panics_when_dropped_is_an_error_of_its_sample() {
             self.0.read(index, scratch)
         }
     }
-    in_a_process(child!(a_value_that_panics_when_dropped_is_an_error_of_its_sample), || {
+    in_a_process(child!(a_value_that_panics_when_dropped_fails_its_sample), || {
         let mut batches = open(Bombs(Numbers::new(60)));
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
         assert_eq!(batches.sample_errors()[0].error.to_string(), "sample 33: panic: with a non-string payload");
     });
 }
 
-/// A source that panics when `len` is called on the coordinator thread. There, only the outermost
-/// function of the thread catches panics.
+/// A source that panics when `len` is called on the coordinator thread. That thread catches panics
+/// only in its outermost function.
 struct PanicsInLen(Numbers);
 
 impl Source for PanicsInLen {
@@ -112,8 +112,8 @@ impl Source for PanicsInLen {
 }
 
 #[test]
-fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
-    let said = in_a_process(child!(a_thread_that_ends_with_a_panic_is_an_error_of_every_run), || {
+fn every_run_fails_after_a_thread_panics() {
+    let said = in_a_process(child!(every_run_fails_after_a_thread_panics), || {
         let mut batches = open(PanicsInLen(Numbers::new(60)));
         for epoch in 0..5 {
             let mut epoch = batches.epoch(epoch);
@@ -125,8 +125,8 @@ fn a_thread_that_ends_with_a_panic_is_an_error_of_every_run() {
     assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
 }
 
-/// A `tracing` subscriber: user code that runs where the loader does not catch panics. It calls its
-/// function with the level of each event, and with whether a loader thread logged it.
+/// A `tracing` subscriber: user code that runs where the loader does not catch panics. It passes
+/// the level of each event to its function, and whether a loader thread logged the event.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
@@ -162,8 +162,8 @@ impl Source for Shaky {
 }
 
 #[test]
-fn a_panic_outside_guarded_code_is_an_error_of_the_run() {
-    let said = in_a_process(child!(a_panic_outside_guarded_code_is_an_error_of_the_run), || {
+fn a_panic_outside_guarded_code_fails_the_run() {
+    let said = in_a_process(child!(a_panic_outside_guarded_code_fails_the_run), || {
         let warnings = AtomicUsize::new(0);
         let logger = Logger(move |level: tracing::Level, own: bool| {
             assert!(!own || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0, "the logger panics");
@@ -199,7 +199,8 @@ impl Source for FailsSixthRead {
     }
 }
 
-/// A panic leaves the remaining samples of its part unread. Their slot held other samples before.
+/// If a worker panics, it does not read the remaining samples of its part. Their rows must not show
+/// the keys of the slot's previous batch.
 #[test]
 fn samples_left_unread_by_a_panic_have_no_stale_keys() {
     in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {

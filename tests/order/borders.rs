@@ -277,7 +277,7 @@ fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
 }
 
 #[test]
-fn a_sampler_that_changes_its_length_is_an_error() {
+fn a_sampler_that_changes_its_length_fails() {
     no_hang(|| {
         static LENGTH: AtomicU64 = AtomicU64::new(20);
         let source = Recorded::new();
@@ -395,8 +395,8 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
 /// Tests a consumer that holds every batch while the coordinator fails to prepare the next epoch.
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
-    /// A sampler whose first call for epoch 1, which the coordinator makes, waits at the gate and
-    /// then panics.
+    /// A sampler. Its first call for epoch 1, made by the coordinator, waits at the gate and then
+    /// panics.
     struct Unknown(Arc<Gate>, AtomicU64);
 
     impl Sampler for Unknown {

@@ -232,6 +232,26 @@ fn a_change_among_dropped_samples_names_the_next_epoch() {
     assert!(steps[..6].iter().all(second) && !steps[6..].iter().any(second), "{steps:?}");
 }
 
+/// The run ends in epoch 0, after 80 of 160 draws. The round that begins at sample 100 is never drawn.
+#[test]
+fn a_change_after_the_end_of_a_run_affects_no_batch() {
+    let make = |last| {
+        let options = MixtureOptions::new().once([0, 1]).round(100);
+        let loader = mixture(MixtureOptions::new()).mixture_options(options);
+        loader.repeat(2).global_batch_size(12).last_batch(last)
+    };
+    for (last, batches) in [(LastBatch::Keep, 7), (LastBatch::Drop, 6)] {
+        let plain = run(make(last), 2, |_, _| ());
+        assert_eq!(plain.len(), batches);
+        let changed = run(make(last).prefetch(8), 2, |batches, step| {
+            let first = batches.set_mixture(&[0.9, 0.1], step.1).unwrap();
+            let end = BatchIndex { epoch: 0, batch: plain.len() as u64 };
+            assert!(first >= end, "{first:?}");
+        });
+        assert_eq!(changed, plain, "{last:?}");
+    }
+}
+
 #[test]
 fn weights_resume_with_the_history_of_their_epoch() {
     let change = |batches: &Batches<HostBatch>, step: &Step| {

@@ -1,4 +1,4 @@
-//! All ranks get the same number of batches, and each sample goes to exactly one rank, apart from
+//! All ranks get the same number of batches. Each sample goes to exactly one rank, apart from
 //! padding, which is marked. The global batches are the same for any number of ranks.
 
 use std::process::{Command, Stdio};

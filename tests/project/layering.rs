@@ -249,7 +249,7 @@ impl<'a> Visit<'a> for Seen {
     fn visit_attribute(&mut self, _: &'a Attribute) {}
 }
 
-/// Adds the module `name` with its inline modules to `modules`, and test modules to `tests`.
+/// Adds the module called `name` with its inline modules to `modules`, and test modules to `tests`.
 fn add(modules: &mut BTreeMap<Name, Module>, tests: &mut Vec<Name>, name: Name, file: &Path, items: &[Item]) {
     let mut seen = Seen::default();
     for item in items {

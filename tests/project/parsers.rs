@@ -49,7 +49,7 @@ fn rows_and_fuzz_harnesses_match() {
     for name in &named {
         assert!(harnesses.iter().any(|harness| harness == name), "there is no harness {name}");
     }
-    // These files test something other than parsers of files, or contain code shared by harnesses.
+    // These files do not fuzz a file parser, or contain code that harnesses share.
     let others = ["coverage.rs", "mod.rs", "repack.rs", "resume.rs"];
     for harness in harnesses.iter().filter(|harness| !others.iter().any(|other| harness.ends_with(other))) {
         assert!(named.contains(&**harness), "SECURITY.md has no row with {harness}");

@@ -1,6 +1,6 @@
-//! A test that cannot run on a machine always calls `missing`, which is defined in
-//! tests/support/require.rs and in python/tests/conftest.py. `missing` reports that the test is
-//! skipped, or fails if `WARPFEED_REQUIRE` lists the requirement.
+//! A test that cannot run on a machine always calls `missing` (tests/support/require.rs and
+//! python/tests/conftest.py). `missing` reports that the test is skipped, or fails if
+//! `WARPFEED_REQUIRE` lists the requirement.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -204,7 +204,11 @@ fn nothing_is_overwritten_unless_forced() {
     fs::create_dir(root.path().join("precious")).unwrap();
     let force = WriteOptions { force: true, ..plain };
     assert!(
-        LmdbWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("even with force")
+        LmdbWriter::create(root.path().join("precious"), &force)
+            .err()
+            .unwrap()
+            .cause()
+            .contains("force does not replace")
     );
     assert!(TarWriter::create(root.path().join("precious"), &force).err().unwrap().cause().contains("is not a file"));
 }

@@ -238,7 +238,7 @@ fn invalid_coco_json_fails_with_its_position() {
         ("/categories/1/id", json!(90), "category id 90 is used by both "),
         ("/annotations/0/bbox", json!([1, 2, 3]), "invalid length 3, expected an array of length 4 at line "),
         ("/annotations/0/bbox", json!("x"), "at line "),
-        ("/annotations/0/iscrowd", json!(2), "expected 0 or 1 at line "),
+        ("/annotations/0/iscrowd", json!(2), "expected 0, 1, true or false at line "),
         ("/annotations/0/image_id", json!(1.5), "expected an id: an integer or a string at line "),
         (
             "/annotations/0/keypoints",
@@ -388,7 +388,7 @@ fn invalid_yolo_files_fail_with_file_and_line() {
         (vec![("data.yaml", yaml)], "train: \"images\" does not exist; looked for "),
         (
             vec![("data.yaml", yaml), ("images/x.png", "")],
-            "none of the 1 images has a label file: the first file was expected at ",
+            "no label files for any of the 1 images: the first file was expected at ",
         ),
         (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no images"),
         (vec![("data.yaml", "names: [a")], "not YAML: "),

@@ -179,7 +179,7 @@ fn shards_that_disagree_or_are_missing_are_named() {
 /// (Truncating it while a sample is in use does; see `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
-fn a_tar_that_shrinks_while_open_is_an_error() {
+fn a_tar_that_shrinks_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     for size in [3_000, 300_000] {
         let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; size])).collect();
@@ -197,7 +197,7 @@ fn a_tar_that_shrinks_while_open_is_an_error() {
 /// Tests that without memory maps, truncation is an error on any kernel and at any time, even for a
 /// loader that has already read from the source.
 #[test]
-fn a_tar_that_shrinks_while_open_is_an_error_when_read() {
+fn reading_a_tar_that_shrank_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; 3000])).collect();
     let path = put(&root, "x.tar", &tar(&members));

@@ -16,8 +16,7 @@ const READERS: &str = "WARPFEED_TEST_READERS";
 /// Number of reader slots in the lock file. The first process sets this number.
 const SLOTS: u32 = 4;
 
-/// Runs in child processes, which are started with this test's name and with the environment
-/// variables set.
+/// Runs in child processes, started with this test's name and with the environment variables set.
 #[test]
 #[ignore = "started by the other tests"]
 fn hold_readers() {

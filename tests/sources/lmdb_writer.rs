@@ -46,9 +46,9 @@ fn database(root: &tempfile::TempDir) -> PathBuf {
     path
 }
 
-/// Runs in the writer process, which is started with this test's name and with the environment
-/// variables set. Executes one command per line: `FROM END LEN` stores images of `LEN` bytes under
-/// the keys `FROM..END` in one transaction.
+/// Runs in the writer process, started with this test's name and with the environment variables
+/// set. Executes one command per line: `FROM END LEN` stores images of `LEN` bytes under the keys
+/// `FROM..END` in one transaction.
 #[test]
 #[ignore = "started by the other tests"]
 fn write_on_command() {

@@ -258,7 +258,7 @@ fn damaged_mds_shards_fail_with_their_location() {
 }
 
 #[test]
-fn an_mds_shard_that_changes_is_an_error_at_the_next_epoch() {
+fn a_changed_mds_shard_fails_the_next_epoch() {
     for mapped in [true, false] {
         let (folder, path, bytes) = first_shard();
         let source = Options::new().mmap(mapped).open(folder.path()).unwrap();

@@ -32,7 +32,7 @@ fn device(path: &Path) {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_in_a_dataset_is_an_error() {
+fn a_pipe_in_a_dataset_is_rejected() {
     no_hang(|| {
         let is_refused = |e: Error| {
             assert!(e.to_string().contains("a pipe, a socket or a device, not a regular file"), "{e}");
@@ -107,12 +107,12 @@ fn a_pipe_in_a_dataset_is_an_error() {
 
 #[cfg(unix)]
 #[test]
-fn an_endless_device_is_an_error() {
+fn an_endless_device_is_rejected() {
     let root = set(&[("t.csv", "path\n/dev/zero\n"), ("list.txt", "/dev/zero\n"), ("data.yaml", "train: list.txt\n")]);
     let table = TableOptions::new().image("path").open(root.path().join("t.csv")).unwrap();
     assert!(first(&table).to_string().contains("a device, not a regular file"));
     let e = refused(Yolo::open(root.path().join("data.yaml")));
-    assert!(e.cause().contains("none of the 1 images has a label file"), "{e}");
+    assert!(e.cause().contains("no label files for any of the 1 images"), "{e}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn an_excessive_number_of_columns_is_refused_when_opening() {
 }
 
 #[test]
-fn deeply_nested_values_in_a_data_yaml_are_an_error() {
+fn deeply_nested_values_in_a_data_yaml_are_rejected() {
     for deep in ["- ".repeat(400_000), format!("names: {}", "[".repeat(100_000)), "? ".repeat(100_000)] {
         let root = set(&[("data.yaml", &deep)]);
         let e = refused(open(root.path().join("data.yaml")));

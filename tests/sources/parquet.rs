@@ -111,7 +111,7 @@ fn reads(path: &Path) -> usize {
 }
 
 #[test]
-fn damaged_files_are_errors() {
+fn damaged_files_are_rejected() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     let bytes = fs::read(fixture("parquet_types/words.parquet")).unwrap();

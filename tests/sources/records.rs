@@ -50,7 +50,7 @@ fn records_pack_into_tar_shards() {
 }
 
 #[test]
-fn a_missing_shard_is_an_error() {
+fn a_missing_shard_is_rejected() {
     let root = tempfile::tempdir().unwrap();
     copy(root.path());
     fs::remove_file(root.path().join("train-00000-of-00002")).unwrap();

@@ -65,7 +65,7 @@ fn a_replaced_dataset_is_still_read_as_it_was_opened() {
 }
 
 #[test]
-fn a_modified_shard_is_an_error_at_the_next_epoch() {
+fn a_modified_shard_fails_the_next_epoch() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     tar(&path, 10);
@@ -118,7 +118,7 @@ fn errors_of_modified_shards_state_the_growth_or_the_time() {
 /// Tests that in each epoch, the worker that first reads from a shard checks it, and that workers
 /// that read valid shards do not wait for this check.
 #[test]
-fn a_modified_shard_is_an_error_where_it_is_first_read() {
+fn a_modified_shard_fails_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();
     let [first, second] = ["0.tar", "1.tar"].map(|name| root.path().join(name));
     tar(&first, 10);

@@ -62,7 +62,7 @@ fn shards() -> (tempfile::TempDir, Objects) {
     Pack::new(&Numbers::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
     for (number, entry) in fs::read_dir(root.path()).unwrap().enumerate() {
         let path = entry.unwrap().path();
-        assert!(number < 10, "shards have one digit");
+        assert!(number < 10, "expected at most ten shards, so that each shard number has one digit");
         store.put(&format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap()), fs::read(&path).unwrap());
     }
     store.put("mem://set/notes.txt", b"not a shard".to_vec());
@@ -325,7 +325,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     let trees: [(&str, &[&str]); 24] = [
         ("folder", &["a/1.jpg", "b/2.jpg"]),
         ("folder", &["1.jpg", "2.jpg"]),
-        // Images take precedence over Parquet files, in whichever folder either is found.
+        // Images take precedence over Parquet files, whatever folders they are in.
         ("folder", &["a/1.jpg", "b/2.jpg", "x.parquet"]),
         ("folder", &["a/1.jpg", "b/2.jpg", "a/x.parquet"]),
         ("folder", &["a/1.jpg", "b/deep/2.jpg", "b/deep/deeper/x.parquet"]),

@@ -44,7 +44,7 @@ fn rows(source: &dyn Source) -> Vec<Row> {
     (0..source.len()).map(row).collect()
 }
 
-/// Returns the text of the field `name` in each row.
+/// Returns the text of the field called `name` in each row.
 fn column(path: &Path, name: &str) -> Vec<String> {
     let text =
         |(_, _, fields): Row| String::from_utf8(fields.into_iter().find(|(have, _)| have == name).unwrap().1).unwrap();

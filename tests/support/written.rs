@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-/// Fails if the file `path` in the repository differs from `text`. With `WARPFEED_BLESS=1`, writes
-/// the file instead.
+/// Fails if the file at `path` in the repository differs from `text`. With `WARPFEED_BLESS=1`,
+/// writes the file instead.
 pub(crate) fn file(path: &str, text: &str) {
     let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("WARPFEED_BLESS").is_some() {

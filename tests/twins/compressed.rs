@@ -57,7 +57,7 @@ fn rewrite(plain: &str, set: &Set, root: &Path, change: impl Fn(&mut Json)) -> S
     path
 }
 
-/// Replaces the file `from` with its compressed copy `to`, and returns the compressed length.
+/// Replaces `from` with its compressed copy `to`, and returns the compressed length.
 fn replace(root: &Path, from: &str, to: &str, compression: &str) -> usize {
     let bytes = packed(compression, &fs::read(root.join(from)).unwrap());
     fs::remove_file(root.join(from)).unwrap();

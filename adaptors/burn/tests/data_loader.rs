@@ -1,6 +1,6 @@
 //! Tests the `DataLoader` that burn's `Learner` uses. It returns every epoch once, in order, and a
 //! resumed run starts where the previous run stopped. The iterator returns the loader's errors.
-//! Splitting a loader is an error.
+//! Splitting a loader fails.
 
 use std::sync::Arc;
 

@@ -11,9 +11,9 @@
 //! repeated forever, and the loader with each [`DecodeOn`] setting.
 //!
 //! Each line of the output shows the combined throughput of all processes in images per second, and
-//! as a percentage of the throughput with the repeated batch. It also shows the maximum over all
-//! processes of: the cores used, the seconds from opening to the first batch, the 99th percentile
-//! of the training stream's stalls, and the loader's page-locked and device memory.
+//! as a percentage of the throughput with the repeated batch. It also shows the following, each as
+//! the maximum over all processes: cores used, seconds to the first batch, p99 stall of the
+//! training stream, and page-locked and device memory of the loader.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]

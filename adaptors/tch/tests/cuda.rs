@@ -219,7 +219,7 @@ fn tensors_can_be_written_and_outlive_the_loader() {
 }
 
 #[test]
-fn keeping_every_slot_is_an_error_not_a_hang() {
+fn keeping_every_slot_fails_without_a_hang() {
     let Some(streams) = streams() else { return };
     for stream in &streams {
         let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).cuda(stream).unwrap();

@@ -3,11 +3,11 @@
     python measure.py FOLDER warpfeed simplejpeg torchvision [--passes 3] [--rounds 3]
 
 An image that any of the decoders cannot decode to three channels is excluded and counted.
-Each run is a fresh process on one core. imread-benchmark's protocol `decode-memory` validates the
-output, warms up, and times passes over all JPEGs in memory with the garbage collector off. The
+Each run is a fresh process on one core. imread-benchmark's `decode-memory` protocol validates the
+output, warms up, and times passes over JPEGs held in memory, with the garbage collector off. The
 rounds alternate between the decoders. The table lists images per second, as the median and the
-range of all passes. The table also counts the images whose pixels differ from those of the first decoder. Unlike a full
-campaign of imread-benchmark, this script writes no evidence bundles.
+range of all passes. The table also counts the images whose pixels differ from those of the first
+decoder. Unlike a full run of imread-benchmark, this script only prints a table.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main():
             notes[name] = run(options, name, excluded)
             rates[name] += notes[name]["rates"]
     first = statistics.median(rates[options.decoders[0]])
-    print(f"{notes[options.decoders[0]]['images']} images without {len(excluded)} unsupported ones, one core\n")
+    print(f"{notes[options.decoders[0]]['images']} images on one core ({len(excluded)} unsupported images skipped)\n")
     print("| decoder | version | images/s (range) | relative | images that differ from the first decoder's |")
     print("|---|---|---|---|---|")
     for name, found in rates.items():
@@ -57,7 +57,7 @@ def run(options, name, excluded, *more):
     command += ["--passes", str(options.passes), "--exclude", *sorted(excluded)]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if found.returncode:
-        sys.exit(f"{name}: failed, as described above")
+        sys.exit(f"{name} failed; see the output above")
     return json.loads(found.stdout.splitlines()[-1])
 
 
@@ -83,7 +83,7 @@ def one(options):
         for item in items:
             try:
                 validate_output(decoder.decode(item.data), OutputContract.normalized_rgb())
-            except Exception:  # each library has its own errors
+            except Exception:  # each library raises its own exception types
                 unsupported.append(item.item_id)
         print(json.dumps({"unsupported": unsupported}))
         return

@@ -1,4 +1,4 @@
-"""warpfeed as a decoder of imread-benchmark (schema 2)."""
+"""A warpfeed decoder plugin for imread-benchmark (schema 2)."""
 
 from __future__ import annotations
 

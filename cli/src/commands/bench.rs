@@ -1,4 +1,4 @@
-//! The subcommand `bench`, which measures the speed of the loader on the host.
+//! The `bench` subcommand: measures the speed of the loader on the host.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The subcommand `cache`, which manages the cache of datasets in object stores.
+//! The `cache` subcommand: manages the cache of datasets in object stores.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The subcommand `doctor`, which measures the stages of the loader, first separately and then
-//! together, and suggests settings.
+//! The `doctor` subcommand: measures the stages of the loader, first separately and then together,
+//! and suggests settings.
 
 use std::hint::black_box;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! The subcommand `inspect`, which describes a dataset.
+//! The `inspect` subcommand: describes a dataset.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -186,7 +186,7 @@ impl Args {
     }
 }
 
-/// Inspects the sample with index `index`. Returns `None` if the sample has no image.
+/// Inspects a sample. Returns `None` if the sample has no image.
 fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let Some((image, bytes)) = sample.image() else { return Ok(None) };

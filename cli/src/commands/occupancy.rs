@@ -1,4 +1,4 @@
-//! The subcommand `occupancy`, which prints the occupancy of a CUDA kernel.
+//! The `occupancy` subcommand: prints the occupancy of a CUDA kernel.
 
 use std::io::Write as _;
 use std::path::PathBuf;

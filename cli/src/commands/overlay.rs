@@ -66,8 +66,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws the annotations of the sample in row `row` of the batch. The image of the sample has
-    /// `side` by `side` pixels, and its upper left corner is at `at` on the sheet.
+    /// Draws the annotations of the sample in `row`. The sample's image has `side` by `side`
+    /// pixels, with its upper left corner at `at` on the sheet.
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,

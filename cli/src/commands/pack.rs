@@ -1,4 +1,4 @@
-//! The subcommand `pack`, which writes a dataset to LMDB or tar shards.
+//! The `pack` subcommand: writes a dataset to LMDB or tar shards.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The subcommand `preview`, which draws a batch on a sheet.
+//! The `preview` subcommand: draws a batch on a sheet.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The subcommand `report`, which writes a report about a run as one HTML file that works offline.
+//! The `report` subcommand: writes a self-contained HTML report of a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use warpfeed::{Error, Stats};
 
 use crate::{Outcome, output};
 
-/// Write a report about a loader's run
+/// Write an HTML report of a loader run
 ///
 /// The report is one HTML file that works offline. It shows the bottleneck of the loader, the
 /// workers' time by stage, the stall over time and the slowest samples. With --trace it also shows
@@ -34,15 +34,14 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Maximum number of spans in the page. A browser draws this number of spans without a noticeable
-/// delay.
+/// Maximum number of spans in the page. Browsers draw this many without a noticeable delay.
 const MAX_SPANS: usize = 4000;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let document: Value = read(&self.stats)?;
         let inner = document.get("stats").unwrap_or(&document);
-        let wrong = |e| Error::in_source(format!("not the statistics of a loader: {e}")).at_path(&self.stats);
+        let wrong = |e| Error::in_source(format!("not loader statistics: {e}")).at_path(&self.stats);
         let stats = stats(inner).map_err(wrong)?;
         let title = match document.get("path").and_then(Value::as_str) {
             Some(path) => path.to_owned(),
@@ -55,7 +54,7 @@ impl Args {
 
 fn stats(value: &Value) -> Result<Stats, String> {
     if value.get("workers").is_none() {
-        return Err("not an object with the key \"workers\"".to_owned());
+        return Err("\"workers\" is missing".to_owned());
     }
     serde_json::from_value(value.clone()).map_err(|e| e.to_string())
 }
@@ -65,8 +64,8 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
 }
 
-/// Writes a report about a run to the HTML file `out`. The timeline shows the trace in the file
-/// `trace`, which [`Loader::trace`](warpfeed::Loader::trace) has written.
+/// Writes an HTML report of a run to `out`. With `trace`, a file written by
+/// [`Loader::trace`](warpfeed::Loader::trace), the report contains a timeline.
 ///
 /// # Errors
 /// If the trace cannot be read, or `out` cannot be written.

@@ -1,4 +1,4 @@
-//! The subcommand `synth`, which generates a dataset.
+//! The `synth` subcommand: generates a dataset.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -10,14 +10,15 @@ use warpfeed_synth::Synth;
 
 use crate::{Outcome, progress, size};
 
-/// Generate an image dataset for training: class folders, or figures with boxes, masks and points
+/// Generate a synthetic image dataset, for classification or for detection, segmentation and
+/// keypoints
 ///
 /// Each image shows several figures, whose outline and texture define the class. Sizes, JPEG
 /// qualities and subsampling vary as in real datasets. Some images are gray, progressive, or PNG.
 /// The same options produce the same bytes on every machine.
 ///
-/// With --layout coco or voc, an image shows figures of several classes. The annotations contain
-/// the box and the visible pixels of each figure, and for COCO three points. Every fifth image
+/// With --layout coco or voc, an image shows figures of several classes. Each figure is annotated
+/// with its box and its visible pixels, and for COCO with three keypoints. Every fifth image
 /// belongs to the validation split.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -54,9 +55,9 @@ pub(crate) struct Args {
 enum Layout {
     /// One folder per class
     Folders,
-    /// COCO: JSON with boxes, run lengths and points
+    /// COCO: JSON with boxes, RLE masks and keypoints
     Coco,
-    /// Pascal VOC: XML with boxes, PNG masks of classes
+    /// Pascal VOC: boxes in XML, class masks as PNG
     Voc,
 }
 

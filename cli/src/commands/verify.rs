@@ -1,4 +1,4 @@
-//! The subcommand `verify`, which checks that every image can be decoded.
+//! The `verify` subcommand: checks that every image can be decoded.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,8 @@ pub(crate) struct Args {
     /// Number of threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Check one part of the samples: 3/64, or auto as for `warpfeed pack`
+    /// Check only part of the dataset, such as 3/64; auto reads the part from the job array, as in
+    /// `warpfeed pack`
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
     /// Treat damaged samples as bad even if they can be decoded
@@ -112,7 +113,7 @@ impl Args {
         let mut more = if damaged > 0 { format!(", {damaged} damaged but decodable") } else { String::new() };
         if deep > 0 {
             more += &format!(
-                ", {deep} with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a DenseMap"
+                ", {deep} with more than 8 bits per channel (loaders need convert_to_u8 or a DenseMap for these)"
             );
         }
         if files > 0 {
@@ -152,14 +153,14 @@ impl Found {
     }
 }
 
-/// Checks boxes, masks and points against the encoded image `image` and the classes of the dataset.
+/// Checks boxes, masks and points against the encoded `image` and the classes of the dataset.
 fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: FollowArgs) -> warpfeed::Result<()> {
     let found = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
     let classes = source.classes().len();
     let listed = |class: i64| classes == 0 || usize::try_from(class).is_ok_and(|class| class < classes);
     match found.classes.iter().enumerate().find(|(_, class)| !listed(**class)) {
         Some((number, class)) => {
-            Err(Error::in_source(format!("box {number} has class {class}, but the set has {classes} classes")))
+            Err(Error::in_source(format!("box {number} has class {class}, but the dataset has {classes} classes")))
         }
         None => Ok(()),
     }
@@ -199,8 +200,8 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
     Checked { deep: deep && found.is_none(), found }
 }
 
-/// Checks the fields that contain an encoded image, such as the cameras of a robot. Returns the
-/// damage of an image that can still be decoded.
+/// Checks the fields that contain an encoded image, such as the cameras of a robot. If an image is
+/// damaged but decodable, returns a description of the damage.
 fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option<String>> {
     let mut tolerated = None;
     for (name, value) in sample.fields() {
@@ -225,8 +226,8 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
         let whole = Rect::full(original.size());
         original.decode(whole, &mut Pixels::new())
     };
-    // The values of a JPEG have 8 bits, so `deep` does not apply, and only a complete check finds
-    // damage.
+    // JPEG samples have 8 bits, so `deep` stays false. Run a complete check, because a damaged JPEG
+    // may still decode.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
         return decode::check(bytes);
     }

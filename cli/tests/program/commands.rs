@@ -250,7 +250,8 @@ fn verify_counts_images_deeper_than_8_bits() {
     deep.save(dir.path().join("set/plain-disc/deep.png")).unwrap();
     let verified = warpfeed(dir.path(), &["verify", "set"]);
     assert_eq!((verified.status.code(), text(&verified.stdout)), (Some(0), String::new()));
-    let counted = "set: 13 samples, 0 bad, 1 with more than 8 bits per channel, which a loader reads only with convert_to_u8 or a DenseMap\n";
+    let counted = "set: 13 samples, 0 bad, 1 with more than 8 bits per channel (loaders need convert_to_u8 or a \
+                   DenseMap for these)\n";
     assert_eq!(text(&verified.stderr), counted);
 }
 
@@ -630,7 +631,7 @@ fn a_report_is_one_file_that_needs_no_network() {
     ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
     assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));
 
-    for (text, error) in [("{}", "source: not the statistics of a loader: "), ("[", "source: not JSON: ")] {
+    for (text, error) in [("{}", "source: not loader statistics: "), ("[", "source: not JSON: ")] {
         fs::write(dir.path().join("bad.json"), text).unwrap();
         let err = fails(dir.path(), 1, &["report", "bad.json", "--out", "bad.html"]);
         assert!(err.starts_with(&format!("warpfeed: bad.json: {error}")), "{err}");

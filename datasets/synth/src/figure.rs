@@ -1,8 +1,8 @@
 //! Outlines and textures of figures. A class is defined by an outline and a texture.
 //!
-//! Each figure has its own coordinate system (u, v), in which u points right and v points down. The
-//! figure extends about 256 units from its center. Every outline and texture is mirror-symmetric,
-//! so flipping an image does not change its class.
+//! Each figure has its own coordinate system (u, v): u points right and v points down. The figure
+//! extends about 256 units from its center. Every outline and texture is mirror-symmetric, so
+//! flipping an image does not change its class.
 
 use std::fmt;
 
@@ -98,8 +98,8 @@ impl Figure {
 
     /// Returns the weight of the second color at (u, v), in units of 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
-        // Distance from the middle of the period, 0 to 64, which is symmetric about the center of
-        // the figure.
+        // Distance from the middle of the period, 0 to 64. Symmetric about the center of the
+        // figure.
         let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
         let (wu, wv) = (wave(u), wave(v));
         let on = |yes: bool| if yes { 256 } else { 0 };

@@ -225,8 +225,7 @@ impl Synth {
     }
 }
 
-/// Creates the folder `dir` atomically: `write` fills a sibling folder, which is then renamed to
-/// `dir`.
+/// Creates `dir` atomically: `write` fills a sibling folder, which is then renamed to `dir`.
 fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -367,7 +366,7 @@ mod tests {
         assert_eq!(folder.classes(), memory.classes());
         assert_eq!(read(&folder), read(&memory));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no sibling folder remains");
-        assert!(set.write(dir.path().join("set")).unwrap_err().to_string().contains("exists already"));
+        assert!(set.write(dir.path().join("set")).unwrap_err().to_string().contains("already exists"));
     }
 
     #[test]

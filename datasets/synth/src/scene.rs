@@ -13,7 +13,7 @@ pub(super) struct Scene {
     /// Slope of the background's color gradient in x and y, in units of 1/256.
     slope: (i32, i32),
     octaves: [Noise; 3],
-    /// Maximum amplitude of the noise of single pixels, which resembles sensor noise.
+    /// Maximum amplitude of the per-pixel noise, which resembles sensor noise.
     grain: i32,
     grain_seed: u64,
     figures: Vec<Placed>,

@@ -1,4 +1,4 @@
-//! AVX2 code, which processes two blocks, or 16 to 32 samples, at a time.
+//! AVX2 code that processes two blocks, or 16 to 32 samples, at a time.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` are called only through `kernels`, which checks that the CPU

@@ -1,4 +1,4 @@
-//! AVX-512 code, which processes four blocks at a time. Functions that are limited by memory or by
+//! AVX-512 code that processes four blocks at a time. Functions that are limited by memory or by
 //! shuffles come from the AVX2 code.
 //!
 //! **Invariants**

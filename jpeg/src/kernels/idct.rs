@@ -71,7 +71,7 @@ macro_rules! transform {
 #[cfg(target_arch = "x86_64")]
 macro_rules! pairs {
     ($features:literal) => {
-        /// A vector of 32-bit sums, which has the same type as all other vectors.
+        /// A vector of 32-bit sums, of the same type as all other vectors.
         type Sums = Vector;
         /// The elements of two vectors, interleaved.
         type Pairs = [Vector; 2];

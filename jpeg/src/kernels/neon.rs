@@ -1,4 +1,4 @@
-//! NEON code, which processes one block, or eight to sixteen samples, at a time.
+//! NEON code that processes one block, or eight to sixteen samples, at a time.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` are called only through `kernels`, which checks that the CPU

@@ -1,4 +1,4 @@
-//! [`repack()`], which rewrites a JPEG for fast crops.
+//! [`repack()`]: rewrites a JPEG for fast crops.
 
 use std::cell::RefCell;
 
@@ -110,8 +110,8 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
         write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
     }
     if header.orientation != 1 {
-        // A big-endian TIFF structure with one directory, which has one entry: tag 0112, type
-        // SHORT, one value (EXIF 2.3, 4.6.2).
+        // A big-endian TIFF structure with one directory of one entry: tag 0112, type SHORT, one
+        // value (EXIF 2.3, 4.6.2).
         let tiff = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0";
         write::segment(out, 0xe1, &[tiff, &[header.orientation, 0, 0, 0, 0, 0, 0]]);
     }

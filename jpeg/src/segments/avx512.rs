@@ -1,4 +1,4 @@
-//! AVX-512 code, which processes 64 bytes at a time.
+//! AVX-512 code that processes 64 bytes at a time.
 //!
 //! One comparison finds the `ff` bytes in a vector, and a second comparison, on the following
 //! bytes, finds the zeros after them. `VPCOMPRESSB` then removes these zeros and packs the other

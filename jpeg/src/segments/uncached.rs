@@ -1,6 +1,6 @@
 //! Copies bytes to memory that the CPU will not read soon.
 
-/// Copies `from` to `to`, which must have the same length, bypassing the CPU's caches. A batch does
+/// Copies `from` to `to`, bypassing the CPU's caches. Both must have the same length. A batch does
 /// not fit in the caches, and ordinary stores would first load each cache line from memory.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -29,7 +29,7 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     unsafe { _mm_sfence() };
 }
 
-/// Copies `from` to `to`, which must have the same length.
+/// Copies `from` to `to`. Both must have the same length.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     to.copy_from_slice(from);

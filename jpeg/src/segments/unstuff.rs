@@ -78,7 +78,7 @@ mod tests {
 
     use crate::kernels::Backend;
 
-    /// The reference implementation, which copies byte by byte.
+    /// The reference implementation: copies byte by byte.
     fn naive(data: &[u8], mut at: usize) -> (usize, Vec<u8>) {
         let mut bytes = Vec::new();
         while at < data.len() {

@@ -1,5 +1,5 @@
-//! Wraps libjpeg, which the JPEG tests use as the reference decoder and to write files of every
-//! kind. The library is mozjpeg's C code without SIMD. Its decoder is libjpeg-turbo's.
+//! Wraps libjpeg. The JPEG tests use it as the reference decoder, and to write files of every kind.
+//! The library is mozjpeg's C code without SIMD. Its decoder is libjpeg-turbo's.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 

@@ -1,4 +1,4 @@
-//! The source [`PackedTokens`], which packs the documents of token files into rows.
+//! [`PackedTokens`], a source that packs the documents of token files into rows.
 
 use std::fmt;
 use std::path::Path;
@@ -127,7 +127,7 @@ struct Document {
 }
 
 impl PackedTokens {
-    /// Opens the file or folder at `path`, which contains tokens of the type `kind`, and packs its
+    /// Opens the file or folder at `path`, which contains tokens of type `kind`, and packs its
     /// documents.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The source [`TokenFile`], which reads fixed-length windows from files of tokens.
+//! [`TokenFile`], a source that reads fixed-length windows from files of tokens.
 
 use std::fmt;
 use std::fs;
@@ -115,10 +115,10 @@ struct Windows {
 }
 
 impl Windows {
-    /// Returns the bytes in `range` of the map `map` of `file`. Loads only chunks that have not
-    /// been loaded before, and checks only occasionally that the file has not been truncated. Each
-    /// of the two is a system call, and making both for every window would take longer than the
-    /// copy. Returns `None` if loading or the check fails.
+    /// Returns the bytes in `range` of `map`, a map of `file`. Loads only chunks that have not been
+    /// loaded before, and checks only occasionally that the file has not been truncated. Each of
+    /// the two is a system call, and making both for every window would take longer than the copy.
+    /// Returns `None` if loading or the check fails.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let taken = self.taken.load(Relaxed);
         self.taken.store(taken.wrapping_add(1), Relaxed);
@@ -138,8 +138,8 @@ impl Windows {
 }
 
 impl TokenFile {
-    /// Opens the file or folder at `path`, which contains tokens of the type `kind`. A window
-    /// contains `length` tokens, and starts every `stride` tokens.
+    /// Opens the file or folder at `path`, which contains tokens of type `kind`. A window contains
+    /// `length` tokens, and starts every `stride` tokens.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the length or the stride is out of
@@ -206,7 +206,7 @@ pub(super) struct TokenRange {
 /// Opens the token files at `path`. `index` finds the samples of a file.
 ///
 /// # Errors
-/// If this machine is big-endian, if a file cannot be read, or if its tokens do not have the type
+/// If this machine is big-endian, if a file cannot be read, or if its tokens do not have type
 /// `kind`.
 pub(super) fn open_files<T>(
     path: &Path,
@@ -316,7 +316,7 @@ fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     }
 }
 
-/// Checks that the first tokens of a file without a header are plausible for the type `kind`.
+/// Checks that the first tokens of a file without a header are plausible for `kind`.
 ///
 /// # Errors
 /// If the tokens indicate the other type.

@@ -36,7 +36,7 @@ pub enum Attempted {
     Unsupported,
 }
 
-/// Tries to lock the file `path`, without waiting. Creates the file if it does not exist.
+/// Tries to lock the file at `path`, without waiting. Creates the file if it does not exist.
 pub fn try_lock(path: &Path) -> Result<Attempted> {
     loop {
         let Ok(file) = File::options().write(true).create(true).truncate(false).open(path) else {

@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) trait Bytes {
     fn len(&self) -> u64;
 
-    /// Returns the `len` bytes that start at offset `at`. The range must be within the sequence.
-    /// The implementation may read the bytes into `scratch`.
+    /// Returns the bytes `at..at + len`. The range must be within the sequence. The implementation
+    /// may read the bytes into `scratch`.
     fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
     /// Returns whether the bytes are in a store, so that each `get` sends a request.

@@ -30,8 +30,8 @@ struct Allowance {
     total: u64,
 }
 
-/// Runs `read`, which reads a sample. If the sample's files have more than `most` bytes in total,
-/// reading them fails before memory runs out.
+/// Runs `read`, a function that reads a sample. If the sample's files have more than `most` bytes
+/// in total, reading them fails before memory runs out.
 pub fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
     struct Restore(Option<Allowance>);
     impl Drop for Restore {
@@ -141,9 +141,9 @@ pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(found(path.as_ref())?.is_some_and(|found| found.is_file()))
 }
 
-/// Renames the file `from` to `to`, and replaces an existing file. On Windows, a rename fails while
-/// another process, such as a virus scanner, has either file open, so the rename is retried for up
-/// to a second.
+/// Renames `from` to `to`, and replaces an existing file. On Windows, a rename fails while another
+/// process, such as a virus scanner, has either file open, so the rename is retried for up to a
+/// second.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let mut tries = if cfg!(windows) { 100 } else { 1 };

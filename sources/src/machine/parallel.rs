@@ -11,8 +11,8 @@ use super::cancel::{CancelToken, during};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
 
-/// Maximum number of threads of [`in_parallel`]. It may exceed the number of cores, because the
-/// threads mostly wait for the disk.
+/// Maximum number of threads that [`in_parallel`] starts. It may exceed the number of cores,
+/// because the threads mostly wait for the disk.
 const THREADS: usize = 16;
 
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
@@ -78,8 +78,8 @@ struct Progress<R> {
 }
 
 /// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
-/// result, in the order of the items. The total size of the items that have been started but not
-/// taken is at most `most`, unless a single item is larger.
+/// result, in the order of the items. The items that have been started but not taken have a total
+/// size of at most `most`, except that a single larger item is let through.
 ///
 /// # Errors
 /// The first error of `work` or `take`, in the order of the items.

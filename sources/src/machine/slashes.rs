@@ -1,4 +1,4 @@
-//! Converts path separators, which differ between operating systems, to `/`.
+//! Converts the path separators of the operating system to `/`.
 
 use std::borrow::Cow;
 use std::path::Path;

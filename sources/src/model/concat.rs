@@ -1,4 +1,4 @@
-//! [`Concat`], which joins several datasets.
+//! [`Concat`]: joins several datasets.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;

@@ -133,7 +133,7 @@ impl<'a> Frames<'a> {
         self.ends.len()
     }
 
-    /// Returns the encoded image of frame `frame`, or `None` if there is no such frame.
+    /// Returns the encoded image of a frame, or `None` if there is no such frame.
     pub fn get(&self, frame: usize) -> Option<&'a [u8]> {
         let at = |frame: usize| self.ends.get(frame).and_then(|end| usize::try_from(u64::from_le_bytes(*end)).ok());
         let start = if frame == 0 { Some(0) } else { at(frame - 1) };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_lists_are_errors() {
+    fn truncated_lists_are_rejected() {
         let whole = Frames::encode(&[&b"first"[..], b"second"]);
         for end in 0..whole.len() {
             Frames::read(&whole[..end]).unwrap_err();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_headers_are_errors() {
+    fn wrong_headers_are_rejected() {
         let whole = Frames::encode(&[&b"first"[..], b"second"]);
         let with = |at: usize, bytes: &[u8]| {
             let mut changed = whole.clone();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_and_descending_positions_are_errors() {
+    fn huge_and_descending_positions_are_rejected() {
         let whole = Frames::encode(&[&b"first"[..], b"second"]);
         for end in [u64::MAX, 1 << 63, 12, 4] {
             let mut changed = whole.clone();

@@ -55,8 +55,7 @@ pub struct Labels<'a> {
 }
 
 impl Labels<'_> {
-    /// Returns the labels of the samples `subset`, or of the samples in `range` if `subset` is
-    /// `None`.
+    /// Returns the labels of the samples in `subset`, or in `range` if `subset` is `None`.
     pub fn of(&self, range: &Range<u64>, subset: Option<&[u64]>) -> Result<Vec<i64>> {
         let Labels { source, workers, retries, missing } = *self;
         let label = |scratch: &mut Vec<u8>, position: usize| {

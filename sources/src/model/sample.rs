@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_or_duplicate_fields_are_errors() {
+    fn too_many_or_duplicate_fields_are_rejected() {
         let names: Vec<String> = (0..17).map(|i| i.to_string()).collect();
         let full = names[..16].iter().try_fold(Sample::new("a"), |s, name| s.with_field(name, b"")).unwrap();
         assert!(full.with_field(&names[16], b"").unwrap_err().to_string().contains("more than 16"));

@@ -44,8 +44,8 @@ pub trait Source: Send + Sync {
 
     /// Reads sample `index`, which is less than [`len`](Source::len).
     ///
-    /// The fields may borrow from the source, for example from a memory map, or from `scratch`,
-    /// which the source may overwrite. Callers pass the same buffer for many samples, so that a
+    /// The fields may borrow from the source, for example from a memory map, or from `scratch`. The
+    /// source may overwrite `scratch`. Callers pass the same buffer for many samples, so that a
     /// read need not allocate.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ pub trait Source: Send + Sync {
     /// # assert_eq!(fetched.try_iter().collect::<Vec<_>>(), [0, 1, 0, 1]);
     /// ```
     ///
-    /// A panic in this method or in [`Prefetcher::start`] becomes an error of the first batch.
+    /// A panic in this method or in [`Prefetcher::start`] fails the first batch.
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let _ = order;
         None

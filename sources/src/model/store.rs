@@ -161,11 +161,11 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Downloads `objects`, which are under the URL `base`, to a local folder, and returns the path
-    /// of the folder. For formats that can read only local files. An object at `base/a/b` becomes
-    /// the file `a/b` in the folder. `read` reads several ranges of objects in this store at once,
-    /// and retries failures. The files must exist at least until this process ends. The default
-    /// returns an error, which is correct for a store without a cache.
+    /// Downloads `objects` to a local folder, and returns the path of the folder. All objects are
+    /// under the URL `base`. For formats that can read only local files. An object at `base/a/b`
+    /// becomes the file `a/b` in the folder. `read` reads several ranges of objects in this store
+    /// at once, and retries failures. The files must exist at least until this process ends. The
+    /// default returns an error, which is correct for a store without a cache.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ pub trait ObjectCache: Send + Sync {
     /// Called before the loader reads `batch` and later batches, at least once per batch.
     fn start(&self, batch: BatchIndex);
 
-    /// Returns whether the `len` bytes of `object` that start at offset `at` are cached. A later
+    /// Returns whether the bytes `at..at + len` of `object` are cached. A later
     /// [`get`](ObjectCache::get) may still fail, because another process may evict the bytes.
     fn has(&self, object: &Object, at: u64, len: u64) -> bool;
 

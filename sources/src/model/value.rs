@@ -301,7 +301,7 @@ impl<'a> Numbers<'a> {
         file
     }
 
-    /// Appends the header of an `.npy` file with elements of type `T` and the shape `shape`.
+    /// Appends the header of an `.npy` file with elements of type `T`.
     pub(crate) fn npy_header<T: Number>(shape: &[usize], to: &mut Vec<u8>) {
         npy_header(to, T::ELEMENT, shape.iter().copied());
     }

@@ -118,7 +118,7 @@ impl Zip {
         Ok(self)
     }
 
-    /// Reads sample `index` of all datasets, and copies them to `to`.
+    /// Reads sample `index` of all datasets, and copies the samples to `to`.
     fn copy(&self, index: usize, buffer: &mut Vec<u8>, to: &mut Vec<u8>) -> Result<Copy> {
         let mut copy = Copy::default();
         for (number, part) in self.parts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The function [`open`], and the methods of [`Options`] that open datasets.
+//! [`open`], and the methods of [`Options`] that open datasets.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -99,8 +99,8 @@ impl DataFormat {
     }
 }
 
-/// Returns the error for a dataset that can only be read with the Cargo feature `feature`, which is
-/// disabled in this build. `what` describes the dataset.
+/// Returns the error for a dataset that needs a Cargo feature that this build lacks. `what`
+/// describes the dataset.
 #[allow(dead_code)] // unused if all features are enabled
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
     let cause = format!("this build of warpfeed cannot read {what}: enable the Cargo feature {feature:?}");

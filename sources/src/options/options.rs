@@ -142,7 +142,7 @@ impl Options {
         self
     }
 
-    /// Registers `store` for URLs with the scheme `scheme`, such as `s3`.
+    /// Registers `store` for URLs with this scheme, such as `s3`.
     #[must_use]
     pub fn store(mut self, scheme: impl Into<String>, store: Arc<dyn Store>) -> Self {
         self.stores.add(scheme.into(), store);

@@ -17,10 +17,10 @@ use crate::options::ColumnChoice;
 /// let source = Options::new().table(columns).open("train.csv")?;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
-/// By default, the image paths are in the column `path`, `file`, `image`, `filename`, `file_name`
-/// or `img`, and are relative to the table's folder. The labels are in the column `label`, `class`,
-/// `cls` or `category`. These names are not case-sensitive. Every other column becomes a field;
-/// [`Table`](crate::Table) lists the field names.
+/// By default, the image paths are in the column called `path`, `file`, `image`, `filename`,
+/// `file_name` or `img`, and are relative to the table's folder. The labels are in the column
+/// called `label`, `class`, `cls` or `category`. These names are not case-sensitive. Every other
+/// column becomes a field; [`Table`](crate::Table) lists the field names.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
     pub(crate) image: Option<String>,

@@ -35,8 +35,8 @@ impl Companions {
     pub(crate) const INDEXED: Self = Companions { folder: |url| url.strip_suffix("/index.json"), ..Self::NONE };
 }
 
-/// Downloads the dataset at `url`, which is either a file with its companions or a folder. Returns
-/// the local path.
+/// Downloads the dataset at `url`: either a file with its companions or a folder. Returns the local
+/// path.
 ///
 /// # Errors
 /// If nothing exists at the URL, or the download fails.
@@ -97,7 +97,8 @@ impl Downloader<'_> {
         Ok(objects)
     }
 
-    /// Downloads `objects`, which are under the URL `base`, and returns the local path of `base`.
+    /// Downloads `objects`, and returns the local path of `base`. All objects are under the URL
+    /// `base`.
     fn objects(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
         let remote = self.remote;
         let read = |parts: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {

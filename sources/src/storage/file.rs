@@ -1,5 +1,5 @@
-//! [`OpenFile`]: an open file of a dataset, which is memory-mapped, read with system calls, in a
-//! store, or in memory.
+//! [`OpenFile`]: an open file of a dataset: memory-mapped, read with system calls, in a store, or
+//! in memory.
 //!
 //! # Invariants
 //! 1. Files are mapped read-only, and this crate never writes to them. A map stays valid after its

@@ -11,8 +11,8 @@ use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
 use crate::storage::ahead::{Parts, Remote, ahead_of};
 
-/// All files of a dataset, which are either local or in a single store. Samples are numbered
-/// consecutively across all files. `T` describes the locations of the samples in a file.
+/// All files of a dataset, either local or in a single store. Samples are numbered consecutively
+/// across all files. `T` describes the locations of the samples in a file.
 pub(crate) struct Files<T> {
     files: Vec<(OpenFile, T)>,
     /// Index of the first sample of each file, followed by the total number of samples.

@@ -21,7 +21,7 @@ pub(crate) struct DatasetLocation {
 }
 
 impl DatasetLocation {
-    /// Resolves `path`, which is a local path or a URL.
+    /// Resolves `path`, a local path or a URL.
     ///
     /// # Errors
     /// If no store is registered for the URL.

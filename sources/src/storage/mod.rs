@@ -1,5 +1,5 @@
-//! Reads the files of a dataset, which are local or in an object store. A format determines which
-//! bytes of which file a sample needs, and reads local and stored files in the same way.
+//! Reads the files of a dataset, local or in an object store. A format determines which bytes of
+//! which file a sample needs, and reads local and stored files in the same way.
 //!
 //! 1. `file`: [`OpenFile`], an open file: memory-mapped, read with system calls, or an object in a
 //!    store.

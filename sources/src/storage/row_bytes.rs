@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::file::MAX_FILE;
 
-/// Bytes of a row, which are either borrowed from a file or in the row's page. A page is a buffer
-/// that is refilled for each row.
+/// Bytes of a row, either borrowed from a file or in the row's page. A page is a buffer that is
+/// refilled for each row.
 #[derive(Debug, Clone)]
 pub(crate) enum RowBytes<'a> {
     Borrowed(&'a [u8]),
@@ -30,9 +30,9 @@ impl<'a> RowBytes<'a> {
         }
     }
 
-    /// Adjusts the bytes after two changes. First, `storage`, from which they may be borrowed, was
-    /// copied to offset `start` of a page. Second, the earlier content of the page was moved up by
-    /// `moved` bytes.
+    /// Adjusts the bytes after two changes. First, `storage` was copied to offset `start` of a
+    /// page. The bytes may be borrowed from `storage`. Second, the earlier content of the page was
+    /// moved up by `moved` bytes.
     pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, moved: usize) -> RowBytes<'b> {
         match self {
             // An empty slice may point outside `storage`.

@@ -23,7 +23,7 @@ pub(crate) struct Siblings<'a> {
 }
 
 impl<'a> Siblings<'a> {
-    /// Examines the folder `tree`. `images` yields the relative paths of its images.
+    /// Examines a folder. `images` yields the relative paths of its images.
     ///
     /// # Errors
     /// If the folder cannot be listed.

@@ -40,8 +40,8 @@ pub(crate) fn usual(word: &str) -> Option<&'static str> {
 /// A split and its files, sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// Returns the split of the file `name`. If `prefixed` is true, file names start with the name of
-/// the dataset.
+/// Returns the split to which the file called `name` belongs. If `prefixed` is true, file names
+/// start with the name of the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let numbered = numbered(stem);
@@ -193,10 +193,10 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// Returns the files of the split `wanted`, or of the only split if `wanted` is `None`.
+/// Returns the files of the wanted split, or of the only split if `wanted` is `None`.
 ///
 /// # Errors
-/// If there are several splits and `wanted` is `None`, or if the split `wanted` does not exist. The
+/// If there are several splits and `wanted` is `None`, or if the wanted split does not exist. The
 /// message lists the splits.
 pub(crate) fn choose<T>(at: &Path, splits: Vec<Split<T>>, wanted: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_foreign_shard_is_an_error() {
+    fn a_missing_or_foreign_shard_is_rejected() {
         let cause = |list: &[&str]| {
             let names: Vec<String> = list.iter().map(|name| (*name).to_owned()).collect();
             complete(Path::new("set"), &names).err().map(|e| e.cause().to_owned()).unwrap_or_default()

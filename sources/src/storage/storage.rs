@@ -69,7 +69,7 @@ impl Storage {
         }
     }
 
-    /// Returns the path of the file `name` in `folder`.
+    /// Returns the path of the file called `name` in `folder`.
     pub(crate) fn join(&self, folder: &Path, name: &str) -> PathBuf {
         match self {
             Storage::Machine { .. } => folder.join(name),

@@ -1,5 +1,5 @@
-//! [`Tree`]: a folder to list, which is local or in a store. With this type, the same rules detect
-//! the formats of both.
+//! [`Tree`]: a folder to list, local or in a store. With this type, the same rules detect the
+//! formats of both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Calls `check` with a local folder that contains the files `names`, and with a folder in a
+    /// Calls `check` with a local folder that contains the files in `names`, and with a folder in a
     /// store that contains the same files.
     fn in_both(names: &[&str], check: impl Fn(Tree<'_>)) {
         let (folder, linked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,5 +1,4 @@
-//! Builds the fields of an annotated image, which have the same names for COCO, YOLO and Pascal
-//! VOC.
+//! Builds the fields of an annotated image. They have the same names for COCO, YOLO and Pascal VOC.
 //!
 //! | field | content |
 //! |---|---|

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn different_class_names_in_two_files_are_an_error() {
+    fn different_class_names_in_two_files_are_rejected() {
         let json =
             |names: &str| format!(r#"{{"features": {{"label": {{"names": [{names}], "_type": "ClassLabel"}}}}}}"#);
         let file = |name: &str, names: &str| (PathBuf::from(name), json(names));

@@ -27,8 +27,8 @@ pub(crate) enum Colors {
     Bgr,
 }
 
-/// Returns the position of the channel axis in an array with the shape `shape`, or `None` if the
-/// array cannot be an image.
+/// Returns the position of the channel axis in an array of this shape, or `None` if the array
+/// cannot be an image.
 ///
 /// # Errors
 /// If both the first and the last axis could be the channel axis.
@@ -99,7 +99,7 @@ impl Candidate {
 ///
 /// # Errors
 ///
-/// If the position of the channel axis is ambiguous, or if the column `wanted` contains `u8` arrays
+/// If the position of the channel axis is ambiguous, or if the wanted column contains `u8` arrays
 /// that are not images. Also fails if a different column is equally likely to be the image, such as
 /// a column of floating-point pixels.
 pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {

@@ -1,4 +1,4 @@
-//! Fuzzes the reader of pickles, which are values of a dataset or the index of a `.pt` archive.
+//! Fuzzes the reader of pickles, both as values of a dataset and as the index of a `.pt` archive.
 
 use super::{Node, append_json, read, read_torch};
 use crate::fuzz::{self, Random};

@@ -112,8 +112,7 @@ impl DecodeOps {
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Size of the samples of one block in bytes.
     pub const PLANE_BYTES: usize = 64;
-    /// Size in bytes of the error code of an image, which is a `u32` that is nonzero if the image
-    /// is damaged.
+    /// Size in bytes of an image's error code: a `u32` that is nonzero if the image is damaged.
     pub const FAULT_BYTES: usize = 4;
     /// Number of bytes that the kernels may read past the end of an image's data.
     pub(crate) const SLACK: usize = 32;

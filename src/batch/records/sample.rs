@@ -63,7 +63,7 @@ impl SampleOps {
         Self::new(&plan.drawn, true)
     }
 
-    /// Adds mixing with the sample in row `partner` of the batch.
+    /// Adds mixing with the sample in row `partner`.
     #[must_use]
     pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
         let (weight, partner) = (mixing.weight, partner as u32);
@@ -73,7 +73,7 @@ impl SampleOps {
         }
     }
 
-    /// Adds mixing with the sample in row `partner` of the batch to a serialized record.
+    /// Adds mixing with the sample in row `partner` to a serialized record.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];

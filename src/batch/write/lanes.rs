@@ -1,4 +1,4 @@
-//! The vector path, which processes eight elements at a time. The code is shared by AVX2 and NEON.
+//! The vector path. Processes eight elements at a time, and is shared by AVX2 and NEON.
 //!
 //! The file for each instruction set defines `Floats` (eight floats), `Bytes` (16 bytes), and the
 //! operations on them.

@@ -84,8 +84,8 @@ fn store16(value: Bytes, to: &mut [u8]) {
     unsafe { vst1q_u8(to.as_mut_ptr(), value) };
 }
 
-/// Casts eight floats to the type `KIND`, and stores them in the first bytes of `to`. For `u8`, the
-/// values must be from 0 to 255, and ties round up.
+/// Casts eight floats to `KIND`, and stores them in the first bytes of `to`. For `u8`, the values
+/// must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {

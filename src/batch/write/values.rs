@@ -45,12 +45,12 @@ impl BatchWriter {
     /// # Errors
     /// See [`write_changed`](BatchWriter::write_changed).
     pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
-        self.check("an image's row in the batch", image.len(), self.image_bytes())?;
+        self.check("the output row for an image", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // Compute all effects on a pixel together, at the first effect that changes it,
-                // because writing a pixel rounds its value.
+                // Writing rounds, so apply all effects to a pixel at once, at the first effect that
+                // covers the pixel.
                 if effects[..index].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
@@ -78,10 +78,10 @@ impl BatchWriter {
     ) -> Result<()> {
         self.check("an image", own.pixels.len(), self.image_bytes())?;
         self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
-        self.check("an image's row in the batch", dst.len(), self.sample_bytes())?;
+        self.check("the output row for an image", dst.len(), self.sample_bytes())?;
         self.check_effects(partner.effects)?;
         if let Some(rect) = mixing.cut {
-            self.check_rect("cutting", rect)?;
+            self.check_rect("the CutMix rectangle", rect)?;
             self.write_changed(own, dst)?;
             self.write_rect(rect, dst, |at| self.value(partner, at));
             return Ok(());
@@ -101,7 +101,7 @@ impl BatchWriter {
     }
 
     fn check_effects(&self, effects: &[OnValues]) -> Result<()> {
-        effects.iter().try_for_each(|effect| self.check_rect("changing", effect.area()))
+        effects.iter().try_for_each(|effect| self.check_rect("the rectangle of an effect", effect.area()))
     }
 
     /// Returns the normalized values of the pixel with index `at`. For an image with one channel,
@@ -177,8 +177,8 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Returns two 256x256 images. Across all positions, corresponding pixels take
-    /// every pair of byte values, in all three channels.
+    /// Returns two 256x256 images. Together, they contain every pair of byte values in each
+    /// channel.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_rectangles_that_do_not_fit_are_errors() {
+    fn lengths_and_rectangles_that_do_not_fit_are_rejected() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
         let (whole, short) = ([0; 48], [0; 47]);
@@ -309,6 +309,6 @@ mod tests {
         assert!(mix(&whole, &short, &[], None, &mut [0; 96]).unwrap_err().starts_with("a partner image"));
         assert!(mix(&whole, &whole, &[], None, &mut [0; 95]).is_err());
         assert!(mix(&whole, &whole, &outside, None, &mut [0; 96]).is_err());
-        assert!(mix(&whole, &whole, &[], Some(outside[0].area()), &mut [0; 96]).unwrap_err().starts_with("cutting"));
+        assert!(mix(&whole, &whole, &[], Some(outside[0].area()), &mut [0; 96]).unwrap_err().starts_with("the CutMix"));
     }
 }

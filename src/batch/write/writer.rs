@@ -113,7 +113,7 @@ impl BatchWriter {
     /// [`ErrorKind::Transform`] if the length of `image` or `dst` does not match the size.
     pub fn write(&self, image: &[u8], dst: &mut [u8]) -> Result<()> {
         self.check("an image", image.len(), self.image_bytes())?;
-        self.check("an image's row in the batch", dst.len(), self.sample_bytes())?;
+        self.check("the output row for an image", dst.len(), self.sample_bytes())?;
         if self.is_copy() {
             dst.copy_from_slice(image);
         } else {
@@ -123,12 +123,12 @@ impl BatchWriter {
         Ok(())
     }
 
-    pub(super) fn check_rect(&self, doing: &str, rect: Rect) -> Result<()> {
+    pub(super) fn check_rect(&self, what: &str, rect: Rect) -> Result<()> {
         if rect.width == 0 || rect.height == 0 || rect.fits(self.size) {
             return Ok(());
         }
         let Size { width, height } = self.size;
-        Err(Error::new(ErrorKind::Transform, format!("{doing} {rect:?} of an image of {width}x{height}")))
+        Err(Error::new(ErrorKind::Transform, format!("{what} {rect:?} is not inside the {width}x{height} image")))
     }
 
     pub(super) fn check(&self, what: &str, found: usize, expected: usize) -> Result<()> {
@@ -138,7 +138,7 @@ impl BatchWriter {
         let Size { width, height } = self.size;
         Err(Error::new(
             ErrorKind::Transform,
-            format!("{what} of {width}x{height} needs {expected} bytes, found {found}"),
+            format!("{what} of {width}x{height} must have {expected} bytes, but has {found}"),
         ))
     }
 
@@ -235,10 +235,10 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_options_that_do_not_fit_are_errors() {
+    fn lengths_and_options_that_do_not_fit_are_rejected() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let e = writer.write(&[0; 48], &mut [0; 95]).unwrap_err();
-        assert_eq!(e.cause(), "an image's row in the batch of 4x4 needs 96 bytes, found 95");
+        assert_eq!(e.cause(), "the output row for an image of 4x4 must have 96 bytes, but has 95");
         assert!(writer.write(&[0; 47], &mut [0; 96]).is_err());
         let zero = Normalize { mean: [0.0; 3], std: [1.0, 0.0, 1.0] };
         assert!(BatchWriter::new(Size::new(4, 4), Dtype::F32, Layout::Nchw, zero).is_err());

@@ -1,9 +1,9 @@
 //! Decompresses a PNG row by row, with limited memory.
 //!
-//! A window contains the last 32 KiB of decompressed data, which later data may refer to, followed
-//! by newly decompressed rows. When the window is full, the last 32 KiB are moved to the front.
-//! Therefore, the memory depends only on the width of the image, and rows after the last requested
-//! row are not decompressed.
+//! A window contains the last 32 KiB of decompressed data, because later data may refer to them,
+//! followed by newly decompressed rows. When the window is full, the last 32 KiB are moved to the
+//! front. Therefore, the memory depends only on the width of the image, and rows after the last
+//! requested row are not decompressed.
 
 use fdeflate::Decompressor;
 
@@ -20,7 +20,7 @@ const MIN_NEW_BYTES: usize = 256 << 10;
 /// Memory that is reused for all PNGs.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The bytes that were decompressed last, which are filtered rows.
+    /// The bytes that were decompressed last: filtered rows.
     window: Vec<u8>,
     row: Vec<u8>,
     above: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Reads the gray values or palette indices of a PNG, row by row. This reader is for masks, in
-//! which the values are classes. The `png` crate decodes color images.
+//! Reads the gray values or palette indices of a PNG, row by row. This reader is for masks, whose
+//! values are classes. The `png` crate decodes color images.
 //!
 //! When a file is opened, the checksums of all chunks are verified, so that damage is detected even
 //! if only a few rows are read. Rows after the last requested row are not decompressed.

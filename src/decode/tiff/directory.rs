@@ -1,5 +1,4 @@
-//! Reads the directories of a TIFF or BigTIFF, which contain tags and their values (TIFF 6.0,
-//! section 2).
+//! Reads the directories of a TIFF or BigTIFF: tags and their values (TIFF 6.0, section 2).
 
 /// The bytes of a file, and its byte order and offset size.
 #[derive(Debug, Clone, Copy)]
@@ -10,11 +9,11 @@ pub(super) struct File<'a> {
     wide: bool,
 }
 
-/// A directory, which describes a page of the file.
+/// A directory: the description of a page of the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory<'a> {
     file: File<'a>,
-    /// The entries, which have 12 or 20 bytes each.
+    /// The entries, 12 or 20 bytes each.
     entries: &'a [u8],
     /// Offset of the next directory, or 0 if there is none.
     next: u64,

@@ -20,8 +20,7 @@ use crate::error::Result;
 /// The streams that the program created with [`stream`](super::stream) or passed to the crate.
 static KNOWN_STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
 
-/// Creates a non-blocking stream on the device with index `ordinal`, for programs that do not have
-/// a stream yet.
+/// Creates a non-blocking stream on device `ordinal`, for programs that do not have a stream yet.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device.

@@ -58,7 +58,7 @@ pub struct Convert {
     normalize: ScaleBias,
 }
 
-/// The struct `Normalize` in the kernel source.
+/// The `Normalize` struct in the kernel source.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct ScaleBias {

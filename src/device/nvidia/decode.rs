@@ -1,4 +1,4 @@
-//! Loads and launches the kernels of `kernels/jpeg.cu`, which decode JPEGs and resize them to the
+//! Loads and launches the kernels in `kernels/jpeg.cu` that decode JPEGs and resize them to the
 //! output.
 //!
 //! **Invariants**
@@ -96,7 +96,7 @@ pub struct DecodeAt {
     pub large_blocks: usize,
     /// Whether any record applies an EXIF orientation.
     pub turned: bool,
-    /// Whether any record is a copy of another sample's record, whose image is then decoded twice.
+    /// Whether any record is a copy of another sample's record. The image is then decoded twice.
     pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MAX_COLUMNS`].
     pub columns: usize,
@@ -331,7 +331,7 @@ impl Decode {
         })
     }
 
-    /// Queues one stage for the samples `samples`, or for all samples if the stage is in
+    /// Queues one stage for the samples in `samples`, or for all samples if the stage is in
     /// [`Stage::ALL_SAMPLES`]. Queuing all stages in order is equivalent to
     /// [`launch`](Decode::launch).
     ///

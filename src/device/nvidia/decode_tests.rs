@@ -109,8 +109,8 @@ fn sanitize() -> bool {
     std::env::var_os("WARPFEED_SANITIZE").is_some()
 }
 
-/// Returns what the model of the kernels computes: the pixels of a batch, and whether each sample
-/// is left to the host.
+/// Returns what the model of the kernels computes: the pixels of a batch, and whether the host must
+/// decode each sample.
 fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
     let faults = model::decode(&batch.records, &batch.arena, batch.size, &mut out);
@@ -163,10 +163,7 @@ fn the_kernels_give_the_pixels_of_the_host() {
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
-                assert_eq!(
-                    faults, left,
-                    "of the intact images, only those that do not synchronize are left to the host"
-                );
+                assert_eq!(faults, left, "the host decodes an intact image only if its codes do not synchronize");
                 check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {images}, round {round}"));
             }
         }
@@ -303,8 +300,8 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     }
 }
 
-/// Also prints how long the search for the pieces takes, and how long the same search takes in
-/// noise, which synchronizes.
+/// Also prints how long the search for the pieces takes, here and in noise, because noise
+/// synchronizes.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
@@ -377,7 +374,7 @@ fn images_of_24_megapixels_at_224_pixels_match_the_host() {
     }
 }
 
-/// Decodes whole photographs and crops from the folder `WARPFEED_PHOTOS`, including its subfolders.
+/// Decodes whole photographs and crops from the `WARPFEED_PHOTOS` folder and its subfolders.
 #[test]
 fn whole_and_cropped_photographs_match_the_host() {
     let Some(context) = context() else { return };

@@ -1,9 +1,9 @@
 //! Frees memory on a separate thread, once the device has finished its work.
 //!
 //! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device. In the
-//! meantime, they block driver calls of other threads (both observed on driver 580). If the work
-//! depends on something that the program's thread has yet to do, this is a deadlock. Therefore, a
-//! separate thread polls until the work is done, and then makes these calls.
+//! meantime, they block driver calls of other threads (both observed on driver 580). This deadlocks
+//! if the work depends on something that the program's thread has yet to do. Therefore, a separate
+//! thread polls until the work is done, and then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;

@@ -40,7 +40,7 @@ fn library() -> &'static Result<libloading::Library, String> {
     DRIVER.get_or_init(|| {
         // SAFETY: the initializers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
-            // Prefer the source of the error, which is the linker's message and names the library.
+            // Prefer the source of the error: the linker's message, which names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
     })
 }
@@ -70,13 +70,12 @@ pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
 
-/// The context of a device, which is shared with the program's own streams.
+/// A device's context, shared with the program's own streams.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Context(Option<Arc<CudaContext>>);
 
 impl Drop for Context {
-    /// Preserves the current context of the thread, which dropping the last handle of cudarc
-    /// changes.
+    /// Restores the thread's current context, because dropping cudarc's last handle changes it.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
             let restore = Entered::nowhere();
@@ -91,8 +90,7 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Opens the primary context of the device with index `ordinal`, which the whole process
-    /// shares.
+    /// Opens the primary context of device `ordinal`. The whole process shares this context.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if there is no driver or no such device.
@@ -110,8 +108,8 @@ impl Context {
         Ok(Context(Some(context)))
     }
 
-    /// Returns the primary context of the device with index `ordinal`, or `None` if the program
-    /// does not use it yet.
+    /// Returns the primary context of device `ordinal`, or `None` if the program does not use that
+    /// context yet.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -203,7 +201,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A scope on one thread, in which a context is current. Dropping it restores the previous context
+/// A scope in which a context is current on one thread. Dropping it restores the previous context
 /// and capture mode of the thread.
 pub struct Entered {
     before: sys::CUcontext,

@@ -1,4 +1,4 @@
-//! Events, which mark a point in a stream or in all work of a context.
+//! Events: marks in a stream or in all work of a context.
 //!
 //! **Invariants**
 //! 1. `drop` destroys the handle, once. The driver allows this while work is pending.
@@ -16,8 +16,8 @@ use crate::device::gpu::Recorded;
 use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// An event, which marks a point in a stream. An event may be recorded repeatedly. A wait refers to
-/// the most recent recording when the wait is queued.
+/// A mark at a point in a stream. An event may be recorded repeatedly. A wait refers to the most
+/// recent recording when the wait is queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,

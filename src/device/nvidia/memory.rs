@@ -5,7 +5,8 @@
 //!    `cuMemFree` waits for the pending work of the device, so memory is never freed while a kernel
 //!    on any stream uses it.
 //! 2. Every address that leaves this module is inside the block, because `at` checks the range.
-//! 3. `slice` never frees the block, because it is leaked before the block is freed.
+//! 3. `slice` never frees the block, because `drop` leaks the slice. Only `cuMemFree` frees the
+//!    block.
 
 #![allow(unsafe_code)]
 
@@ -27,8 +28,7 @@ pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,
     context: Context,
-    /// The whole block as a slice of cudarc, from which views are created. Initialized when it is
-    /// first used.
+    /// The whole block as a [`CudaSlice`], from which views borrow. Initialized on first use.
     slice: OnceLock<ManuallyDrop<CudaSlice<u8>>>,
 }
 
@@ -40,8 +40,7 @@ impl DeviceBuffer {
     /// the requested and the free memory, and suggests what to change.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         let _here = context.enter()?;
-        // SAFETY: the context is bound. The code that uses the block writes every byte before it
-        // reads it.
+        // SAFETY: the context is bound. Users of the block write every byte before they read it.
         let take = || unsafe { result::malloc_sync(len.max(1)) };
         let start = take().or_else(|e| if wait_until_freed(FREED_WITHIN) { take() } else { Err(e) });
         let start = start.doing(|| "allocating").map_err(|e| {
@@ -70,7 +69,7 @@ impl DeviceBuffer {
         &self.context
     }
 
-    /// Returns the device address of the `bytes` bytes at offset `offset`.
+    /// Returns the device address of the range `offset..offset + bytes`.
     ///
     /// # Panics
     /// If the range is not inside the block, which would be a bug in this crate.
@@ -92,8 +91,8 @@ impl DeviceBuffer {
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // Save and restore the error that cudarc may have stored for the program. Otherwise,
-            // creating the slice would consume the error and panic.
+            // cudarc may hold a deferred error for the program. Save and restore the error, because
+            // creating the slice would consume it and panic.
             let kept = stream.context().check_err();
             // SAFETY: the block has `len` bytes at `start` (invariant 1), and the slice never frees
             // them (invariant 3).
@@ -103,7 +102,7 @@ impl DeviceBuffer {
         });
         // SAFETY: every bit pattern is a valid element, and the offset is aligned.
         let view = unsafe { slice.slice(offset..offset + bytes).transmute(len) };
-        view.expect("the bytes were counted for `len` elements")
+        view.expect("the slice has exactly `len` elements")
     }
 }
 
@@ -112,8 +111,8 @@ impl Drop for DeviceBuffer {
         let (start, slice) = (self.start, self.slice.take());
         free_when_idle(self.context.clone(), move || {
             if let Some(slice) = slice {
-                // Leaking the slice makes its stream wait for all uses of the slice, which would
-                // become part of the graph during a capture.
+                // `leak` makes the stream wait for all uses of the slice. During a capture, that
+                // wait would become part of the graph.
                 while capture::is_capturing(slice.stream().cu_stream()) {
                     std::thread::sleep(Duration::from_millis(1));
                 }

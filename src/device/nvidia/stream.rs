@@ -25,7 +25,7 @@ use super::event::Event;
 use super::memory::DeviceBuffer;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A CUDA stream, which is a queue of work for the device.
+/// A CUDA stream: a queue of work for the device.
 pub struct Stream {
     raw: sys::CUstream,
     context: Context,
@@ -162,7 +162,7 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the host", to.len()))
     }
 
-    /// Queues a copy of `bytes` bytes from offset `offset` of `from` to the start of `to`.
+    /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.
     ///
     /// # Safety
     /// Both buffers must stay allocated until an event that is recorded in this stream after the
@@ -180,7 +180,7 @@ impl Stream {
             .doing(|| format!("copying {bytes} bytes on the device"))
     }
 
-    /// Queues an operation that sets `bytes` bytes at offset `offset` of `memory` to zero.
+    /// Queues an operation that zeroes `memory[offset..offset + bytes]`.
     ///
     /// # Safety
     /// Streams and events must order the operation with all other accesses to these bytes on the
@@ -242,8 +242,8 @@ impl PartialEq for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            // Preserve the current context, which cudarc changes in order to destroy the stream if
-            // this is the last handle.
+            // Restore the current context: if this is the last handle, cudarc changes the context
+            // to destroy the stream.
             let restore = Entered::nowhere();
             if restore.is_refused() {
                 std::mem::forget(lender);

@@ -10,8 +10,8 @@ use crate::error::Result;
 
 /// A feed of full host slots, with images that the device may be unable to decode.
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
-    /// Asks the workers to decode the images in the rows `rows`, which the device could not decode.
-    /// Does not block.
+    /// Asks the workers to decode the images in `rows`, which the device could not decode. Does not
+    /// block.
     fn repair(&mut self, batch: Self::Batch, rows: &[usize]) -> Repair<Self::Batch>;
 
     /// Applies the error policy to a batch that the workers have returned.

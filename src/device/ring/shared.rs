@@ -27,7 +27,7 @@ pub(super) const TICK: Duration = Duration::from_millis(20);
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
-    /// Returns the bytes of all rows in span `span` of the host's schema.
+    /// Returns the bytes of all rows in a span of the host's schema.
     fn bytes(&self, span: usize) -> &[u8];
 }
 
@@ -68,8 +68,8 @@ pub(crate) struct Slot<G: Gpu> {
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
-    /// Timed events before and after the wait of the consumer's stream, which begins when the batch
-    /// is requested.
+    /// Timed events before and after the wait of the consumer's stream. The wait begins when the
+    /// batch is requested.
     pub(super) waited: Option<Pair<G>>,
     /// Whether the batch has been delivered, so that `waited` has been recorded.
     pub(super) handed_over: bool,

@@ -510,7 +510,7 @@ fn a_reclaimed_slot_waits_for_its_preparation() {
     while let Some(batch) = next(&mut ring) {
         batch.unwrap();
     }
-    // The copy stream (2) must have waited for the `ready` event of a slot, which has an even
+    // The copy stream (2) must have waited for the `ready` event of a slot, an event with an even
     // number.
     let waits = sim.state().waits.lock().unwrap();
     assert!(waits.iter().any(|&(_, stream, event)| stream == 2 && event % 2 == 0 && event < SLOTS * 2), "{waits:?}");

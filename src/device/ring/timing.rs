@@ -53,8 +53,8 @@ struct Clock<G: Gpu> {
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// Operations in the order in which their events were recorded, which is almost the order in
-    /// which they complete.
+    /// Operations in the order in which their events were recorded. They complete in almost the
+    /// same order.
     pending: VecDeque<(Bracketed, Pair<G>)>,
     clock: Option<Clock<G>>,
 }

@@ -199,7 +199,7 @@ pub(in crate::device) fn noise(side: u32) -> Vec<u8> {
 }
 
 /// Returns images, whole and cropped, with and without bytes after the last MCU of a segment. Also
-/// returns, for each image, whether a device leaves it to the host.
+/// returns, for each image, whether the host must decode it.
 pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
     let output = Size::new(size.1 as u32, size.0 as u32);

@@ -124,7 +124,7 @@ impl Sim {
         self.0.failure.lock().unwrap().clone()
     }
 
-    /// Returns whether no ring, batch, thread or piece of work refers to the device any more.
+    /// Returns whether no ring, batch, thread or piece of work refers to the device anymore.
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -489,5 +489,6 @@ fn retouch(memory: &SimMemory, at: usize, record: usize, (height, width): (usize
     bytes.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
 }
 
-/// Number of device slots in the tests of single mistakes, which identify events by their numbers.
+/// Number of device slots in the tests of single mistakes. These tests identify events by their
+/// numbers.
 pub(in crate::device) const SLOTS: usize = 3;

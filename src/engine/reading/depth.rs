@@ -12,7 +12,7 @@
 
 use crate::engine::state::MAX_READERS;
 
-/// Initial number of readers, which is enough to saturate a disk (`benches/RESULTS.md`).
+/// Initial number of readers, enough to saturate a disk (`benches/RESULTS.md`).
 pub(super) const FIRST_READERS: usize = 32;
 
 /// Minimum length of a window, in ns.

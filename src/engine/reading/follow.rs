@@ -1,4 +1,4 @@
-//! Notifies a prefetching source which samples will be read, where a run starts, which batches are
+//! Tells a prefetching source which samples will be read, where a run starts, which batches are
 //! done, and when the run is canceled.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@
 //!    whether reads block on storage.
 //! 2. `fetched`: samples on their way from a reader to a worker, and their buffers.
 //! 3. `depth`: chooses the number of readers.
-//! 4. `follow`: notifies a source that prefetches which samples will be read.
+//! 4. `follow`: tells a prefetching source which samples will be read.
 //! 5. `readers`: [`ReadStage`], the threads and their memory budget.
 
 mod depth;

@@ -1,11 +1,11 @@
 //! The threads that read samples ahead of the workers when storage is slow.
 //!
 //! ```text
-//! coordinator ──────────── while reads do not wait ────────────► workers
+//! coordinator ────────────── while storage is fast ────────────► workers
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, reads the samples of the part, and sends the part and the samples to the
+//! A reader takes a part, that is, some rows of a batch, reads its samples, and sends both to the
 //! workers. Readers are blocked on I/O most of the time, so there are more readers than cores.
 //!
 //! A budget bounds the bytes that have been read but not decoded. A reader reserves bytes before it
@@ -69,7 +69,7 @@ impl Drop for Fetched {
 /// State that the readers share with the workers and the coordinator.
 pub(crate) struct ReadStage {
     pub(crate) waits: Waits,
-    /// Notifies the source, if it prefetches.
+    /// Tells the source what will be read next, if the source prefetches.
     pub(crate) follow: Following,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
@@ -138,7 +138,7 @@ impl Budget {
         }
     }
 
-    /// Takes back the buffers of a part, and releases the `reserved` bytes.
+    /// Stores the buffers of a part for reuse, and releases the `reserved` bytes.
     fn take_back(&mut self, mut buffers: ReadBuffers, reserved: usize) {
         (self.reserved, self.parts) = (self.reserved - reserved, self.parts - 1);
         if self.reserved + self.idle_bytes + buffers.capacity() > self.bound {
@@ -282,8 +282,8 @@ impl ReadStage {
         while index < self.limit.load(Ordering::Relaxed)
             && let Some((part, mut fetched)) = self.next(queue)
         {
-            // User code is guarded separately. After any other panic, such as one in the user's
-            // logger, the worker reads the remaining samples of the part.
+            // `Source::read` is guarded separately. If something else panics, such as the user's
+            // `tracing` subscriber, the worker reads the remaining samples of the part.
             let _ = guarded(|| {
                 let stop = self.run.stop(part.header().run);
                 stop.during(|| self.read(index, queue, &part, &mut fetched));
@@ -321,7 +321,7 @@ impl ReadStage {
         Some((part, fetched))
     }
 
-    /// Reads the samples of `part`, as far as they fit into the budget.
+    /// Reads as many samples of `part` as fit into the budget.
     fn read(self: &Arc<Self>, reader: usize, queue: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
         let Some(buffers) = &mut fetched.buffers else { return };
         let counters = &self.run.counters;
@@ -356,8 +356,8 @@ impl ReadStage {
                 };
                 trace.record_at(Row::Reader(reader), "read", end.saturating_sub(ns), end, args);
             }
-            // Count bytes that a sample borrows from a memory map as well, because they must stay
-            // in memory until they are decoded.
+            // Also count bytes borrowed from a memory map, because they must stay in memory until
+            // they are decoded.
             borrowed += bytes;
             let taken = buffers.capacity().max(borrowed);
             if taken > fetched.reserved {

@@ -1,4 +1,4 @@
-//! A decoder for inference servers, which turns each request into a batch.
+//! A decoder for inference servers: turns each request into a batch.
 //!
 //! Requests contain encoded images. The response to each request is one batch. Responses arrive in
 //! the order of submission.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, guarded};
 
-/// Holds the response to a request, which is set once and taken once.
+/// Holds the response to a request. The response is set once and taken once.
 pub(crate) struct Reply<B> {
     state: Mutex<State<B>>,
     /// Notified when the response is set.

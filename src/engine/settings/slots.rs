@@ -12,9 +12,9 @@ use crate::trace::Task;
 
 use super::priority;
 
-/// Maximum number of workers, which equals the core count of the largest machines. Starting and
-/// ending a pool of this size takes a second, because its threads search each other's queues for
-/// work. Slow storage requires more readers, not more workers.
+/// Maximum number of workers: the core count of the largest machines. Starting and ending a pool of
+/// this size takes a second, because its threads search each other's queues for work. Slow storage
+/// requires more readers, not more workers.
 pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. If the user sets a value, both limits are that value.

@@ -1,8 +1,8 @@
-//! Chooses the prefetch depth while batches are delivered, if the option is automatic.
+//! Tunes the prefetch depth while batches are delivered, unless the user has set the depth.
 //!
-//! If the consumer waits for one batch while all later batches are full, a slow sample is blocking
-//! delivery, and the workers are idle only because no slot is free. More slots are then certain to
-//! help, so the tuner doubles the prefetch depth without a trial.
+//! If the consumer waits for one batch while all later batches are already complete, a slow sample
+//! is blocking delivery, and the workers are idle only because no slot is free. More slots are then
+//! certain to help, so the tuner doubles the prefetch depth without a trial.
 //!
 //! Otherwise, the tuner uses hill climbing. It doubles the prefetch depth if workers are idle
 //! because all slots are full, but the consumer still waits. This happens if training steps vary in
@@ -27,7 +27,8 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. A call within this time costs one comparison.
+/// Minimum time between two reads of the counters. Within this interval, `delivered` returns after
+/// one comparison.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// If an epoch begins at most this long after the end of the previous one, the counters from the
 /// end of the previous epoch are reused.
@@ -43,7 +44,7 @@ const MIN_WAIT: f64 = 0.03;
 /// The cores count as saturated above this CPU demand, as a fraction of the available CPU time.
 const SATURATED_DEMAND: f64 = 0.92;
 /// If the consumer waits for at least this fraction of the time for a single batch while all later
-/// batches are full, the depth is raised without a trial.
+/// batches are complete, the depth is raised without a trial.
 const MIN_BEHIND: f64 = 0.1;
 /// Pause after the first reverted trial, in blocks.
 const FIRST_PAUSE: u32 = 4;
@@ -60,7 +61,7 @@ struct Sums {
     waited: f64,
     /// Time that the consumer's stream waited for batches.
     stalled: f64,
-    /// Time in which the requested batch was missing while all later batches were full.
+    /// Time in which the requested batch was missing while all later batches were complete.
     behind: f64,
     /// Time that the coordinator waited for free slots.
     blocked: f64,
@@ -142,7 +143,7 @@ enum Kind {
     /// Reverts a trial that did not increase the rate enough.
     Revert,
     /// Raises the depth without a trial, because a slow sample blocks delivery while later batches
-    /// are full.
+    /// are complete.
     Behind,
 }
 
@@ -201,8 +202,8 @@ impl Climb {
     /// Adds a window. Returns the resulting change to the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
-        // With batches on a device, a late batch does not delay the consumer while it has uploaded
-        // batches left. Therefore, count only time in which the consumer really waited.
+        // On a device, a late batch does not delay a consumer that still has uploaded batches.
+        // Therefore, count only time in which the consumer really waited.
         if from < to && window.behind.min(window.wait() * window.seconds) >= MIN_BEHIND * window.seconds {
             (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
             (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());
@@ -290,8 +291,7 @@ pub(crate) struct Tuner {
 struct State {
     climb: Climb,
     opened: Instant,
-    /// Counters at the start of the part of the window that lies in this epoch. `None` between
-    /// epochs.
+    /// Counters when this epoch began to contribute to the window. `None` between epochs.
     from: Option<Sums>,
     /// Sum over the part of the window that lies in earlier epochs.
     window: Sums,

@@ -24,14 +24,14 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl<'a> PartFiller<'a> {
-    /// Returns the memory, in bytes, that decoding the clips among `shots` requires, and excludes
-    /// the clips from the decoding of single images.
+    /// Marks the clips in `shots` so that single-image decoding skips them. Returns the peak
+    /// memory, in bytes, for decoding the clips.
     pub(super) fn plan_clips(&self, shots: &mut [Shot<'a>]) -> Result<usize> {
         let mut most = 0;
         for shot in shots {
             let Some(frames) = shot.frames else { continue };
-            let first = shot.opened.take().expect("the first frame was only just opened");
-            // Clips are decoded one after the other, so their memory does not add up.
+            let first = shot.opened.take().expect("the caller has opened the first frame");
+            // Clips are decoded one at a time, so take the maximum, not the sum.
             most = most.max(self.clip_memory(&first, frames.len(), shot)?);
             shot.skip();
             shot.ns = Some(0);
@@ -46,8 +46,8 @@ impl<'a> PartFiller<'a> {
         let name = &self.recipe.any_fields().images[shot.field].name;
         let mut most = 0;
         for group in groups(frames) {
-            // All frames have the same size, so they need the same memory if only pixels count as
-            // memory use.
+            // If only pixels count, every frame needs the same memory, because all frames have the
+            // same size.
             let memory = if self.counts_pixels(pixels) {
                 self.decoding_memory(first, shot.region).saturating_mul(group.len())
             } else {
@@ -75,7 +75,7 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Decodes the frames `group` into the pixel buffers, starting at index `used`.
+    /// Decodes the frames in `group` into `self.pixels[used..]`.
     fn decode_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
@@ -111,7 +111,7 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Transforms the decoded frames `group`, and writes them to the batch.
+    /// Transforms the decoded frames in `group` and writes them to the batch.
     fn write_frames(
         &mut self,
         taken: &mut ReadSample<'a>,

@@ -74,16 +74,15 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds the time `ns` in which `stage` of `sample` produced `bytes` bytes.
+    /// Adds `ns` and `bytes` of output to `stage` of `sample`.
     pub(super) fn add_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends the lap in which `shots` were decoded. `samples` yields their samples, each with its
-    /// number of images. Decoders do not measure the time of each image that was decoded together
-    /// with others, so the unattributed time is divided among these images in proportion to their
-    /// encoded size.
+    /// Ends the lap in which the images in `shots` were decoded. `samples` yields their samples,
+    /// each with its number of images. Images decoded as a group have no individual timings, so the
+    /// time of the group is divided in proportion to their encoded size.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
         shots: &[Shot<'_>],
@@ -141,8 +140,8 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).counts()
     }
 
-    /// Returns the average number of bytes of decoded pixels per image of this worker, if it has
-    /// decoded any.
+    /// Returns the mean decoded size of an image on this worker in bytes, or `None` before the
+    /// first.
     pub(crate) fn usual_pixels(&self) -> Option<u64> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }

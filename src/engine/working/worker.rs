@@ -177,7 +177,7 @@ impl Worker {
         for field in recipe.fields_of(part.header()).images.iter().filter(|field| field.image.clip().is_none()) {
             let shot = recipe.plan(field.described(), &sample, (form, epoch, &entry), None, (&[], boxes));
             let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
-            let mut encoded = opened.expect("the image was only just opened, so nothing has taken it yet");
+            let mut encoded = opened.expect("`plan` has opened the image");
             let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;
             let hold = large.then(|| {

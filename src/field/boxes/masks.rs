@@ -1,4 +1,4 @@
-//! The masks of [`Boxes`], and copy-paste, for which the masks define the pasted pixels.
+//! The masks of [`Boxes`], which also define the pixels that copy-paste pastes.
 
 use super::{Boxes, SCRATCH, Scratch, VisibleBox, join_name};
 use crate::decode::Frame;

@@ -123,7 +123,7 @@ fn integers_stay_exact_and_fractions_are_rounded() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_into_an_integer_are_errors() {
+fn numbers_that_do_not_fit_into_an_integer_are_rejected() {
     assert_eq!(cause::<i64>("x.txt", "7 1.5"), "field \"x.txt\": element 1 is 1.5, which int64 cannot hold");
     assert_eq!(cause::<u8>("x.txt", "256"), "field \"x.txt\": element 0 is 256, which uint8 cannot hold");
     assert_eq!(cause::<i64>("x.txt", "cat"), "field \"x.txt\": element 0 is \"cat\", which is not a number");
@@ -170,7 +170,7 @@ fn numpy_types_are_read_in_either_byte_order() {
 }
 
 #[test]
-fn damaged_arrays_are_errors() {
+fn damaged_arrays_are_rejected() {
     let good = npy("<f4", &[2, 2], &[0; 16]);
     assert!(cause::<f32>("x.npy", &good[..good.len() - 1]).ends_with("found 15"));
     assert!(cause::<f32>("x.npy", [&good[..], b"x"].concat()).ends_with("found 17"));
@@ -186,7 +186,7 @@ fn damaged_arrays_are_errors() {
 }
 
 #[test]
-fn lists_of_different_lengths_or_depths_are_errors() {
+fn lists_of_different_lengths_or_depths_are_rejected() {
     for (json, says) in [
         ("[[1, 2], [3]]", "a list of length 1 at the same level as a list of length 2"),
         ("[1, [2]]", "unexpected list at depth 1: expected a number"),

@@ -170,7 +170,7 @@ fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
     let words = [
         "limited by rare slow samples\n- sample 8 (key8) of 9.00 MB takes 140.0 ms, most of it in decode; \
          a typical sample has 0.11 MB and takes 0.07 ms",
-        "\n- during 85 % of the wait, all batches prefetched after the missing one were full",
+        "\n- during 85 % of the wait, all batches prefetched after the missing one were complete",
         "\n- shrink large images with `warpfeed pack --max-side`, drop them (`stats.slowest`), or raise prefetch above 2",
     ];
     assert!(words.iter().all(|words| verdict.text.contains(words)), "{verdict}");

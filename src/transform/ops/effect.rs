@@ -16,8 +16,8 @@ pub(crate) trait PixelEffect: Record {
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
 }
 
-/// The simplest implementation of an effect on pixels, which computes one pixel at a time. Tests
-/// compare [`PixelEffect::run`] with it.
+/// The simplest implementation of an effect on pixels. Computes one pixel at a time. Tests compare
+/// [`PixelEffect::run`] with it.
 #[cfg(test)]
 pub(crate) trait Naive: std::fmt::Debug {
     /// Applies the effect to an image of `size`, and returns the resulting pixels.

@@ -32,8 +32,8 @@ pub(crate) trait Row {
         Self: Sized;
 }
 
-/// The source text of a row, from which tests generate Python methods, a table in the documentation
-/// and test cases.
+/// The source text of a row. Tests generate Python methods, a table in the documentation and test
+/// cases from it.
 #[cfg(test)]
 pub(crate) struct RowDescription {
     pub(crate) name: &'static str,
@@ -47,7 +47,7 @@ pub(crate) struct RowDescription {
 pub(crate) struct OptionDescription {
     pub(crate) name: &'static str,
     pub(crate) r#type: &'static str,
-    /// The first test value, with which the effect is visible.
+    /// The first test value. With it, the effect is visible.
     pub(crate) visible_value: &'static str,
     /// Default value in Python, or empty if there is none.
     pub(crate) default: &'static [&'static str],

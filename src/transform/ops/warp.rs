@@ -123,9 +123,9 @@ impl Warp {
         Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
     }
 
-    /// torchvision's `perspective` for an image of `size`, which moves the corners `from` to the
-    /// positions `to`. Both lists start at the upper left corner and go clockwise. Returns `None`
-    /// if there is no such transformation.
+    /// torchvision's `perspective` for an image of `size`, which moves the corners in `from` to the
+    /// positions in `to`. Both lists start at the upper left corner and go clockwise. Returns
+    /// `None` if there is no such transformation.
     pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
         let [a, b, c, d, e, f, g, h] = perspective_coefficients(to, from)?;
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
@@ -328,11 +328,11 @@ impl BilinearSample {
         ((a + b) + c) + d
     }
 
-    /// Returns the value at the position if pixels outside the image have the value `fill`. Like
-    /// torchvision, computes `sum(value) * inside + fill * (1 - inside)`, where `inside` is the sum
-    /// of the weights of the pixels inside the image. If all four pixels are inside, `fill` is
-    /// ignored. If none is inside, the result is `fill`. Pixels with weight 0 are ignored, even if
-    /// they are NaN.
+    /// Returns the value at the position if pixels outside the image are `fill`. Like torchvision,
+    /// computes `sum(value) * inside + fill * (1 - inside)`, where `inside` is the sum of the
+    /// weights of the pixels inside the image. If all four pixels are inside, `fill` is ignored. If
+    /// none is inside, the result is `fill`. Pixels with weight 0 are ignored, even if they are
+    /// NaN.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
         let counts = |inside: bool| self.pixels.iter().any(|(at, weight)| at.is_some() == inside && *weight != 0.0);
         if !counts(true) {
@@ -404,7 +404,7 @@ const OUTSIDE: u32 = u32::MAX;
 
 wide! {
     /// Computes the colors of the output pixels that start at `start` in a row, by bilinear
-    /// sampling of the image `from`. If all four neighbors are inside the image, the result equals
+    /// sampling of `from`. If all four neighbors are inside the image, the result equals
     /// [`Warp::bilinear_color`].
     fn sum_pixels(warp: &Warp, start: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];

@@ -1,4 +1,4 @@
-//! Vector code for AVX2, which processes two pixels or 32 values of a row at a time.
+//! AVX2 code that processes two pixels or 32 values of a row at a time.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the

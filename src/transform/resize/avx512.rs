@@ -1,4 +1,4 @@
-//! Vector code for AVX-512, which processes four pixels or 64 values of a row at a time.
+//! AVX-512 code that processes four pixels or 64 values of a row at a time.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the
@@ -21,10 +21,10 @@ use super::kernels::Kernels;
 use super::lanes::SQUEEZE;
 use super::table::Table;
 
-/// Number of pixels per vector.
+/// Number of pixels per accumulator vector, with four `i32` channels each.
 const LANES: usize = 4;
 
-/// Returns the functions of this file if this CPU supports AVX-512 F, BW and VNNI, and AVX2.
+/// Returns the AVX-512 kernels if the CPU supports AVX2 and AVX-512 F, BW and VNNI.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")

@@ -1,4 +1,4 @@
-//! Vector code for NEON, which processes one pixel or 16 values of a row at a time.
+//! NEON code that processes one pixel or 16 values of a row at a time.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` are called only through [`kernels`], which checks that the

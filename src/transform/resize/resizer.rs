@@ -438,8 +438,8 @@ mod tests {
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole
             };
-            // With the default filter, the host rounds coefficients in the same way as a device,
-            // which considers only the crop. Therefore, each of the two passes may round
+            // With the default filter, the host rounds coefficients in the same way as a device. A
+            // device considers only the crop. Therefore, each of the two passes may round
             // differently.
             let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_plans_are_errors() {
+    fn invalid_plans_are_rejected() {
         let pixels = image(Size::new(8, 8), 0);
         let mut plan = plan(Rect::new(0, 0, 8, 8), Rect::new(0, 0, 8, 8).into(), Size::new(4, 4));
         let e = Resizer::new().run(&pixels, &plan, &mut [0; 47]).unwrap_err();

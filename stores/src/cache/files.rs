@@ -66,7 +66,7 @@ struct Dataset<'a> {
     path: PathBuf,
 }
 
-/// Downloads `objects` to `folder`, which may contain `limit` bytes of files and blocks. Calls
+/// Downloads `objects` to `folder`. The folder may contain `limit` bytes of files and blocks. Calls
 /// `shrink` when less space remains for blocks. Returns the folder of the files.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Manages the folder of a cache, which several processes may share.
+//! Manages the folder of a cache. Several processes may share the folder.
 //!
 //! Every block is a separate file, so any process can find it without a list. A journal lists the
 //! blocks and their owners. Processes use the journal to limit the total size and to choose the
@@ -351,7 +351,7 @@ impl Record {
 /// The position up to which this process has read the journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Identifier of the journal, which changes when the journal is rewritten.
+    /// Identifier of the journal. It changes when the journal is rewritten.
     generation: u64,
     /// Number of bytes that the process has read.
     read: u64,

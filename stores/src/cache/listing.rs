@@ -227,8 +227,8 @@ pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()
     written
 }
 
-/// Waits for the lock at `path`, which the system releases if the process that holds it dies.
-/// Returns `None` if the folder is not writable, or if another process holds the lock for too long.
+/// Waits for the lock at `path`. The system releases the lock if its process dies. Returns `None`
+/// if the folder is not writable, or if another process holds the lock for too long.
 ///
 /// # Errors
 /// If the reads of this thread are canceled.

@@ -37,7 +37,7 @@ pub struct Contents {
     pub others: Vec<PathBuf>,
 }
 
-/// Examines the cache in the folder `path`.
+/// Examines the cache at `path`.
 ///
 /// # Errors
 /// If the folder is not a cache or cannot be read.
@@ -46,9 +46,9 @@ pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
     Ok(listed(&folder)?.0)
 }
 
-/// Drops the listings of all URLs that begin with `prefix` from the cache in the folder `path`.
-/// When a dataset is next opened, its objects are listed again, so that new objects are found.
-/// Keeps the blocks. Returns the number of dropped listings.
+/// Drops the listings of all URLs that begin with `prefix` from the cache at `path`. When a dataset
+/// is next opened, its objects are listed again, so that new objects are found. Keeps the blocks.
+/// Returns the number of dropped listings.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -72,8 +72,7 @@ fn drop_listing(path: &Path) -> Result<()> {
     }
 }
 
-/// Reads all blocks and whole files of the cache in the folder `path`, and drops damaged blocks and
-/// files.
+/// Reads all blocks and whole files of the cache at `path`, and drops damaged blocks and files.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -121,8 +120,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Removes all blocks and listings of the cache in the folder `path`, and the whole files that no
-/// process is using. The folder remains, as an empty cache. Returns the previous content.
+/// Removes all blocks and listings of the cache at `path`, and the whole files that no process is
+/// using. The folder remains, as an empty cache. Returns the previous content.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.

@@ -81,8 +81,8 @@ use tiered::TieredCache;
 pub struct Cache(Arc<TieredCache>);
 
 impl Cache {
-    /// Opens the cache in the folder `path`, and limits its blocks and files to `bytes` bytes.
-    /// Creates the folder if it does not exist.
+    /// Opens the cache at `path`, and limits its blocks and files to `bytes` bytes. Creates the
+    /// folder if it does not exist.
     ///
     /// # Errors
     /// If the folder contains files that do not belong to a cache, is a cache of a different

@@ -80,8 +80,8 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Opens the cache in the folder `path` with a limit of `disk` bytes, and with up to `memory`
-    /// bytes of blocks in memory.
+    /// Opens the cache at `path` with a limit of `disk` bytes, and with up to `memory` bytes of
+    /// blocks in memory.
     ///
     /// # Errors
     /// If the folder is not a cache. A read-only folder causes only a warning.
@@ -267,7 +267,7 @@ impl TieredCache {
         false
     }
 
-    /// Offers `bytes`, which begin at offset `at` of `object`, to the cache. The next use of the
+    /// Offers `bytes` to the cache. They begin at offset `at` of `object`. The next use of the
     /// bytes is in batch `from` or later.
     pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_own_process() || !is_versioned(object) {
@@ -374,7 +374,7 @@ impl TieredCache {
         }
     }
 
-    /// Downloads `objects`, which are under the URL `base`, and returns the local folder.
+    /// Downloads `objects`, and returns the local folder. All objects are under the URL `base`.
     ///
     /// # Errors
     /// If the cache has no folder, if the files do not fit, or if the objects cannot be read.

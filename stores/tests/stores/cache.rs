@@ -19,7 +19,7 @@ use warpfeed_stores::{Cache, check, empty, show};
 /// Number of samples in the object. Each sample has 40 to 20,000 bytes.
 const SAMPLES: u64 = 200;
 
-/// Returns the offset of sample `sample` in the object.
+/// Returns the offset of a sample in the object.
 fn at(sample: u64) -> u64 {
     (0..sample).map(len).sum()
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A web server that serves objects, with byte ranges, versions, and S3's `ListObjectsV2`, which
-/// returns a single page.
+/// A web server that serves objects, with byte ranges, versions, and S3's `ListObjectsV2` with a
+/// single page.
 #[derive(Default)]
 pub struct Server {
     /// Version and bytes of each object, by its path, such as `/bucket/key`.

@@ -192,8 +192,8 @@ fn prepare() {
     }
 }
 
-/// Runs schedules in a child process that is pinned to one core, which halves the time that it
-/// takes to pass the baton.
+/// Runs schedules in a child process that is pinned to one core. Pinning halves the time to pass
+/// the baton.
 fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
     // SAFETY: an all-zero `cpu_set_t` is valid.
     unsafe {

@@ -7,9 +7,9 @@
 //!    dropped, and no other copy of the context outlives the decoder.
 //! 2. A pointer that is passed to a function points to a local variable of the expected type. If
 //!    the function reads the variable, the variable is initialized.
-//! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is given back
-//!    only when the picture is dropped. Until then, its planes and its header exist and do not
-//!    change.
+//! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is released
+//!    only when the picture is dropped. Until then, its planes and its header stay valid and
+//!    unchanged.
 //! 4. A plane has the height and at least the width that [`Planes::size`] returns. Its rows are
 //!    `stride` bytes apart. The stride is positive, because the default allocator is used.
 #![allow(unsafe_code, reason = "see the safety invariants above")]
@@ -34,17 +34,17 @@ pub struct Decoder {
     context: Dav1dContext,
 }
 
-/// A decoded picture. It shares its memory with the decoder, so keeping it costs nothing.
+/// A decoded picture. It shares its memory with the decoder, so no pixels are copied.
 pub struct Picture {
     own: Dav1dPicture,
 }
 
-/// Returns the kind of pointer that the functions expect.
+/// Wraps a reference in the `Option<NonNull<T>>` that rav1d takes for a C pointer.
 fn to<T>(value: &mut T) -> Option<NonNull<T>> {
     Some(NonNull::from(value))
 }
 
-/// Converts the error number that a function returned.
+/// Converts a negated `errno` from rav1d to a [`Result`].
 fn checked(code: i32, what: &str) -> Result<()> {
     match -code {
         0 => Ok(()),
@@ -117,7 +117,7 @@ impl Decoder {
                 }
             }
         }
-        // SAFETY: invariant 2. This call returns the unused part of the data.
+        // SAFETY: invariant 2. This call releases the data that was not consumed.
         unsafe { c::dav1d_data_unref(to(&mut data)) };
         result
     }
@@ -129,8 +129,8 @@ impl Decoder {
     }
 }
 
-/// Returns the maximum width and height of the frames after a sequence header in `packet`, or
-/// `None` if `packet` contains no sequence header.
+/// Returns the maximum frame size that the sequence header in `packet` declares, or `None` if there
+/// is no sequence header.
 pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
     let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
     let start = NonNull::from(packet).cast();

@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        Ok(self.take(N)?.try_into().expect("it has this length"))
+        Ok(self.take(N)?.try_into().expect("`take` returns `N` bytes"))
     }
 
     pub(super) fn u8(&mut self) -> Result<u8> {

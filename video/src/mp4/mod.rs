@@ -7,13 +7,13 @@
 //! and does not read the packets.
 //!
 //! **Cost.** One read for each top-level box of the file (most files have four), and one pass over
-//! the tables. The memory is about 28 bytes per packet, plus the tables while they are parsed. The
-//! file size limits every allocation: a table must fit in its box, a box must fit in the file, and
-//! the number of packets without an entry in a table is limited.
+//! the tables. Memory use is about 28 bytes per packet, plus the tables while they are parsed. The
+//! file size limits every allocation: a table must fit in its box, and a box in the file. Packets
+//! that share one size are not listed one by one, so their number is limited separately.
 //!
-//! **Edit lists.** Edits without media delay the start. Such edits may precede one edit with media
-//! at normal speed. Frames before the start or after the end of this edit are not shown, and the
-//! first shown frame has the time 0, as in FFmpeg. Longer edit lists are rejected.
+//! **Edit lists.** Empty edits delay the start. They may precede one edit with media at normal
+//! speed. Frames before the start or after the end of this edit are not shown, and the first shown
+//! frame has the time 0, as in FFmpeg. Other edit lists are rejected.
 
 mod atoms;
 mod entry;

@@ -1,4 +1,4 @@
-//! Checks that the conversion to RGB equals the formulas of H.273 in double precision.
+//! Checks the RGB conversion against the H.273 formulas, evaluated in double precision.
 
 use warpfeed_video::rgb::{Scratch, to_rgb};
 use warpfeed_video::{Coding, Layout, Plane, Planes};

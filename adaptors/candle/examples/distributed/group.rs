@@ -21,8 +21,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Connects the processes. Rank 0 sends NCCL's group identifier to the other ranks over TCP, at
-    /// `MASTER_ADDR` and port `MASTER_PORT` + 1, because torchrun itself uses `MASTER_PORT`.
+    /// Connects the processes. Rank 0 sends the NCCL unique ID to the other ranks over TCP. It
+    /// listens on port `MASTER_PORT` + 1, because torchrun itself uses `MASTER_PORT`.
     pub(crate) fn join(rank: Rank, device: &Device) -> Result<Self> {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
         let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;

@@ -17,8 +17,8 @@ use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Number of warm-up steps, in which the learning rate increases to its maximum. After these steps,
-/// the rate decreases linearly to zero.
+/// Number of warm-up steps that raise the learning rate to its maximum. Afterward, the rate
+/// decreases linearly to zero.
 const WARM_UP: f64 = 20.0;
 
 /// Parameters of a run.

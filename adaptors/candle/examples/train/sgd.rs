@@ -1,4 +1,4 @@
-//! SGD with momentum and weight decay, whose state can be saved for a resumed run. candle-nn's SGD
+//! SGD with momentum and weight decay. Its state can be saved for a resumed run. candle-nn's SGD
 //! has no momentum, and the moments of its AdamW cannot be saved.
 
 use std::collections::BTreeMap;

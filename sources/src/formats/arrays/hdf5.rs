@@ -103,7 +103,7 @@ fn library_error(e: hdf5_pure::Error) -> Error {
     Error::in_source(format!("HDF5: {cause}{advice}"))
 }
 
-/// Creates the column for the array `set` in a file of `len` bytes.
+/// Creates the column for `set`, an array in a file of `len` bytes.
 fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
     let sides = set.shape().map_err(library_error)?;
     let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));

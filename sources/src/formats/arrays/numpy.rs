@@ -14,8 +14,8 @@ const MAX_HEADER: u64 = 128 << 10;
 /// Maximum total size of the arrays that are decompressed into memory from one archive, in bytes.
 const MAX_DECOMPRESSED: u64 = 4 << 30;
 
-/// Parses the `.npy` header of the array `name`. Returns the element type, the shape, and the
-/// offset of the elements from the start of the header.
+/// Parses the `.npy` header of the array called `name`. Returns the element type, the shape, and
+/// the offset of the elements from the start of the header.
 fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
     let bad = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.shown())));
@@ -43,7 +43,7 @@ fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, at: u64, len: u64) 
     Column::in_file(name.to_owned(), dtype, shape, file_index, at + start, len - start)
 }
 
-/// Returns the array in the `.npy` file with index `file_index`, under the name `name`.
+/// Returns the array in the `.npy` file with index `file_index`, and names it `name`.
 ///
 /// # Errors
 /// If the file is damaged, or if the samples are not contiguous.

@@ -1,5 +1,4 @@
-//! Reads safetensors files, which consist of an 8-byte header length, a JSON header, and the
-//! tensors.
+//! Reads safetensors files: an 8-byte header length, a JSON header, and the tensors.
 
 use std::collections::BTreeMap;
 

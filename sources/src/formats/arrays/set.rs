@@ -1,4 +1,4 @@
-//! The source [`Arrays`], and the rules for choosing its columns.
+//! [`Arrays`], a source of arrays, and the rules for choosing its columns.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -225,7 +225,7 @@ impl Arrays {
     }
 }
 
-/// Selects the arrays of the split `part` that the user has requested as columns.
+/// Selects the arrays of a split that the user has requested as columns.
 fn select(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &choice.columns {

@@ -90,9 +90,9 @@ pub(super) struct Blocks(RefCell<Loaded>);
 type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
 
 impl Blocks {
-    /// Calls `with` with the `len` bytes at offset `at` of a file that ends at `end`. `len` is at
-    /// most the size of a block. `load` returns the bytes in a range of the file, or nothing if the
-    /// file is mapped.
+    /// Calls `with` with the bytes `at..at + len` of a file that ends at `end`. `len` is at most
+    /// the size of a block. `load` returns the bytes in a range of the file, or nothing if the file
+    /// is mapped.
     fn with<T>(
         &self,
         at: u64,
@@ -351,7 +351,7 @@ impl<'a> Rows<'a, '_> {
         Ok(byte >> (index % 8) & 1 == 1)
     }
 
-    /// Returns the file offset of the `len` bytes at offset `at` of a buffer. Fails if they are not
+    /// Returns the file offset of the bytes `at..at + len` of a buffer. Fails if they are not
     /// inside the buffer.
     fn file_offset(self, buffer: usize, at: u64, len: u64) -> Result<u64> {
         let (start, have) = self.batch.buffers[buffer];
@@ -372,7 +372,7 @@ impl<'a> Rows<'a, '_> {
         Ok(copy)
     }
 
-    /// Calls `with` with the `len` bytes at offset `at` of the file. `len` is at most the size of a
+    /// Calls `with` with the bytes `at..at + len` of the file. `len` is at most the size of a
     /// block.
     fn with_bytes<T>(self, at: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let end = self.file.len();
@@ -392,8 +392,8 @@ impl<'a> Rows<'a, '_> {
         Ok(with(&map[at as usize..][..len as usize]))
     }
 
-    /// Returns the `len` bytes at offset `at` of a buffer. Borrows them from the memory map, or
-    /// reads them into `scratch`.
+    /// Returns the bytes `at..at + len` of a buffer. Borrows them from the memory map, or reads
+    /// them into `scratch`.
     fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let at = self.file_offset(buffer, at, len)?;
         if len > MAX_SMALL {

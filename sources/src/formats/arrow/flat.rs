@@ -8,7 +8,7 @@
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     at: usize,
-    /// Start and length of the vtable, which lists the offset of each entry from the start of the
+    /// Start and length of the vtable. It lists the offset of each entry from the start of the
     /// table.
     entries: (usize, usize),
 }

@@ -273,8 +273,8 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    /// Encodes a schema with `fields` columns, which share one table with the name `name`, and
-    /// `entries` metadata entries, which share one entry with the key `key`.
+    /// Encodes a schema with `fields` columns and `entries` metadata entries. All columns share one
+    /// table, called `name`, and all metadata entries share one entry, with key `key`.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
         let short = |to: &mut Vec<u8>, all: &[u16]| all.iter().for_each(|number| to.extend(number.to_le_bytes()));

@@ -1,4 +1,4 @@
-//! The source [`Arrow`], which opens Arrow files and maps their columns to samples.
+//! [`Arrow`], a source that opens Arrow files and maps their columns to samples.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Reads the message headers of a file, which contain the schema and locate each batch of rows.
+//! Reads the message headers of a file. They contain the schema and locate each batch of rows.
 //!
 //! This module checks every length and offset once, so that later reads stay within their buffers.
 //! The format is defined in the section "Serialization and Interprocess Communication (IPC)" of the

@@ -65,8 +65,7 @@ impl BetonRows {
     /// its record.
     ///
     /// # Errors
-    /// If a value is outside the range `data`, or if the returned range is longer than `page`
-    /// bytes.
+    /// If a value is outside `data`, or if the returned range is longer than `page` bytes.
     pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {

@@ -9,7 +9,7 @@ use crate::model::store::Stores;
 use crate::storage::stored::Below;
 use crate::values::annotated::below;
 
-/// Finds the folder that contains the image `name`, which the file `json` lists.
+/// Finds the folder that contains the image called `name`. The file at `json` lists the image.
 ///
 /// # Errors
 /// If no candidate folder contains the image. The message lists these folders.
@@ -66,8 +66,7 @@ fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// Finds the folder that contains the image `name`, which the file at the URL `json` lists. Returns
-/// the folder's URL, with a trailing `/`.
+/// Like `folder_of`, for a `json` URL. Returns the folder's URL, with a trailing `/`.
 ///
 /// # Errors
 /// If no candidate folder contains the image, or if a folder cannot be listed.
@@ -97,9 +96,9 @@ fn resolved(url: &Path) -> Option<String> {
 }
 
 /// Returns the folders that may contain the images, in the order in which they are tried. First
-/// comes the folder of the file. The other candidates are next to that folder, and then in it. Both
-/// times, these are the folder in the file's name (`train2017` for `instances_train2017.json`), the
-/// same folder in `images`, and `images` itself.
+/// comes the folder of the file. Then come three folders next to that folder, and the same three in
+/// that folder: the one in the file's name (`train2017` for `instances_train2017.json`), the same
+/// folder in `images`, and `images` itself.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

@@ -92,9 +92,9 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// A flag, which files encode as 0 or 1 or as `false` or `true`.
+/// A flag. Files contain 0 or 1, or `false` or `true`.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected 0 or 1")]
+#[serde(untagged, expecting = "expected 0, 1, true or false")]
 enum Flag {
     Bool(bool),
     Number(u64),
@@ -104,6 +104,6 @@ fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     match Flag::deserialize(deserializer)? {
         Flag::Bool(flag) => Ok(flag),
         Flag::Number(number @ 0..=1) => Ok(number == 1),
-        Flag::Number(number) => Err(D::Error::custom(format_args!("{number}: expected 0 or 1"))),
+        Flag::Number(number) => Err(D::Error::custom(format_args!("{number}: expected 0, 1, true or false"))),
     }
 }

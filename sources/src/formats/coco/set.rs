@@ -1,4 +1,4 @@
-//! The source [`Coco`], which joins a COCO file with its images.
+//! [`Coco`], a source that pairs a COCO file with its images.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -423,8 +423,8 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
 }
 
 impl Annotation {
-    /// Creates the annotation with index `index` in the file's list. Appends its keypoints to
-    /// `coordinates`. `bytes` is the content of the file.
+    /// Creates annotation `index` of the file's list. Appends its keypoints to `coordinates`.
+    /// `bytes` is the content of the file.
     fn new(
         object: Object<'_>,
         index: usize,

@@ -36,7 +36,7 @@ pub(super) enum Int {
     BitsOrDigits,
 }
 
-/// The library that wrote an array, which determines the meaning of type numbers.
+/// The library that wrote an array. It determines the meaning of type numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     Torch,

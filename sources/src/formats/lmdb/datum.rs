@@ -51,7 +51,7 @@ impl<'a> Datum<'a> {
         Ok(datum)
     }
 
-    /// Converts the message to a sample with the key `key`. Raw pixels and floats are appended to
+    /// Converts the message to a sample with this key. Raw pixels and floats are appended to
     /// `page`.
     ///
     /// # Errors

@@ -100,7 +100,7 @@ impl Pickled {
         self.rows.classes()
     }
 
-    /// Returns the sample in `value`. The key `key` may be a range of `page`.
+    /// Returns the sample in `value`. `key` may be a range of `page`.
     pub(super) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,

@@ -1,4 +1,4 @@
-//! The source [`Lmdb`], which reads samples from an LMDB database.
+//! [`Lmdb`], a source that reads samples from an LMDB database.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,7 +92,7 @@ pub struct Lmdb {
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
-    /// Path of the data file, which is `path` itself or `data.mdb` in the folder `path`.
+    /// Path of the data file, which is `path` itself or `data.mdb` in the folder at `path`.
     data: PathBuf,
     identity: Identity,
     /// Transaction number of the last commit that is visible to this source.
@@ -241,7 +241,7 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// Returns the text for the image with the key `key` in a text recognition dataset.
+    /// Returns the text for an image in a text recognition dataset.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);
@@ -364,7 +364,7 @@ impl Lmdb {
         }
     }
 
-    /// Returns a sample with the image `value` and the text for this image.
+    /// Returns a sample with `value` as its image, and the text for this image.
     fn join_pair<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };

@@ -186,7 +186,7 @@ struct Environment {
 /// all entries are assumed to be samples.
 const MAX_NAMED: u32 = 128;
 
-/// Size of the value that describes a named database, which is `MDB_db` on 64-bit systems.
+/// Size of the value that describes a named database (`MDB_db` on 64-bit systems).
 const DESCRIPTOR_BYTES: usize = 48;
 
 impl Environment {

@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::values::items::{Layout, Places, places};
 use crate::values::record::{ColumnType, Found};
 
-/// The layout of a sample, which consists of the lengths of its variable-length values, followed by
-/// the values of all columns.
+/// The layout of a sample: the lengths of its variable-length values, followed by the values of all
+/// columns.
 pub(super) struct MdsRows {
     names: Vec<String>,
     encodings: Vec<Result<Encoding>>,

@@ -54,13 +54,13 @@ enum List {
 }
 
 impl Block {
-    /// Wraps the dictionary of a column chunk, which the cache stores as row 0.
+    /// Wraps the dictionary of a column chunk. The cache stores it as row 0.
     pub(super) fn from_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
         Block { rows: 0..1, values: Values::Dictionary(page), bytes, dictionary_bytes: 0 }
     }
 
-    /// Wraps the encoded bytes of a column chunk, which the cache stores as row 0.
+    /// Wraps the encoded bytes of a column chunk. The cache stores them as row 0.
     pub(super) fn from_encoded(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, dictionary_bytes: 0 }

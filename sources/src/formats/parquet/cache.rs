@@ -208,8 +208,8 @@ impl Cache {
         self.whole(column, size, fetch)
     }
 
-    /// Returns the only block with the key `column`, such as a dictionary. If it is not cached,
-    /// `fetch` creates it.
+    /// Returns the only block of a column, such as a dictionary. If it is not cached, `fetch`
+    /// creates it.
     fn whole(&self, column: ColumnKey, size: usize, fetch: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
         let _fetching = lock(&self.fetching[lock_index(column, 0)]);
         if let Some(block) = self.find(column, 0) {

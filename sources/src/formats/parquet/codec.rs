@@ -6,7 +6,7 @@ use parquet::basic::Compression;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decompresses `from` and appends the result, which must have exactly `size` bytes, to `to`.
+/// Decompresses `from` and appends the result to `to`. The result must have exactly `size` bytes.
 ///
 /// # Errors
 /// If the data is damaged, if the result has a different size, or if the compression is not

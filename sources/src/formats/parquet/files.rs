@@ -328,7 +328,7 @@ pub(super) struct NeededLeaf {
     pub(super) lists: bool,
 }
 
-/// A simulation of the page cache, which predicts which decoded units are still cached.
+/// A simulation of the page cache. Predicts which decoded units are still cached.
 #[derive(Default)]
 struct CacheSimulation {
     /// The batch that is expected next. For any other batch, the simulation is restarted.

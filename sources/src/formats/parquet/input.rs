@@ -41,7 +41,7 @@ pub(super) enum Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// Returns the `len` bytes at offset `at` of the file.
+    /// Returns the bytes `at..at + len` of the file.
     ///
     /// # Errors
     ///

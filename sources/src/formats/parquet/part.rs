@@ -225,8 +225,8 @@ impl Part {
         usize::try_from(len.saturating_mul(ratio)).unwrap_or(usize::MAX)
     }
 
-    /// Reads the page indexes of the columns `leaves`, which must not contain lists, with a single
-    /// request. Does nothing if the page indexes are too far apart.
+    /// Reads the page indexes of the columns in `leaves`, which must not contain lists, with a
+    /// single request. Does nothing if the page indexes are too far apart.
     ///
     /// # Errors
     /// If a page index is damaged or cannot be read.

@@ -21,7 +21,7 @@ pub(super) enum Form {
     File { bytes: Leaf, path: Option<Leaf> },
     /// Lists of numbers, possibly nested.
     List { leaf: Leaf, levels: Levels },
-    /// An unsupported type, which the string names in messages.
+    /// An unsupported type, with its name for messages.
     Unsupported(&'static str),
 }
 
@@ -163,7 +163,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Adds the columns of a struct with the fields `children`.
+    /// Adds the columns of a struct. `children` are its fields.
     fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
         for child in children {
             let name = format!("{}.{}", self.name, child.name());

@@ -1,4 +1,4 @@
-//! The source [`Parquet`], which reads Parquet files, either local or in an object store.
+//! [`Parquet`], a source that reads Parquet files, either local or in an object store.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -126,7 +126,7 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Creates a source of the files `parts`. Its samples do not have any columns yet.
+    /// Creates a source of the files in `parts`. The samples do not have any columns yet.
     pub(super) fn without_columns(path: &Path, parts: Vec<Part>) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;

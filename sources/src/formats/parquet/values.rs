@@ -40,7 +40,7 @@ impl Rows {
         Ok(Rows(set))
     }
 
-    /// Returns the same rows, restricted to the columns `places`.
+    /// Returns the same rows, restricted to the columns with indices `places`.
     ///
     /// # Errors
     /// If the location of a column is invalid.
@@ -53,7 +53,7 @@ impl Rows {
         self.0.fields.iter().map(|field| &*field.name)
     }
 
-    /// Returns the index of the column `name`. Other methods call this index `place`.
+    /// Returns the index of a column, which other methods call its `place`.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.names().position(|found| found == name)
     }

@@ -1,4 +1,4 @@
-//! Reads RecordIO files, in which MXNet and DALI store images with labels.
+//! Reads RecordIO files, the format of MXNet and DALI for images with labels.
 //!
 //! 1. `record`: joins the frames of a record.
 //! 2. `index`: locates the records, with the `.idx` file or by scanning the file.

@@ -16,7 +16,7 @@ pub(super) const HEADER: usize = 24;
 /// Index of the label column.
 const LABEL: usize = 0;
 
-/// The layout of a record, which has the `label` and `image` columns.
+/// The layout of a record, with the columns `label` and `image`.
 pub(super) struct RecordRows {
     names: Vec<String>,
     labels: Labels,

@@ -103,9 +103,9 @@ impl Header<'_> {
     }
 }
 
-/// Returns whether the column `name` contains paths. `texts` are its first values: all of them must
-/// look like paths, and at least one must exist in the table's folder. Logs a warning if all of
-/// them look like image paths but none of them exists.
+/// Returns whether the column called `name` contains paths. `texts` are its first values: all of
+/// them must look like paths, and at least one must exist in the table's folder. Logs a warning if
+/// all of them look like image paths but none of them exists.
 ///
 /// # Errors
 /// Returns any error from `is_file`.

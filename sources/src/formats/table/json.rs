@@ -11,7 +11,7 @@ use super::cells::{Cell, Cells};
 /// Parses one line, which must be a JSON object. `column` maps a key to the index of its column.
 ///
 /// # Errors
-/// If the line is not a JSON object, or if a key occurs twice. The string is the cause.
+/// If the line is not a JSON object, or if a key occurs twice. Returns the cause as a string.
 pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
     cells.spans.clear();

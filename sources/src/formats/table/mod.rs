@@ -1,4 +1,4 @@
-//! Reads CSV, TSV and JSON Lines tables, in which each row is a sample.
+//! Reads CSV, TSV and JSON Lines tables. Each row is a sample.
 //!
 //! 1. `text`: reads the text of a file, and computes line numbers.
 //! 2. `cells`: the cells of a row. `csv` and `json` parse rows, `syntax` dispatches to one of them,

@@ -7,8 +7,8 @@ use arrayvec::ArrayVec;
 use crate::machine::file::{self, read_whole};
 use crate::model::sample::MAX_FIELDS;
 
-/// The bytes of a sample in a buffer. The buffer keeps its length between samples, so that its
-/// memory is zeroed only once.
+/// A reusable buffer in which the parts of one sample are stored back to back. The buffer keeps its
+/// length between samples, so that its memory is zeroed only once.
 pub(super) struct Page<'b> {
     buffer: &'b mut Vec<u8>,
     len: usize,
@@ -34,10 +34,10 @@ impl<'b> Page<'b> {
         range
     }
 
-    /// Appends the content of the file at a path. `path` is the range of the buffer that contains
-    /// the path. Returns the range of the content.
+    /// Appends the contents of a file and returns their range. `path` is the range of the buffer
+    /// that contains the file's path.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
-        let path = std::str::from_utf8(&self.buffer[path]).expect("its parts are text");
+        let path = std::str::from_utf8(&self.buffer[path]).expect("paths and names are UTF-8");
         let mut file = file::open(path)?;
         let start = self.len;
         self.len = read_whole(&mut file, self.buffer, start)?;
@@ -46,7 +46,7 @@ impl<'b> Page<'b> {
 
     /// Returns the text at `range`.
     pub(super) fn text(&self, range: Range<usize>) -> &str {
-        std::str::from_utf8(&self.buffer[range]).expect("its parts are text")
+        std::str::from_utf8(&self.buffer[range]).expect("paths and names are UTF-8")
     }
 }
 
@@ -60,6 +60,6 @@ pub(super) struct Gathered<'t> {
 /// The name of a field.
 pub(super) enum Name<'t> {
     Known(&'t str),
-    /// The text at this range of the page.
+    /// Built from the row, and stored in the buffer at this range.
     Made(Range<usize>),
 }

@@ -1,4 +1,4 @@
-//! The source [`Table`], which reads samples from the rows of a table.
+//! [`Table`], a source that reads samples from the rows of a table.
 
 use std::cell::Cell as Slot;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::options::TableOptions;
 use crate::storage::stored::{Below, Stored, is_url, of_stored, url_of};
 use crate::values::record::Labels;
 
-/// The samples in a table, which is a CSV, TSV or JSON Lines file.
+/// The samples in a table: a CSV, TSV or JSON Lines file.
 ///
 /// Each row is a sample. The name of a column, or [`TableOptions`], determines how the column is
 /// used:
@@ -307,7 +307,7 @@ fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     Syntax::Csv(Csv::new(delimiter.unwrap_or(named)))
 }
 
-/// Converts the folder `root` to a prefix of paths, with a trailing `/`.
+/// Converts a folder to a prefix of paths, with a trailing `/`.
 fn prefix(root: &Path) -> Result<String> {
     let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
     let root = if is_url(text) { text.to_owned() } else { slashed(text).into_owned() };
@@ -363,7 +363,7 @@ impl Source for Table {
         CELLS.set(cells);
         let Gathered { key, label, fields } = made?;
         let page: &'a [u8] = scratch;
-        let text = |range: Range<usize>| std::str::from_utf8(&page[range]).expect("its parts are text");
+        let text = |range: Range<usize>| std::str::from_utf8(&page[range]).expect("paths and names are UTF-8");
         let mut sample = Sample::new(text(key)).lacking(&self.columns.lacks);
         for (name, bytes) in fields {
             let name = match name {

@@ -1,4 +1,4 @@
-//! The index of a shard, which contains the key of each sample and the location of each field.
+//! The index of a shard: the key of each sample and the location of each field.
 
 use std::collections::HashMap;
 
@@ -292,7 +292,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds the file `name` as a field, and as a possible target of links.
+    /// Adds a file as a field, and as a possible target of links.
     fn add_file(&mut self, name: &[u8], key: Option<&[u8]>, start: u64, size: u64) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         self.add_field(path, key, start, size)?;

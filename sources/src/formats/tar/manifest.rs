@@ -1,5 +1,4 @@
-//! Reads the manifest of a set of shards, which is the file `NAME.manifest.json` that `Pack`
-//! writes.
+//! Reads `NAME.manifest.json`, the manifest that `Pack` writes for a set of shards.
 //!
 //! The manifest determines which shards belong to the set. If one of them is missing, opening
 //! fails. A shard that has a name of the set but is not in the manifest is ignored with a warning,
@@ -196,7 +195,7 @@ pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
     check_merged(&folder.file_names()?)
 }
 
-/// Checks that the files `names`, which are sorted, include no unmerged parts of a set.
+/// Checks that `names`, a sorted list of files, includes no unmerged parts of a set.
 ///
 /// # Errors
 /// If there are unmerged parts.
@@ -217,8 +216,8 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// Returns the name of the set to which the file `name` belongs, if the file is a plan, a part, or
-/// an unmerged shard. Returns `None` for other files.
+/// If `name` is a plan, a part, or an unmerged shard, returns the name of its set. Returns `None`
+/// for other files.
 fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_END) {
         return Some(stem);

@@ -1,4 +1,4 @@
-//! The source [`Tar`], which reads samples from WebDataset shards.
+//! [`Tar`], a source that reads samples from WebDataset shards.
 //!
 //! Invariant: every range in an [`Index`] is inside its shard, because `Index::scan` and `sidecar`
 //! check all ranges against the length of the shard.
@@ -222,7 +222,7 @@ fn copy_fields<'a>(
 }
 
 impl Tar {
-    /// Returns a view with the fields `only`, or with all fields.
+    /// Returns a view with the fields in `only`, or with all fields.
     pub(crate) fn view(&self, only: Option<Vec<String>>) -> Self {
         Tar { shards: self.shards.clone(), classes: self.classes.clone(), only }
     }

@@ -1,5 +1,4 @@
-//! Stores the index of `x.tar` in the file `x.tar.index`, so that the tar's headers are scanned
-//! only once.
+//! Stores the index of `x.tar` in `x.tar.index`, so that the tar's headers are scanned only once.
 //!
 //! [`index_file`] adds a magic number and a hash to the content, which consists of the following
 //! parts:

@@ -1,4 +1,4 @@
-//! The source [`TfRecord`], which reads samples from TFRecord files.
+//! [`TfRecord`], a source that reads samples from TFRecord files.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -183,7 +183,7 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
     }
 }
 
-/// Lists the shards in `folder` that belong to the split `wanted`, or to the only split if `wanted`
+/// Lists the shards in `folder` that belong to the wanted split, or to the only split if `wanted`
 /// is `None`. Checks that no shard is missing.
 fn shards_in(storage: &Storage, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -12,10 +12,10 @@ use crate::storage::{OpenFile, RowBytes, Storage};
 /// Minimum size of a file for which an index is stored, in bytes. Scanning a smaller file is fast.
 const MIN_INDEXED: u64 = 16 << 20;
 
-/// Size in bytes of the header before a record, which consists of its length and the checksum of
-/// the length.
+/// Size in bytes of the header before a record: the record's length, and the checksum of the
+/// length.
 const HEADER: u64 = 12;
-/// Size in bytes of the trailer after a record, which is its checksum.
+/// Size in bytes of the trailer after a record: the record's checksum.
 const TRAILER: u64 = 4;
 
 /// Maximum length of a record, in bytes.

@@ -1,4 +1,4 @@
-//! The source [`Voc`], which joins images with Pascal VOC annotations.
+//! [`Voc`], a source that pairs images with Pascal VOC annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -74,7 +74,7 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
     };
     let mut items = Vec::new();
     for entry in entries {
-        // Some exporters write `../train/images` even if the folder `train` is next to the YAML
+        // Some exporters write `../train/images` even if the `train` folder is next to the YAML
         // file.
         let stripped = entry.strip_prefix("../").unwrap_or(entry);
         let candidates: Vec<_> =

@@ -1,4 +1,4 @@
-//! The source [`Yolo`], which joins images with YOLO label files.
+//! [`Yolo`], a source that pairs images with YOLO label files.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -22,23 +22,23 @@ use crate::values::annotated::{Parts, append, key_and_field};
 /// ```no_run
 /// use warpfeed_sources::Yolo;
 ///
-/// let train = Yolo::open("coco8/data.yaml")?; // the split `train`
+/// let train = Yolo::open("coco8/data.yaml")?; // the `train` split
 /// let val = Yolo::split("coco8/data.yaml", "val")?;
 /// let same = Yolo::open("coco8/images/val")?; // labels in coco8/labels/val
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// - **Samples** are the images of the split, in the order of its folders and lists. Images in a
-///   folder are sorted by name. The key of a sample is the path of its image relative to `images`,
-///   without the extension.
+/// - **Samples** are the images of the split. Folders and lists of images are in the order of
+///   `data.yaml`. Images in a folder are sorted by name. The key of a sample is the path of its
+///   image relative to `images`, without the extension.
 /// - **Label files** contain one line `class x y width height` per box: the class, and the center
-///   and size of the box as fractions of the image. A line with six or more coordinates describes a
-///   polygon instead, whose bounding box becomes the box. If `data.yaml` contains `kpt_shape`, each
-///   box line also lists keypoints after the height.
+///   and size of the box as fractions of the image. A line with six or more coordinates is a
+///   polygon; its bounding box becomes the box. If `data.yaml` contains `kpt_shape`, each box line
+///   also lists keypoints after the height.
 /// - **Fields**:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
-///     as **fractions of the image**. The `boxes.units.txt` field with the text `relative` marks
-///     them as fractions, which `field::Boxes` converts to pixels.
+///     as **fractions of the image**. The `boxes.units.txt` field contains `relative`, so that
+///     `field::Boxes` converts them to pixels.
 ///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
 ///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the
 ///     keypoints.
@@ -68,8 +68,8 @@ pub struct Yolo {
 }
 
 impl Yolo {
-    /// Opens the split `train` of a `data.yaml`, a folder that contains `images` and `labels`, or a
-    /// folder of images under `images`.
+    /// Opens a `data.yaml` (its `train` split), a folder that contains `images` and `labels`, or a
+    /// folder below `images`.
     ///
     /// # Errors
     /// If the path is none of these, or if there are no images or no label files. Also fails if the
@@ -78,10 +78,10 @@ impl Yolo {
         Self::with_formats(path.as_ref(), "train", Vec::new())
     }
 
-    /// Opens the split `split` of the `data.yaml` at `yaml`. `split` is `train`, `val` or `test`.
+    /// Opens one split of a `data.yaml`: `train`, `val` or `test`.
     ///
     /// # Errors
-    /// Fails like [`open`](Yolo::open), and if the dataset does not have this split.
+    /// Fails like [`open`](Yolo::open). Also fails if the dataset has no such split.
     pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
         Self::with_formats(yaml.as_ref(), split, Vec::new())
     }
@@ -109,7 +109,7 @@ impl Yolo {
             let (all, first) = (items.len(), label_path(&items[first].path).concat());
             if missing == all {
                 let cause =
-                    format!("none of the {all} images has a label file: the first file was expected at {first}");
+                    format!("no label files for any of the {all} images: the first file was expected at {first}");
                 return Err(Error::in_source(cause).at_path(path));
             }
             let path = path.display();

@@ -138,8 +138,8 @@ impl Fetcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills `to` with the bytes of `sample`, which are the range `range` of its object. Returns
-    /// false if the sample is neither planned nor cached, or if its piece was dropped.
+    /// Fills `to` with the bytes of `sample`, at `range` in the sample's object. Returns false if
+    /// the sample is neither planned nor cached, or if its piece was dropped.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl Fetcher {
         }
     }
 
-    /// Runs a fetch thread, which sends requests until the fetcher is closed.
+    /// Runs a fetch thread: sends requests until the fetcher is closed.
     fn run(self: Arc<Self>) {
         let mut state = self.lock();
         loop {

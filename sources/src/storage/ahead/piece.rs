@@ -47,7 +47,7 @@ impl Flight {
     }
 }
 
-/// The outcome of a piece, for which readers wait.
+/// The outcome of a piece. Readers wait for it.
 #[derive(Default)]
 pub(super) struct Answer {
     outcome: Mutex<Option<Outcome>>,

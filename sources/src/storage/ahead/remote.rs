@@ -41,7 +41,7 @@ impl Remote {
         &*self.store
     }
 
-    /// Fills `to` with the bytes of `sample`, which start at offset `at` of `object`. If the sample
+    /// Fills `to` with the bytes of `sample`. They start at offset `at` of `object`. If the sample
     /// is being prefetched, waits for that request.
     ///
     /// # Errors
@@ -88,8 +88,7 @@ impl Remote {
         self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
     }
 
-    /// Returns the `len` bytes of `object` that start at offset `at`. Does not use prefetched
-    /// bytes.
+    /// Returns the bytes `at..at + len` of `object`. Does not use prefetched bytes.
     ///
     /// # Errors
     /// See [`read`](Remote::read).
@@ -104,8 +103,8 @@ impl Remote {
         })
     }
 
-    /// Runs `request`, which reads `range` of `object`, until it succeeds or the retries are used
-    /// up.
+    /// Repeats `request`, which reads `range` of `object`, until it succeeds or the retries are
+    /// used up.
     fn attempts<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
@@ -146,7 +145,7 @@ impl Remote {
         self.repeated(move |store| store.list_now(&prefix))
     }
 
-    /// Runs `request`, which transfers no bytes of samples, until it succeeds or the retries are
+    /// Repeats `request`, which transfers no bytes of samples, until it succeeds or the retries are
     /// used up.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ impl Indexed {
         Ok(Indexed { folder: folder.to_owned(), text: storage.read(&index, MAX_INDEX)?, path: index, storage })
     }
 
-    /// Returns the path of the file `name` in the folder.
+    /// Returns the path of the file called `name` in the folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.storage.join(&self.folder, name)
     }

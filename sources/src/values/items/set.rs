@@ -181,8 +181,8 @@ impl Items {
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the bytes of sample `index` in the range `within`, which may exceed the sample. For
-    /// reads outside a loader's order.
+    /// Reads the bytes of sample `index` in `within`, a range that may exceed the sample. For reads
+    /// outside a loader's order.
     ///
     /// # Errors
     /// If the file has changed or cannot be read. The error names the file.

@@ -134,8 +134,7 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     Ok(())
 }
 
-/// Ensures that `target` contains the decompressed content of the file `packed`. `len` is the
-/// length of this content in bytes.
+/// Ensures that `target` contains the decompressed content of `packed`, which has `len` bytes.
 ///
 /// The copy has the modification time of `packed`. If an existing copy has a different time or
 /// length, it was made from a different version of `packed` or by a different library, and is
@@ -162,8 +161,8 @@ pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -
     copied
 }
 
-/// Decompresses the open file `file`, whose path is `packed`, to `target`. `is_locked` is true if
-/// this process holds the lock.
+/// Decompresses `file`, the open file at `packed`, to `target`. `is_locked` is true if this process
+/// holds the lock.
 fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_locked: bool) -> Result<()> {
     // Another process may have written the copy while this process waited for the lock.
     if is_copy(packed, target, len) {

@@ -29,7 +29,7 @@ pub(crate) enum Node<'a> {
     Dtype(Dtype),
     /// An array that has been created but not filled yet.
     Unbuilt,
-    /// A PyTorch storage, which is a file in a `.pt` archive.
+    /// A PyTorch storage: a file in a `.pt` archive.
     Storage {
         key: Id,
         dtype: Dtype,

@@ -453,8 +453,8 @@ impl Field {
         }
     }
 
-    /// Returns the name of the field for the value `cell`. If the column contains images, the name
-    /// depends on the format of the image.
+    /// Returns the name of the field for `cell`. If the column contains images, the name depends on
+    /// the format of the image.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()

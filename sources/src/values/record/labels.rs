@@ -28,8 +28,7 @@ pub(crate) struct Learner {
     floats: bool,
     /// First row in which the value is not a number.
     text: Option<usize>,
-    /// Class names: the values in the row `text` and in later rows, each with the first row that
-    /// contains it.
+    /// Class names: the values from row `text` on, each with the first row that contains it.
     names: HashMap<String, usize>,
     /// Number of values that are integers.
     integers: usize,

@@ -207,8 +207,8 @@ impl Rows {
         self.uses.classes()
     }
 
-    /// Builds the sample in `row`, with the key `key`. `page` contains the parts of the row that
-    /// are not borrowed.
+    /// Builds the sample in `row`, with this key. `page` contains the parts of the row that are not
+    /// borrowed.
     ///
     /// # Errors
     ///

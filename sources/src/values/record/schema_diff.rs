@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Returns the error for a file whose columns `found` differ from `wanted`, the columns of the file
-/// `first`. The message states the first difference. `same` returns whether the two columns at an
-/// index have the same type, and is called only if they have the same name.
+/// Returns the error for a file with the columns `found`, which differ from the columns of the
+/// `first` file, `wanted`. The message states the first difference. `same` returns whether the two
+/// columns at an index have the same type, and is called only if they have the same name.
 pub(crate) fn other_columns(first: &Path, wanted: &[String], found: &[String], same: impl Fn(usize) -> bool) -> Error {
     let lacked = wanted.iter().find(|name| !found.contains(name));
     let added = found.iter().find(|name| !wanted.contains(name));

@@ -143,7 +143,7 @@ impl Drop for HostSlot {
     }
 }
 
-/// A simulated loader with two host slots, which takes up to `delay` microseconds per batch.
+/// A simulated loader with two host slots. Takes up to `delay` microseconds per batch.
 pub(super) struct TestFeed {
     spec: Spec,
     free: Receiver<HostSlot>,

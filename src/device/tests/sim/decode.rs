@@ -1,6 +1,6 @@
 //! A model of the kernels in `device/nvidia/kernels/jpeg.cu` in plain Rust. The model reads only
 //! the records and the arena, and decodes symbol by symbol and pixel by pixel. `follow` decides
-//! which samples are left to the host because their codes do not synchronize.
+//! which samples the host must decode because their codes do not synchronize.
 //!
 //! The model uses the host's inverse transform and resize, which other tests compare with
 //! references.
@@ -20,8 +20,8 @@ const NATURAL: [usize; 64] = [
     47, 55, 62, 63,
 ];
 
-/// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns, for each sample, whether it is
-/// left to the host. If a record says that the pixels are already in place, the pixels remain
+/// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns, for each sample, whether the
+/// host must decode it. If a record says that the pixels are already in place, the pixels remain
 /// unchanged.
 pub(in crate::device) fn decode(
     records: &[u8],
@@ -187,7 +187,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Decodes one sample. Returns `None` if it is left to the host.
+/// Decodes one sample. Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     let parts = record.parts();
     let head = Head::new(record, &parts, arena);
@@ -350,8 +350,8 @@ mod tests {
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, size, &mut out);
-        // Only the first image is left to the host: short segments need no synchronization, and
-        // noise synchronizes.
+        // The host decodes only the first image: short segments need no synchronization, and noise
+        // synchronizes.
         assert_eq!(faults, [true, false, false]);
         for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
             assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");

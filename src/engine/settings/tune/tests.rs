@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::settings::Bounds;
 use crate::sampler::Rng;
 
-/// A model of a loader, which computes the counters for a given prefetch depth.
+/// A model of a loader. Computes the counters for a given prefetch depth.
 struct Load {
     cores: usize,
     /// CPU time that a sample takes, in seconds.

@@ -217,7 +217,7 @@ fn a_replacement_has_its_own_index_on_the_device() {
 }
 
 #[test]
-fn the_batch_that_exceeds_max_skipped_is_an_error() {
+fn the_batch_that_exceeds_max_skipped_fails() {
     // Samples 1, 6 and 13 are in batches 0, 1 and 3.
     let source = Recorded::failing(|index| [1, 6, 13].contains(&index));
     let (mut batches, sim) = opened(loader(&source).on_error(OnError::Skip { max_skipped: 2 }));

@@ -34,7 +34,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (left, kept, share) = memory_after_fill(&parts.shared, slot, 4);
         // The device must decode all images of the batch that together fit into its memory.
-        assert!(left > 1, "{left} images are left to the device");
+        assert!(left > 1, "the device decodes {left} images");
         assert!(kept <= share && share <= most, "{kept} bytes are retained, a worker's share is {share}");
     }
 }
@@ -72,7 +72,7 @@ fn redecoding_counts_the_encoded_bytes() {
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let taken = redecode_memory(&parts.shared, slot);
-        // A worker needs memory for the pixels, and for the buffer of the source, which may have
+        // A worker needs memory for the pixels, and for the source's buffer. The buffer may have
         // twice the capacity of its content.
         let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
         assert!((least..=most).contains(&taken), "{taken} bytes were taken for {bytes} encoded bytes");

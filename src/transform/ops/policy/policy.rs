@@ -125,8 +125,7 @@ impl Policy {
     /// one to three effects. Geometric effects use bilinear interpolation. See Hendrycks et al.,
     /// "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
     ///
-    /// The chains do not move masks, boxes, points and maps, which therefore match the original
-    /// image.
+    /// The chains do not move masks, boxes, points and maps, so these match the original image.
     ///
     /// Devices do not support AugMix. If the batches are on a device, the worker threads decode and
     /// mix the samples.
@@ -140,7 +139,7 @@ impl Policy {
     /// `augmix-m5-w4-d2`.
     ///
     /// Effects, probabilities and magnitudes equal timm's. The rounding of each effect equals
-    /// torchvision's. Timm uses Pillow, which leads to four differences:
+    /// torchvision's. Timm uses Pillow, which causes four differences:
     /// - Pixel values may differ by one.
     /// - Geometric effects always use bilinear interpolation, whereas timm chooses bilinear or
     ///   bicubic at random.
