@@ -34,7 +34,7 @@ const OPTIONS: [&str; 17] = [
 
 /// Texts to replace, each with its replacement. A text comes before all shorter texts that it
 /// contains.
-const NAMES: [(&str, &str); 57] = [
+const NAMES: [(&str, &str); 58] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -69,6 +69,7 @@ const NAMES: [(&str, &str); 57] = [
     ("last_batch(Pad)", "last_batch=\"pad\""),
     ("frames(true)", "frames=True"),
     ("size_buckets", "SizeBuckets"),
+    ("augment_for", "augments"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),

@@ -385,3 +385,33 @@ def test_each_dataset_has_its_own_batch_size() -> None:
         make(batch_size=4)
     with pytest.raises(TypeError, match="global_batch_sizes"):
         warpfeed.Mixture([(Rows(30), 1.0)], global_batch_sizes=[1.5])  # type: ignore[list-item]
+
+
+def test_each_dataset_has_its_own_augmentation(mini: str) -> None:
+    crops, whole = warpfeed.Augment.train(24), warpfeed.Augment.letterbox(24, 24).flip(0.5)
+    parts = [(mini, 1.0), (mini, 1.0)]
+
+    def images(data: Any, augment: warpfeed.Augment) -> list[tuple[int, bytes]]:
+        loader = warpfeed.Loader(data, seed=2, batch_size=7, augment=augment, output="numpy")
+        found = [list(zip(batch.ids, batch.images.copy(), strict=True)) for batch in pickle.loads(pickle.dumps(loader))]
+        return [(id, image.tobytes()) for batch in found for id, image in batch]
+
+    own = warpfeed.Mixture(parts, augments={1: whole})
+    alone = [images(parts, augment) for augment in (crops, whole)]
+    count = len(warpfeed.Loader(mini).dataset)
+    expected = [first if first[0] < count else second for first, second in zip(*alone, strict=True)]
+    assert images(own, crops) == expected and expected not in alone
+    state = warpfeed.Loader(own, augment=crops).state_dict()
+    changed = warpfeed.Mixture(parts, augments={1: warpfeed.Augment.letterbox(24, 24)})
+    with pytest.raises(warpfeed.ConfigError, match="augmentation of dataset 1 differs in step 2"):
+        warpfeed.Loader(changed, augment=crops, resume=state)
+    for augments, message in (
+        ({1: warpfeed.Augment.train(32)}, "augments: dataset 1 has images of 32x32 pixels in epoch 0, but dataset 0 has"),
+        ({2: whole}, "augments: there is no dataset 2"),
+    ):
+        with pytest.raises(warpfeed.ConfigError, match=message):
+            warpfeed.Loader(warpfeed.Mixture(parts, augments=augments), augment=crops)
+    with pytest.raises(TypeError, match="augments: dataset 1 has 'train': expected warpfeed.Augment"):
+        warpfeed.Mixture(parts, augments={1: "train"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="augments"):
+        warpfeed.Mixture(parts, augments={"one": whole})  # type: ignore[dict-item]

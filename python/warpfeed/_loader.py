@@ -399,7 +399,7 @@ class Loader(_other_names.EarlierNames):
         self._seed = seed or 0
         options = {
             "data": native_data,
-            **({"mixture_options": data._options()} if mixed else {}),
+            **({"mixture_options": data._options(), "augment_for": data.augments} if mixed else {}),
             **_options.to_native(given, leave_out=_PYTHON_OPTIONS),
             **_ranks.options(rank, world_size, distributed),
             "shuffle" if shuffle else "seed": self._seed,

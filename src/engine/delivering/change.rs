@@ -79,7 +79,7 @@ impl<B> Batches<B> {
         let Some(changes) = changes else {
             return Err(Error::config(format!("{call}: this loader was opened without {needs}")));
         };
-        if recipe.augments().any(|augment| augment.ever_most_images() > 1) {
+        if recipe.all_augments().any(|augment| augment.ever_most_images() > 1) {
             return Err(Error::config(format!(
                 "{call}: the augmentation combines each image with other samples of the epoch, which the change would replace; \
                  remove mosaic and copy_paste"

@@ -195,7 +195,7 @@ impl Checkpoint {
             stateful,
             probes,
             // Serialization cannot fail, because augmentations contain only numbers and names.
-            augment: serde_json::to_string(&recipe.augments().collect::<Vec<_>>()).ok(),
+            augment: serde_json::to_string(&recipe.all_augments().collect::<Vec<_>>()).ok(),
             history,
             history_from,
         }
@@ -289,33 +289,42 @@ impl Checkpoint {
             };
             return Err(Error::config(format!("resume: the order of epoch {epoch} differs from the saved one{hint}")));
         }
-        self.check_augments(&recipe.augments().collect::<Vec<_>>())?;
+        self.check_augments(recipe)?;
         Ok((next, changed))
     }
 
-    /// Returns an error if the augmentations `now` differ from the saved augmentations. The error
-    /// names the first step that differs.
-    fn check_augments(&self, now: &[&Augment]) -> Result<()> {
+    /// Returns an error if the augmentations of `recipe` differ from the saved augmentations. The
+    /// error names the first step that differs.
+    fn check_augments(&self, recipe: &Recipe) -> Result<()> {
         const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
-        let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation {cause}; {HINT}")));
+        let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation{cause}; {HINT}")));
         let Some(saved) = &self.augment else { return Ok(()) };
+        let now: Vec<&Augment> = recipe.all_augments().collect();
         let saved: Vec<Augment> = match serde_json::from_str(saved) {
             Ok(saved) => saved,
-            Err(e) => return refuse(format!("of the checkpoint cannot be read: {e}")),
+            Err(e) => return refuse(format!(" of the checkpoint cannot be read: {e}")),
         };
         if saved.len() != now.len() {
             return refuse(format!(
-                "differs: the checkpoint has {} images, this loader has {}",
+                " differs: the checkpoint has {} augmentations, this loader has {}",
                 saved.len(),
                 now.len()
             ));
         }
-        let Some((saved, now)) = saved.iter().zip(now).find(|(saved, now)| saved != *now) else { return Ok(()) };
-        let (saved, now) = (saved.steps(), now.steps());
+        let differing = |index: &usize| saved[*index] != *now[*index];
+        // The augmentations of the datasets come last. One of them is the augmentation of the image.
+        let of_images = if recipe.augments.depend_on_dataset() { recipe.any_fields().images.len() } else { now.len() };
+        let Some(index) = (of_images..now.len()).chain(0..of_images).find(differing) else { return Ok(()) };
+        let of = index.checked_sub(of_images).map_or(String::new(), |dataset| format!(" of dataset {dataset}"));
+        let (saved, now) = (saved[index].steps(), now[index].steps());
         let same = saved.iter().zip(now).take_while(|(saved, now)| saved == now).count();
         let shown = |steps: &[Step]| steps.get(same).map_or_else(|| "no more steps".to_owned(), Step::to_string);
         let step = same + 1;
-        refuse(format!("differs in step {step}: the checkpoint has {}, this loader has {}", shown(saved), shown(now)))
+        refuse(format!(
+            "{of} differs in step {step}: the checkpoint has {}, this loader has {}",
+            shown(saved),
+            shown(now)
+        ))
     }
 }
 
