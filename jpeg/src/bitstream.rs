@@ -123,7 +123,7 @@ impl Grid {
 }
 
 /// The data that a device needs to decode a region. Reuses its memory for the next region;
-/// [`keep`](Bitstream::keep) frees the memory.
+/// [`keep`](Bitstream::keep) frees excess memory.
 #[derive(Debug)]
 pub struct Bitstream {
     unstuff: Unstuff,

@@ -44,8 +44,8 @@ impl Spec {
     /// coefficients, and false if it is for DC coefficients.
     ///
     /// # Errors
-    /// If the lengths do not form a prefix code, if a code consists only of ones, which T.81
-    /// reserves, or if a DC symbol exceeds 15, which is the size in bits of the largest difference.
+    /// If the lengths do not form a prefix code, if a code consists only of ones (reserved by
+    /// T.81), or if a DC symbol exceeds 15, the size in bits of the largest difference.
     pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {

@@ -21,8 +21,8 @@ class _Lengths(Indices):
 
 
 class Buckets:
-    """The lengths of all samples, for the option ``buckets``, which groups samples of similar
-    lengths into batches.
+    """The lengths of all samples, for the ``buckets`` option. Groups samples of similar lengths
+    into batches.
 
     ::
 
@@ -87,7 +87,7 @@ class Buckets:
         return self.bounds[bucket] if bucket < len(self.bounds) else None
 
     def trim(self, *names: str) -> _Trim:
-        """Returns a function for the option ``collate`` that shortens the second axis of the
+        """Returns a function for the ``collate`` option that shortens the second axis of the
         :class:`Ragged` fields ``names`` to the :meth:`width` of the batch. All batches of a bucket
         then have the same shape. The fields become views of the batch, so nothing is copied.
 
@@ -124,9 +124,9 @@ def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
 
 
 class SizeBuckets:
-    """The sizes of all images, for the option ``buckets``, which groups images by aspect ratio.
-    Each group has its own image size. Training diffusion models and vision-language models uses
-    such buckets to keep nearly all of each image.
+    """The sizes of all images, for the ``buckets`` option. Groups images by aspect ratio. Each
+    group has its own image size. Training diffusion models and vision-language models uses such
+    buckets to keep nearly all of each image.
 
     ::
 

@@ -82,7 +82,7 @@ def free_frames(e: BaseException) -> None:
     tracebacks still show line numbers.
 
     Otherwise, a caller that keeps the exception would keep these variables alive. One of them may
-    be a batch, whose memory the loader could not reuse.
+    be a batch, and the loader could not reuse the batch's memory.
     """
     seen: set[int] = set()
     remaining: list[BaseException | None] = [e]

@@ -162,8 +162,8 @@ def _read_file(file: Any, length: int) -> bytes:
 def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> None:
     """Processes requests until the loader closes the socket.
 
-    The file `shared` contains the pixels, the file `function` contains the pickled function of
-    `length` bytes, and `loader` is the id of the loader's process.
+    `shared` contains the pixels, `function` contains the pickled function of `length` bytes, and
+    `loader` is the id of the loader's process.
     """
     threading.Thread(target=_exit_with_loader, args=(loader,), daemon=True).start()
     # Ctrl-C sends SIGINT to all processes of the group. The loader's process handles the signal,

@@ -154,7 +154,7 @@ class Loader(_other_names.EarlierNames):
     Args: Images
         augment: augmentation of each image; ``Augment.eval(256, 224)`` by default.
         views: augmentations for several views of each image, which are delivered instead of the
-            image. The batch is then a dict, in which ``views`` is a list with one tensor per
+            image. The batch is then a dict, and ``views`` is a list with one tensor per
             augmentation. Each view has its own random numbers. :meth:`Augment.simclr_views` and
             :meth:`Augment.dino_views` return such lists.
         dtype: element type of the images: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"``, or the
@@ -575,7 +575,7 @@ class Loader(_other_names.EarlierNames):
         return int(self._core.epoch())
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position of the run, which is directly after the last delivered batch.
+        """Returns the position of the run: directly after the last delivered batch.
 
         The dict contains only numbers and strings, so JSON and ``torch.load(weights_only=True)``
         support it. Ranks that have received the same number of batches have the same state.

@@ -72,9 +72,10 @@ class Shares(Arguments):
 
 @dataclass(frozen=True)
 class Mixture(Arguments):
-    """A mixture of datasets, from which samples are drawn in given shares, with options:
-    ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], per_set_batches=True))``. Without options, a list of
-    datasets and shares is enough: ``Loader([("photos", 0.7), ("sketches", 0.3)])``.
+    """A mixture of datasets with options. Samples are drawn in the given shares:
+    ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], per_set_batches=True))``. Without
+    options, a list of datasets and shares is enough:
+    ``Loader([("photos", 0.7), ("sketches", 0.3)])``.
 
     :meth:`Loader.set_mixture` changes the shares during training.
 

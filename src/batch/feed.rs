@@ -96,14 +96,14 @@ pub(crate) trait Feed: Send {
     fn at(&self) -> Option<BatchIndex>;
 
     /// Waits for the next batch of the current run. Returns `None` if the run has no more batches
-    /// or the wait is given up.
+    /// or the caller gives up the wait.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>>;
 
     /// Ends the run.
     fn stop(&mut self);
 
-    /// Returns the next batch, or `None` if the run has ended or the wait is given up. An error
-    /// ends the run unless it is [recoverable](is_recoverable).
+    /// Returns the next batch, or `None` if the run has ended or the caller gives up the wait. An
+    /// error ends the run unless it is [recoverable](is_recoverable).
     fn next(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>> {
         self.at()?;
         let received = self.receive(wait);

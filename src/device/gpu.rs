@@ -61,7 +61,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Records `event` after the work that has been queued so far in all streams of the process,
     /// including the ring's streams.
     fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
-    /// Returns whether `stream` is being captured, in which case new work becomes part of a graph.
+    /// Returns whether `stream` is being captured. If so, new work becomes part of a graph.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
     /// Blocks the host until all work in `stream` is done. Called only during shutdown.
     fn synchronize(&self, stream: &Self::Stream) -> Result<()>;

@@ -281,7 +281,7 @@ impl DenseMap {
         let (found, wanted) = (stored.channels(), self.channels.unwrap_or(1));
         if found != wanted {
             return Err(Error::in_source(format!(
-                "has {found} channels, but the map has {wanted}: use DenseMap::of_channels({found})"
+                "the file has {found} channels, but the map has {wanted}: use DenseMap::of_channels({found})"
             )));
         }
         match stored.turned() {
@@ -289,7 +289,7 @@ impl DenseMap {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {
                     return Err(Error::in_source(format!(
-                        "has {width}x{height} pixels after its EXIF rotation, but the image has {}x{}",
+                        "the file has {width}x{height} pixels after its EXIF rotation, but the image has {}x{}",
                         image.width, image.height
                     )));
                 }

@@ -7,9 +7,8 @@ use crate::error::{Error, Result};
 use crate::transform::Plan;
 
 /// The position of the source image in the output image, for mapping predictions back to the source
-/// image. The field has two arrays: a matrix, which is f32 of shape (N, 2, 3), and `<name>.size`,
-/// which is i32 of shape (N, 2) and contains the height and width of the source image after its
-/// EXIF rotation.
+/// image. The field has two arrays: a matrix, f32 of shape (N, 2, 3), and `<name>.size`, i32 of
+/// shape (N, 2), with the height and width of the source image after its EXIF rotation.
 ///
 /// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image.
 /// Coordinates are in pixels from the upper left corner of the image, so x ranges from 0 to the

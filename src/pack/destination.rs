@@ -160,7 +160,7 @@ pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
 pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str) -> Result<Option<T>> {
     let Some(bytes) = destination.get(end)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-        Error::in_source(format!("is damaged, or was not written by this version of warpfeed: {e}"))
+        Error::in_source(format!("the file is damaged, or was not written by this version of warpfeed: {e}"))
             .at_path(destination.path_of(end))
     })
 }

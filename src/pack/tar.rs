@@ -69,7 +69,7 @@ impl TarWriter {
         let check = || match names.existing()?.first() {
             Some(old) if !options.force => Err(exists(old)),
             Some(old) if !old.is_file() => {
-                Err(Error::config("exists and is not a file, so it is not replaced").at_path(old))
+                Err(Error::config("already exists and is not a file; force does not replace it").at_path(old))
             }
             _ => Ok(()),
         };

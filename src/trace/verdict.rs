@@ -33,8 +33,8 @@ const MIN_STARTS: f64 = 0.25;
 /// 3. Slow samples cause at least half of the wait: [`Straggler`](Bottleneck::Straggler). A sample
 ///    is slow if it took over 10 times as long as a typical one and over twice the time of a batch.
 ///    The wait that slow samples cause is their excess over the time of a typical sample, or the
-///    time in which the consumer waited for a single batch and all later batches were
-///    [full](Stats::behind), whichever is longer. The time that workers [waited for a
+///    time in which the consumer waited for a single batch while all later batches were
+///    [complete](Stats::behind), whichever is longer. The time that workers [waited for a
 ///    core](Stats::delayed_seconds) is subtracted, except for samples with over 4 times the average
 ///    number of bytes. Smaller samples that were slow at the same moment on several workers do not
 ///    count, because the samples themselves are not the cause.

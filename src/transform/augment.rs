@@ -44,9 +44,9 @@ pub struct Augment {
 }
 
 impl Augment {
-    /// Crops a random box that covers 0.08 to 1 of the image's area with an aspect ratio of 3/4 to
-    /// 4/3, resizes it to `side` by `side` pixels, and flips it left to right with probability 0.5.
-    /// Equals torchvision's `RandomResizedCrop(side)` followed by `RandomHorizontalFlip()`.
+    /// Crops a random box, resizes it to `side` by `side` pixels, and flips it left to right with
+    /// probability 0.5. The box covers 0.08 to 1 of the image's area, with an aspect ratio of 3/4
+    /// to 4/3. Equals torchvision's `RandomResizedCrop(side)` followed by `RandomHorizontalFlip()`.
     pub fn train(side: u32) -> Self {
         Self::begin(Setting::Train { side })
     }

@@ -39,8 +39,8 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     let _alone = alone();
     no_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-        // The prefetch depth exceeds two only if the limit also leaves room for all the scratch
-        // memory that the workers can use.
+        // The prefetch depth exceeds two only if the limit also allows for all the scratch memory
+        // that the workers can use.
         let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
         let limit = 7 * slot + slot / 2 + scratch;
         // Two workers produce a batch in 4 ms. Every twelfth step of the consumer takes as long as

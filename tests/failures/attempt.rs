@@ -161,7 +161,7 @@ static FAILED_STACK: OnceLock<Backtrace> = OnceLock::new();
 /// Runs just before the selected call fails: records the stack and notifies the parent.
 fn note() {
     let mut addresses = [std::ptr::null_mut(); 48];
-    // SAFETY: `addresses` has room for the number of addresses passed as the size.
+    // SAFETY: `addresses` has space for the number of addresses passed as the size.
     let count = unsafe { libc::backtrace(addresses.as_mut_ptr(), addresses.len() as i32) };
     let hash = addresses[..count as usize].iter().take(14).fold(0xcbf2_9ce4_8422_2325, |hash: u64, address| {
         (hash ^ address.addr() as u64).wrapping_mul(0x0100_0000_01b3)

@@ -209,7 +209,7 @@ fn images_in_their_original_sizes_are_unchanged() {
                 }
             }
         }
-        // An image that is too large is an error, or is replaced or shrunk on request.
+        // An image that is too large fails, or is replaced or shrunk on request.
         let small = || Augment::own_size(40, 40);
         let e = open(small()).into_iter().find_map(Result::err).unwrap();
         let named =

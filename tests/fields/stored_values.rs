@@ -203,7 +203,7 @@ fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
     let rgb = png(image::RgbImage::new(w, h));
     assert_eq!(
         cause("png", rgb.clone(), DenseMap::new()),
-        "field \"png\": has 3 channels, but the map has 1: use DenseMap::of_channels(3)"
+        "field \"png\": the file has 3 channels, but the map has 1: use DenseMap::of_channels(3)"
     );
     assert!(cause("png", rgb[..rgb.len() / 2].to_vec(), DenseMap::of_channels(3)).starts_with("field \"png\": png: "));
     let mut jpeg = Vec::new();
@@ -232,7 +232,11 @@ fn a_header_that_declares_terabytes_of_values_is_rejected() {
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", file)]);
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(6).image());
     let e = first(loader).unwrap_err();
-    assert_eq!(e.cause(), "field \"tif\": has 60000 channels, but the map has 6: use DenseMap::of_channels(60000)");
+    assert_eq!(
+        e.cause(),
+        "field \"tif\": the file has 60000 channels, but the map has 6: use \
+                           DenseMap::of_channels(60000)"
+    );
 }
 
 #[test]

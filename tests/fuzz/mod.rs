@@ -138,7 +138,7 @@ impl Random {
     }
 }
 
-/// Returns the folder `tests/fixtures/formats`. The environment variable is read at run time, so
+/// Returns the `tests/fixtures/formats` folder. The environment variable is read at run time, so
 /// that a test binary that was copied to a different machine finds the fixtures of that machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());

@@ -1,5 +1,5 @@
 //! A truncated JPEG fails with the same error for every crop and in every source. Other damage to
-//! the data is counted and reported, and is an error in a strict loader.
+//! the data is counted and reported, and fails in a strict loader.
 
 use std::fs;
 use std::path::Path;

@@ -241,8 +241,8 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
             let shards = (tar::ROW.files)(tree)?;
             if shards > 0 {
                 return Err(Error::in_source(format!(
-                    "contains {shards} .tar files and {} images: open one of the two by its format, tar or folder, or \
-                     move them apart",
+                    "the folder contains {shards} .tar files and {} images: open one of the two by its format, tar or \
+                     folder, or move them apart",
                     folder.len()
                 )));
             }
@@ -260,7 +260,7 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     if !datasets.is_empty() {
         let datasets = datasets.join(", ");
         return Err(Error::in_source(format!(
-            "contains the datasets {datasets}; open one of them, or join them with Concat"
+            "the folder contains the datasets {datasets}; open one of them, or join them with Concat"
         )));
     }
     tar::unmerged_in(tree)?;

@@ -105,12 +105,11 @@ impl Options {
         self
     }
 
-    /// Reads the masks of an image folder from `folder`. The mask of the image `a/1.jpg` is the
-    /// file `a/1.png` in `folder`, or the file with the same name and the extension `.npy`, `.tif`,
-    /// `.gif`, `.bmp` or `.webp`. The mask becomes the sample's `mask` field, which `field::Mask`
-    /// reads. If `folder` is relative, it is resolved against the parent of the image folder. A `*`
-    /// in the last component of `folder` represents the name of the image, as in
-    /// `train_masks/*_mask`.
+    /// Reads the masks of an image folder from `folder`. The mask of `a/1.jpg` is `a/1.png` in
+    /// `folder`, or the file with the same name and the extension `.npy`, `.tif`, `.gif`, `.bmp` or
+    /// `.webp`. The mask becomes the sample's `mask` field, which `field::Mask` reads. If `folder`
+    /// is relative, it is resolved against the parent of the image folder. A `*` in the last
+    /// component of `folder` represents the name of the image, as in `train_masks/*_mask`.
     ///
     /// Reading a sample without a mask fails. Masks without an image are ignored, and a warning
     /// states their number. With this option, opening a dataset that is not an image folder

@@ -69,8 +69,8 @@ pub(super) fn remember(stream: &Arc<CudaStream>) {
     }
 }
 
-/// Returns whether `stream` is being captured, in which case queued work becomes part of a graph.
-/// The context of the stream must be current.
+/// Returns whether `stream` is being captured. If so, queued work becomes part of a graph. The
+/// context of the stream must be current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is alive (invariant 1) or is the legacy stream. The driver writes the

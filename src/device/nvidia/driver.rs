@@ -208,7 +208,7 @@ pub struct Entered {
     now: sys::CUcontext,
     /// The previous capture mode, or `None` in a nested scope or if the driver did not return it.
     mode: Option<sys::CUstreamCaptureMode>,
-    /// False if the process is exiting, in which case no call may be made.
+    /// False if the process is exiting. No call may then be made.
     entered: bool,
     /// Makes the scope count as a call in progress. `None` if the scope is resting or was not
     /// entered.

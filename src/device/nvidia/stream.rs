@@ -71,8 +71,8 @@ impl Stream {
         Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
     }
 
-    /// Returns whether the stream is being captured, in which case queued work becomes part of a
-    /// CUDA graph.
+    /// Returns whether the stream is being captured. If so, queued work becomes part of a CUDA
+    /// graph.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if the context is no longer usable.

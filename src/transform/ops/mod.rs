@@ -43,9 +43,9 @@
 //! There are two kinds of effects:
 //!
 //! - **Effects on pixels** run on the resized `u8` image, before custom transforms. In the kernel
-//!   `device/nvidia/kernels/retouch.cu`, one block of threads runs all effects of a sample, so an
-//!   effect may read the whole image.
-//! - **Effects on values** run on normalized floats, before mixing. The kernel
+//!   in `device/nvidia/kernels/retouch.cu`, one block of threads runs all effects of a sample, so
+//!   an effect may read the whole image.
+//! - **Effects on values** run on normalized floats, before mixing. The kernel in
 //!   `device/nvidia/kernels/convert.cu` runs them on each pixel independently.
 //!
 //! Within each kind, effects run in the order in which their operations were added. The random

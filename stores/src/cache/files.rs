@@ -1,7 +1,7 @@
 //! Stores whole files in the folder of a cache, for formats that need local files, such as LMDB and
 //! HDF5.
 //!
-//! The files of a dataset are in the folder `files/KEY`, where the key is a hash of the names and
+//! The files of a dataset are in the `files/KEY` folder, where KEY is a hash of the names and
 //! versions of the objects. This folder contains the list of the objects in `objects`, the files in
 //! `data`, and the journal of received parts in `arrived`. Once all parts have been received, it
 //! also contains the checksums of the files in `complete`.
@@ -9,7 +9,7 @@
 //! A process that uses the files holds a shared lock on `files/KEY.lock` until it ends, so files in
 //! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A
 //! damaged file is replaced instead of changed, because other processes may have mapped it.
-//! `files/used` contains the total size of all files in bytes. The lock `files/room.lock` protects
+//! `files/used` contains the total size of all files in bytes. The `files/room.lock` lock protects
 //! this number.
 //!
 //! A process may be killed at any moment. The next process continues the download after the last
@@ -330,8 +330,8 @@ impl<'a> Dataset<'a> {
         self.path.join("data")
     }
 
-    /// Waits until `try_lock` returns true. `try_lock` tries to take a lock, which the system
-    /// releases if the process that holds it dies.
+    /// Waits until `try_lock` returns true. `try_lock` tries to take a lock. The system releases
+    /// the lock if its process dies.
     ///
     /// # Errors
     /// If no part arrives for too long, or if the reads of this thread are canceled.
@@ -345,7 +345,7 @@ impl<'a> Dataset<'a> {
                 );
             }
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::info!("{}: waiting for another process, which is downloading these files", self.base);
+                tracing::info!("{}: waiting for another process that is downloading these files", self.base);
             }
             let now = arrived();
             if now != seen {

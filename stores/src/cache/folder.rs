@@ -2,8 +2,8 @@
 //!
 //! Every block is a separate file, so any process can find it without a list. A journal lists the
 //! blocks and their owners. Processes use the journal to limit the total size and to choose the
-//! block to evict. A process changes the journal only while it holds a file lock, which the
-//! system releases if the process dies.
+//! block to evict. A process changes the journal only while it holds a file lock. The system
+//! releases the lock if the process dies.
 //!
 //! A process may be killed at any moment. A block gets its final name only when it is complete. The
 //! file of an evicted block is deleted before the journal records the removal, and a new block gets

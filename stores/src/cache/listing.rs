@@ -1,12 +1,12 @@
 //! Caches the listings of object stores in the cache folder, so that a folder of a million images
 //! is listed only once.
 //!
-//! A listing is stored in the file `files/KEY.listing`, where the key is a hash of the listed
-//! prefix. A process holds the lock `files/KEY.lock` while it lists the objects. The format is
-//! little-endian. The file contains the magic number, the time of the listing in seconds, the
-//! prefix, the number of objects, the objects (the URL after the prefix, the length, the tag and
-//! the server), and the CRC-32 of all preceding bytes. Each string is preceded by its length, and a
-//! missing string has the length `u32::MAX`. The last byte of the magic number is the version.
+//! A listing is stored in `files/KEY.listing`, where KEY is a hash of the listed prefix. A process
+//! holds the `files/KEY.lock` lock while it lists the objects. The format is little-endian. The
+//! file contains the magic number, the time of the listing in seconds, the prefix, the number of
+//! objects, the objects (the URL after the prefix, the length, the tag and the server), and the
+//! CRC-32 of all preceding bytes. Each string is preceded by its length, and a missing string has
+//! the length `u32::MAX`. The last byte of the magic number is the version.
 //!
 //! New objects are found only by a new listing. Before a cached listing is used, a few of its
 //! objects are compared with the server, and its age is logged. A read of an object that has

@@ -64,8 +64,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// color order is RGB unless [`bgr`](Lmdb::bgr) is called. If labels are text and no list of
 /// classes is given, opening reads all values.
 ///
-/// **Named databases.** The path `all.lmdb/train` selects the `train` database in the file
-/// `all.lmdb`. The name may be omitted if the file contains only one named database.
+/// **Named databases.** The path `all.lmdb/train` selects the `train` database in `all.lmdb`. The
+/// name may be omitted if the file contains only one named database.
 ///
 /// **Concurrent writers.** Other processes may write to the database and enlarge it. An open source
 /// keeps reading the state that the database had on opening. To see newer commits, open the

@@ -323,8 +323,8 @@ impl TableOptions {
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
-    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty, or if it is not
-    ///   UTF-8, in which case the error contains the line.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or not UTF-8. For
+    ///   invalid UTF-8, the error contains the line.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
     ///   options name, if two columns have the same name, or if the columns would become more
     ///   than 16 fields, the maximum per sample.

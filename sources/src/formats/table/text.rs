@@ -10,7 +10,7 @@ use crate::storage::ahead::Remote;
 /// Reads the text of a local file or an object in a store.
 ///
 /// # Errors
-/// If the file cannot be read, or if it is not UTF-8, in which case the error contains the line.
+/// If the file cannot be read or is not UTF-8. For invalid UTF-8, the error contains the line.
 pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     let mut bytes = match Location::of(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,

@@ -58,8 +58,8 @@ impl Field {
         fits.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
-    /// Marks the field as a link. Its bytes may be anywhere in the shard and belong to a file with
-    /// a different name.
+    /// Marks the field as a link. The bytes of a link may be anywhere in the shard, and belong to a
+    /// file with a different name.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINKED, ..self }
     }

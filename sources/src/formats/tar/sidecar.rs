@@ -6,8 +6,8 @@
 //!    fields, field names and classes, the total length of the keys, and the number of links that
 //!    were left out;
 //! 2. for each sample, the ends of its key and of its fields, as `u64`s;
-//! 3. for each field, its offset and its length as `u64`s, and the index of its name as a `u32`, in
-//!    which the highest bit marks a link;
+//! 3. for each field, its offset and its length as `u64`s, and the index of its name as a `u32`,
+//!    with the highest bit set for a link;
 //! 4. the field names, the class names, the path of the first link that was left out, and the keys.
 //!
 //! The format is decoded by hand, because the counts are untrusted and must not control

@@ -73,7 +73,7 @@ type Pair = (Object, Option<Object>);
 /// prefix, opens the shards of the manifest if there is one, and all `.tar` objects otherwise.
 /// `listed` contains the objects under the prefix, or is empty if they are not known yet.
 ///
-/// The index of a shard is loaded from the local index cache, or from the object `NAME.tar.index`
+/// The index of a shard is loaded from the local index cache, or from the `NAME.tar.index` object
 /// next to the shard. If neither exists, the whole shard is read once to build the index.
 ///
 /// # Errors

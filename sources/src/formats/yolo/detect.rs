@@ -46,7 +46,7 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     }
 }
 
-/// Returns the byte offset of the last component `images` of a path.
+/// Returns the byte offset of the last `images` component of a path.
 pub(super) fn images_in(path: &str) -> Option<usize> {
     let is_whole = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
     path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| is_whole(at))

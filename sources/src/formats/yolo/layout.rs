@@ -50,8 +50,8 @@ pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>
     collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates an item for the image at `path`. The key of the item starts after the last folder
-/// `images` in the path. If there is no such folder, the key starts at the offset `key`.
+/// Creates an item for the image at `path`. The key of the item starts after the last `images`
+/// folder in the path. If there is no such folder, the key starts at the offset `key`.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
     Item { path: path.into(), key }

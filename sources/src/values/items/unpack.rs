@@ -270,9 +270,9 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
         }
         (Ok(found), None) => {
             let found = if found > len { format!("more than {len}") } else { found.to_string() };
-            Err(Error::in_source(format!("decompresses to {found} bytes, but the index lists {len}")))
+            Err(Error::in_source(format!("the file decompresses to {found} bytes, but the index lists {len}")))
         }
-        (Err(e), None) => Err(Error::in_source(format!("cannot be decompressed: {e}"))),
+        (Err(e), None) => Err(Error::in_source(format!("the file cannot be decompressed: {e}"))),
     }
 }
 

@@ -102,28 +102,27 @@ impl Policy {
         Policy { form, bins, sampling: Sampling::default(), misuse: None }
     }
 
-    /// torchvision's `RandAugment`, which draws `effects` effects. All have the same `magnitude`,
-    /// which must be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al.,
-    /// "RandAugment: Practical automated data augmentation with a reduced search space" (2020).
+    /// torchvision's `RandAugment`: draws `effects` effects. All have the same `magnitude`, which
+    /// must be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
+    /// Practical automated data augmentation with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(Form::Rand { effects, magnitude }, 31)
     }
 
-    /// torchvision's `TrivialAugmentWide`, which draws one effect with a random magnitude. See
-    /// Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation"
-    /// (2021).
+    /// torchvision's `TrivialAugmentWide`: draws one effect with a random magnitude. See Müller and
+    /// Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (2021).
     pub fn trivial_augment_wide() -> Self {
         Self::new(Form::Trivial, 31)
     }
 
-    /// torchvision's `AutoAugment`, which draws a pair of effects from a learned policy.
+    /// torchvision's `AutoAugment`: draws a pair of effects from a learned policy.
     pub fn auto_augment(policy: AutoAugment) -> Self {
         Self::new(Form::Auto(policy), 10)
     }
 
-    /// torchvision's `AugMix`, which mixes the original image with the results of three chains of
-    /// one to three effects. Geometric effects use bilinear interpolation. See Hendrycks et al.,
-    /// "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
+    /// torchvision's `AugMix`: mixes the original image with the results of three chains of one to
+    /// three effects. Geometric effects use bilinear interpolation. See Hendrycks et al., "AugMix:
+    /// A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
     ///
     /// The chains do not move masks, boxes, points and maps, so these match the original image.
     ///
