@@ -91,9 +91,8 @@ impl Loader {
         // Custom transforms run on the host, after all built-in effects on pixels.
         let own = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
-        let own_or_common =
-            |(_, FieldKind(kind)): &(String, FieldKind)| kind.augment().map_or(&common[..], std::slice::from_ref);
-        let augments: Vec<&Augment> = images().flat_map(own_or_common).collect();
+        let of_images = images().map(|(_, FieldKind(kind))| kind.augment());
+        let augments: Vec<&Augment> = of_images.flat_map(|own| own.map_or(&common[..], std::slice::from_ref)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
         if own && wanted {

@@ -56,9 +56,11 @@ impl Augments {
 
     /// Sets the number of samples in each dataset, if the augmentation depends on the dataset.
     pub(crate) fn of_datasets(mut self, samples: impl Iterator<Item = u64>) -> Self {
-        let mut end = 0;
-        let ends = || samples.map(|samples| std::mem::replace(&mut end, end + samples) + samples).collect();
-        self.ends = self.ends.map(|_| ends());
+        let ends = samples.scan(0, |end, samples| {
+            *end += samples;
+            Some(*end)
+        });
+        self.ends = self.ends.map(|_| ends.collect());
         self
     }
 

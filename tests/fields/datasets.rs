@@ -126,9 +126,8 @@ fn batches_of_one_dataset_have_its_augmentation_and_size() {
             all.collect::<Vec<_>>()
         };
         let [first, second] = [&common, &own].map(|augment| images(make(augment)));
-        let pick =
-            |(one, other): (&(u64, Vec<u8>), &(u64, Vec<u8>))| if one.0 < FIRST { one.clone() } else { other.clone() };
-        let expected: Vec<_> = first.iter().zip(&second).map(pick).collect();
+        let expected: Vec<_> =
+            first.iter().zip(&second).map(|(one, other)| if one.0 < FIRST { one } else { other }).cloned().collect();
         assert!(expected != first && expected != second);
         assert!(images(make(&common).augment_for(1, own)) == expected);
     });
