@@ -65,9 +65,14 @@ class Case:
 
     def loader(self, **options: Any) -> warpfeed.Loader:
         return warpfeed.Loader(
-            self.data, seed=self.seed, global_batch_size=self.batch, last_batch=self.last, fields=self.fields,
+            self.data, seed=self.seed, global_batch_size=self.batch_size, last_batch=self.last, fields=self.fields,
             drop_field=["image", "label"], output="numpy", **self.options, **options,
         )  # fmt: skip
+
+    @property
+    def batch_size(self) -> int | None:
+        """The global batch size, unless the data determines it."""
+        return self.batch
 
     # Each kind of case sets `data`, and implements one of the two following functions.
 
@@ -288,8 +293,9 @@ class Mixed(Case):
         """The number of samples per draw from each dataset."""
         return self.sizes or [self.unit] * len(self.counts)
 
-    def loader(self, **options: Any) -> warpfeed.Loader:
-        return super().loader(**options, **({"global_batch_size": None} if self.sizes else {}))
+    @property
+    def batch_size(self) -> int | None:
+        return None if self.sizes else self.batch
 
     def position(self, samples: int) -> int:
         """Returns the position that a schedule in samples refers to."""
