@@ -168,7 +168,7 @@ impl Step {
         })
     }
 
-    /// Copies a batch into the step's buffers. The batch may be dropped afterwards, because its
+    /// Copies a batch into the step's buffers. The batch may be dropped afterward, because its
     /// memory is reused only after the copy.
     fn take(&mut self, batch: &CudaBatch) -> Result<()> {
         self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;

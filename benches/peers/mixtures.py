@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures mixtures of 35 datasets, and the packing of documents, on the CPU.
 
-    mixtures.py WORK [--measure order images packing] [--peers warpfeed grain energon litdata] [--turns 3]
-                [--workers 2] [--seconds 5] [--warmup 2] [--batch 64] [--samples 100]
+    mixtures.py WORK [--photographs FOLDER] [--measure order images packing] [--peers warpfeed grain energon litdata]
+                [--turns 3] [--cores 2] [--sweep 0 1 2 4] [--seconds 5] [--warmup 2] [--batch 64] [--samples 100]
 
-Dataset n of 35 has the proportion 1 / n. The script creates the data in WORK, in the format of each library. An
-image is one of the 64 JPEGs of datasets/mini. Each measurement runs in a separate process, and the libraries take
-turns. Prints the median rate of each library, and the memory of its processes at the end (the proportional set size, in
-which memory that processes share counts once).
+Dataset n of 35 has the proportion 1 / n. The script creates the data in WORK, in the format of each library. The images
+are the JPEGs in FOLDER, by default the 64 images of datasets/mini. Each measurement runs in a separate process, and the
+libraries take turns. warpfeed has one worker per core. For the other libraries, the first turn tries each number of
+workers in `--sweep`, and the best one is measured in all turns. Prints the median rate of each library, and the memory
+of its processes at the end (the proportional set size, in which memory that processes share counts once).
 
 order    8-byte samples in batches of 1,024. Grain computes only the indices, because it can return them without
          reading.
@@ -17,22 +18,20 @@ packing  documents of 20 to 1,500 tokens, packed first-fit into rows of 2,048 to
 """
 
 import argparse
-import importlib.metadata
 import io
 import json
-import os
 import pathlib
 import random
-import statistics
-import subprocess
 import sys
 import tarfile
 
+import turns
 from cpu import SIDE, measure
 
 SETS, ROW, END = 35, 2048, 0
 MEASURES = ["order", "images", "packing"]
 SHARES = [1 / n for n in range(1, SETS + 1)]
+JPEG = (".jpg", ".jpeg")
 MINI = pathlib.Path(__file__).resolve().parents[2] / "datasets" / "mini"
 
 
@@ -47,7 +46,7 @@ def made(path, make):
 
 def samples(options, number, tiny):
     """Yields the samples of a dataset: the label, and eight bytes or a JPEG."""
-    photographs = [] if tiny else sorted(MINI.rglob("*.jpg"))
+    photographs = [] if tiny else [p for p in sorted(options.photographs.rglob("*")) if p.suffix.lower() in JPEG]
     for n in range(options.samples * 100 if tiny else options.samples):
         yield n, n.to_bytes(8, "little") if tiny else photographs[(n + number) % len(photographs)].read_bytes()
 
@@ -82,6 +81,16 @@ def transforms():
         return change(torchvision.io.decode_image(data, mode="RGB"))
 
     return load
+
+
+class Decoded:
+    """Decodes and augments an image. Each worker process creates its own transforms."""
+
+    load = None
+
+    def __call__(self, sample):
+        Decoded.load = Decoded.load or transforms()
+        return Decoded.load(sample)
 
 
 def warpfeed_order(options):
@@ -168,7 +177,7 @@ def grain_images(options):
             writer.close()
 
     folder = made(options.work / f"array-records-{options.samples}", write)
-    load = transforms()
+    load = Decoded()
 
     def of(number):
         source = grain.sources.ArrayRecordDataSource([str(folder / f"{number}")])
@@ -193,7 +202,10 @@ def grain_packing(options):
     packed = grain.experimental.FirstFitPackIterDataset(
         source.to_iter_dataset(grain.ReadOptions(num_threads=0)), length_struct={"tokens": ROW}, num_packing_bins=64
     )
-    for batch in packed.batch(8):
+    rows = packed.batch(8)
+    if options.processes:
+        rows = rows.mp_prefetch(grain.MultiprocessingOptions(num_workers=options.workers))
+    for batch in rows:
         yield batch["tokens"].size
 
 
@@ -210,7 +222,7 @@ def energon(options, tiny):
     blend = [{"path": f"./{number:02}", "weight": share} for number, share in enumerate(SHARES)]
     text = {"__module__": "megatron.energon", "__class__": "MetadatasetV2", "splits": {"train": {"blend": blend}}}
     (folder / "blend.yaml").write_text(json.dumps(text))
-    load = None if tiny else transforms()
+    load = Decoded()
 
     @e.stateless
     def cook(sample):
@@ -227,7 +239,7 @@ def energon(options, tiny):
         def encode_batch(self, batch):
             return batch
 
-    workers = e.WorkerConfig(rank=0, world_size=1, num_workers=options.workers if options.processes else 0)
+    workers = e.WorkerConfig(rank=0, world_size=1, num_workers=options.workers)
     dataset = e.get_train_dataset(
         str(folder / "blend.yaml"), worker_config=workers, batch_size=1024 if tiny else options.batch,
         shuffle_buffer_size=options.samples, max_samples_per_sequence=100, task_encoder=Encoder(),
@@ -242,16 +254,6 @@ def energon_order(options):
 
 def energon_images(options):
     yield from energon(options, False)
-
-
-class Decoded:
-    """The function that LitData calls for each image, in its worker processes."""
-
-    load = None
-
-    def __call__(self, sample):
-        Decoded.load = Decoded.load or transforms()
-        return Decoded.load(sample)
 
 
 def litdata(options, tiny):
@@ -273,8 +275,8 @@ def litdata(options, tiny):
         for number in range(SETS)
     ]
     mixed = litdata.CombinedStreamingDataset(parts, weights=SHARES, iterate_over_all=False)
-    workers = options.workers if options.processes else 0
-    loader = litdata.StreamingDataLoader(mixed, batch_size=1024 if tiny else options.batch, num_workers=workers)
+    size = 1024 if tiny else options.batch
+    loader = litdata.StreamingDataLoader(mixed, batch_size=size, num_workers=options.workers)
     while True:
         for batch in loader:
             yield len(batch)
@@ -297,93 +299,59 @@ PEERS = {
 }
 
 
-def memory():
-    """Returns the proportional set size of this process and its descendants, in MiB."""
-    parents = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                pass
-    family, size = {os.getpid()}, 0
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    for process in family:
-        try:
-            lines = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        size += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return size / 1024
-
-
-def one(options):
-    """Measures one library in this process, and prints the result."""
-    peer, what = options.one
-    batches = PEERS[peer][0][what](options)
-    rate = measure(batches, options)
-    print(json.dumps({"rate": rate, "memory": memory()}), flush=True)
-    # Do not wait for the worker processes of a library.
-    os.killpg(0, 9) if os.getpgid(0) == os.getpid() else os._exit(0)
-
-
 def settings(options, peer, what):
     """Returns the settings with which a library is measured."""
-    both = peer in ("energon", "litdata") or (peer, what) == ("grain", "images")
-    return [[], ["--processes"]] if both else [[]]
-
-
-def ran(options, peer, what, setting):
-    numbers = [f"--{name}={getattr(options, name)}" for name in ("workers", "seconds", "warmup", "batch", "samples")]
-    command = [sys.executable, __file__, str(options.work), "--one", peer, what, *numbers, *setting]
-    with open(options.work / "errors.txt", "w+") as errors:
-        pipes = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
-        done = subprocess.run(command, **pipes, start_new_session=True, timeout=300)
-        line = next((line for line in done.stdout.splitlines() if line.startswith('{"rate"')), None)
-        if line is None:
-            errors.seek(0)
-            raise RuntimeError(errors.read()[-300:])
-    return json.loads(line)
+    if peer == "warpfeed":
+        return [(f"--workers={options.cores}",)]
+    workers = [f"--workers={number}" for number in options.sweep if number]
+    processes = [(number, "--processes") for number in workers]
+    match peer, what:
+        case "grain", "order":
+            return [()]
+        case "grain", "packing":
+            return [(), *processes]
+        case "grain", "images":
+            return [*((number,) for number in workers), *processes]
+    return [(f"--workers={number}",) for number in options.sweep]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("--photographs", type=pathlib.Path, default=MINI, help="folder of JPEGs")
     parser.add_argument("--measure", nargs="+", choices=MEASURES, default=MEASURES)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--turns", type=int, default=3, help="number of measurements of each library")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=2, help="warpfeed's workers")
+    parser.add_argument("--sweep", type=int, nargs="+", default=[0, 1, 2, 4], help="workers of the other libraries")
     parser.add_argument("--seconds", type=float, default=5, help="seconds to measure")
     parser.add_argument("--warmup", type=float, default=2, help="seconds of warm-up, from the first batch on")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--samples", type=int, default=100, help="images per dataset (for `order`, 100 times as many)")
+    parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--processes", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
     random.seed(1)
     if options.one:
-        return one(options)
+        peer, what = options.one
+        options.work /= options.photographs.name
+        options.work.mkdir(parents=True, exist_ok=True)
+        batches = PEERS[peer][0][what](options)
+        return turns.finish(measure(batches, options))
+    given = [f"--{name}={getattr(options, name)}" for name in ("photographs", "seconds", "warmup", "batch", "samples")]
+    versions = {peer: packages for peer, (_, packages) in PEERS.items()}
     failed = False
     for what in options.measure:
-        found = {}
-        for turn in range(options.turns):
-            for peer in options.peers:
-                for setting in settings(options, peer, what) if what in PEERS[peer][0] else []:
-                    try:
-                        found.setdefault((peer, *setting), []).append(ran(options, peer, what, setting))
-                    except Exception as e:  # a peer that is missing or fails must not stop the others
-                        failed = True
-                        print(f"FAILED {peer} {what} {setting}: {str(e)[-300:]}", flush=True)
-        for (peer, *setting), results in found.items():
-            versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in PEERS[peer][1])
-            rate = statistics.median(result["rate"] for result in results)
-            size = statistics.median(result["memory"] for result in results)
-            unit = "tokens/s" if what == "packing" else "samples/s"
-            name = " ".join([peer, *setting])
-            result = f"{rate:.0f} {unit}, {size:.0f} MiB, {len(results)} runs"
-            print(f"RESULT {what} {name} ({versions}): {result}", flush=True)
+
+        def one(peer, setting, what=what):
+            if what not in PEERS[peer][0]:
+                raise turns.Unsupported("the library has no function for this")
+            return turns.run(__file__, [options.work, "--one", peer, what, *given, *setting])
+
+        loaders = {peer: settings(options, peer, what) for peer in options.peers}
+        unit = "tokens/s" if what == "packing" else "samples/s"
+        failed |= turns.compare(one, loaders, options.turns, what, unit, versions)
     return int(failed)
 
 

@@ -155,7 +155,7 @@ impl Net {
         })
     }
 
-    /// Runs the forward pass for images (N, 3, side, side), and computes the loss. Afterwards
+    /// Runs the forward pass for images (N, 3, side, side), and computes the loss. Afterward
     /// `logits` contains the gradient of the loss with respect to the logits.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);

@@ -25,7 +25,7 @@ impl Size {
     }
 }
 
-/// A rectangle of whole pixels. `x` increases to the right and `y` downwards, from the upper left
+/// A rectangle of whole pixels. `x` increases to the right and `y` downward, from the upper left
 /// corner of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rect {

@@ -406,3 +406,21 @@ def test_packing_stops_on_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
             assert not (tmp_path / "p.lmdb").exists()
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def test_a_cache_of_decoded_images_does_not_change_batches(mini: str) -> None:
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(32), "output": "numpy"}
+
+    def epochs(loader: Loader) -> list[Any]:
+        return [images.copy() for _ in range(3) for images, _ in loader]
+
+    with Loader(mini, **options) as plain, Loader(mini, cache_decoded=1 << 26, **options) as cached:
+        assert all((a == b).all() for a, b in zip(epochs(plain), epochs(cached), strict=True))
+        assert plain.stats()["decoded_cache"] is None
+        stats = cached.stats()
+        cache = stats["decoded_cache"]
+        assert cache["images"] == 64 and cache["hits"] >= 128 and cache["bytes"] <= cache["limit"] == 1 << 26
+        assert cached.memory_plan()["decoded_cache_bytes"] == 1 << 26
+        assert warpfeed.metrics.as_dict(stats)["warpfeed_decoded_cache_hits_total"] == cache["hits"]
+    with pytest.raises(WarpfeedError, match=r"MiB for decoded images.*cache_decoded=\d+ fits"):
+        Loader(mini, cache_decoded=1 << 40, memory_limit=1 << 30, **options)

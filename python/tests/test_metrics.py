@@ -36,8 +36,9 @@ NAMES = """
     device_decode_seconds_total device_decode_images_total device_full_images_total device_failed_samples_total
     network_requests_total network_retries_total network_hedges_total network_refusals_total network_received_bytes_total network_used_bytes_total
     memory_cache_hits_total memory_cache_bytes_total disk_cache_hits_total disk_cache_bytes_total
+    decoded_cache_hits_total decoded_cache_misses_total
     process_cpu_seconds_total process_disk_read_bytes_total process_major_faults_total workers cores
-    prefetch_batches slots host_bytes pinned_bytes device_bytes
+    prefetch_batches slots host_bytes pinned_bytes device_bytes decoded_cache_images decoded_cache_bytes
 """.split()
 
 STAGE = {"count": 7, "seconds": 1.5, "bytes": 1 << 40, "p50_seconds": 0.1, "p99_seconds": 0.2, "histogram": []}
@@ -63,6 +64,7 @@ class Whole:
         for name in ("ahead", "copy", "convert", "device_decode", "stall"):
             stats[name] = dict(STAGE)
         stats["network"] = {name: 100 + at for at, name in enumerate(NETWORK)}
+        stats["decoded_cache"] = {"hits": 7, "misses": 5, "images": 3, "bytes": 1 << 20, "limit": 1 << 21}
         stats["process"]["disk_bytes"] = 4096
         stats["fields"] = {"decode": dict(STAGE), 'a "b" \\n\nd': dict(STAGE, seconds=2.25)}
 

@@ -38,6 +38,7 @@ class Stats(Report):
     - ``workers``, ``prefetch`` and ``slots``: the current numbers of worker threads, prefetched
       batches and batch buffers.
     - ``host_bytes``, ``pinned_bytes`` and ``device_bytes``: memory use.
+    - ``decoded_cache``: hits, misses, images and bytes of the cache of decoded images, or None.
     - ``damaged``, ``retries`` and ``slowest``: the number of damaged images, the number of repeated
       reads, and the slowest samples.
 

@@ -97,6 +97,8 @@ METRICS = tuple(
         ("memory_cache_bytes_total", "Bytes served from the cache in memory", "network/memory_bytes"),
         ("disk_cache_hits_total", "Samples served from the cache on disk", "network/folder_hits"),
         ("disk_cache_bytes_total", "Bytes served from the cache on disk", "network/folder_bytes"),
+        ("decoded_cache_hits_total", "Images taken from the cache of decoded images", "decoded_cache/hits"),
+        ("decoded_cache_misses_total", "Images that the cache of decoded images lacked", "decoded_cache/misses"),
         ("process_cpu_seconds_total", "CPU time of the process since the loader was opened", "process/cpu_seconds"),
         ("process_disk_read_bytes_total", "Bytes that the process read from storage", "process/disk_bytes"),
         ("process_major_faults_total", "Page faults that read from storage", "process/major_faults"),
@@ -107,6 +109,8 @@ METRICS = tuple(
         ("host_bytes", "Size of the batch buffers on the host", "host_bytes"),
         ("pinned_bytes", "Page-locked bytes of the batch buffers", "pinned_bytes"),
         ("device_bytes", "Memory allocated on the device", "device_bytes"),
+        ("decoded_cache_images", "Images in the cache of decoded images", "decoded_cache/images"),
+        ("decoded_cache_bytes", "Size of the cache of decoded images", "decoded_cache/bytes"),
     ]
 )
 

@@ -303,6 +303,11 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
+    /// Returns whether the image is a JPEG.
+    pub(crate) fn is_jpeg(&self) -> bool {
+        matches!(self.header, Header::Jpeg(_))
+    }
+
     /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from
     /// the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {

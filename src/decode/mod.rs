@@ -87,9 +87,10 @@
 // read masks, and `stored` reads maps. `group` decodes several images together, and `bands` decodes
 // one image on several threads. `condition` defines the result of `check`, and `info` the content
 // of a header. `standard` provides the registry with default options. `scratch` manages memory that
-// the codecs of a thread reuse.
+// the codecs of a thread reuse. `cache` holds decoded images for later epochs.
 
 mod bands;
+mod cache;
 mod codecs;
 mod condition;
 #[cfg(feature = "formats")]
@@ -118,6 +119,7 @@ mod video;
 
 #[cfg(test)]
 pub(crate) use bands::BANDED;
+pub(crate) use cache::{Admission, DecodedCache, Lookup};
 pub use codecs::Codecs;
 pub use condition::Condition;
 pub use encoded::{Codec, EncodedImage, Job};

@@ -125,6 +125,9 @@ impl MemoryBound {
         if scratch.transforms > 0 {
             text += &format!(", and {} for transforms", size(scratch.transforms));
         }
+        if scratch.cache > 0 {
+            text += &format!(", and {} for decoded images", size(scratch.cache));
+        }
         text += &match self {
             MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
             MemoryBound::Available(left) => format!("; this machine or container has {} free: ", size(left)),
@@ -134,11 +137,14 @@ impl MemoryBound {
         let fewer = largest(ahead - 1, |ahead| fits(schemas, ahead));
         let smaller = largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, ahead)));
         let least = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
-        text += &match (fewer, smaller) {
-            (Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
-            (Some(ahead), None) => format!("prefetch({ahead}) fits"),
-            (None, Some(batch)) => format!("batch_size({batch}) fits"),
-            (None, None) => match least() {
+        let without_cache = self.need(demand, schemas, ahead).map(|need| need - scratch.cache);
+        let cache = without_cache.and_then(|need| self.bytes().checked_sub(need)).filter(|_| scratch.cache > 0);
+        text += &match (cache, fewer, smaller) {
+            (Some(bytes), ..) => format!("cache_decoded({bytes}) fits"),
+            (None, Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
+            (None, Some(ahead), None) => format!("prefetch({ahead}) fits"),
+            (None, None, Some(batch)) => format!("batch_size({batch}) fits"),
+            (None, None, None) => match least() {
                 Some(batch) => format!("batch_size({batch}) with prefetch(1) fits"),
                 None => "not even batch_size(1) with prefetch(1) fits".to_owned(),
             },

@@ -13,6 +13,7 @@ use super::memory::{Demand, MemoryBound, host_memory};
 use super::sampling::{Buckets, Sampling};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
+use crate::decode::DecodedCache;
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MAX_READERS, MAX_WORKERS, MemoryPlan, OnError, Parts, Run,
     Scratch, ScratchPlan, Settings, Shared, some_batches,
@@ -254,6 +255,7 @@ impl Opened {
         let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
         let scratch = ScratchPlan::ample(self.workers, self.cores, image_buffer + effects + mixing + pasted)
             .with_transforms(transforms)
+            .with_cache(if batch_sampler.is_some() { 0 } else { images.cache_decoded })
             .with_source(bound.for_source(self.reads.ahead_bytes()));
         // A decoder has no readers, because the images of requests are already in memory.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
@@ -281,6 +283,7 @@ impl Opened {
             reads,
             codecs: loader.images.codecs(),
             augments,
+            cache: (scratch.cache > 0).then(|| DecodedCache::new(scratch.cache)),
             order,
             transforms: loader.images.transforms,
             moves_pixels: loader.images.transform_moves_pixels,

@@ -13,7 +13,7 @@ use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::shot::Shot;
 use crate::batch::{Full, Header, Part, Role, Row};
-use crate::decode::{self, AnnotationFrame, Codecs, EncodedImage, Job, Pixels, Rect};
+use crate::decode::{self, AnnotationFrame, Codecs, DecodedCache, EncodedImage, Job, Lookup, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
@@ -26,6 +26,8 @@ pub(crate) struct Recipe {
     /// Source from which samples are read. The samples may lack fields that no field type reads.
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
+    /// Decoded images of earlier epochs.
+    pub(crate) cache: Option<DecodedCache>,
     pub(crate) augments: Augments,
     /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
@@ -222,6 +224,11 @@ impl Recipe {
              the same size",
             found.width, found.height, expected.width, expected.height
         )))
+    }
+
+    /// Finds a decoded image in the cache, or reserves space for it.
+    pub(crate) fn find_decoded(&self, encoded: &EncodedImage<'_>) -> Lookup<'_> {
+        self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
 
     /// Returns an error if sample `id` exceeds the size limit.

@@ -1,6 +1,8 @@
 //! The images of a sample, and which of them are decoded together.
 
-use crate::decode::{EncodedImage, Rect};
+use std::sync::Arc;
+
+use crate::decode::{Admission, EncodedImage, Pixels, Rect};
 use crate::error::Result;
 use crate::sampler::Rng;
 use crate::source::Frames;
@@ -18,6 +20,10 @@ pub(crate) struct Shot<'a> {
     /// The opened image. `None` if the image has been decoded, or if a different image is decoded
     /// in its place.
     pub(crate) opened: Option<EncodedImage<'a>>,
+    /// The decoded image, if it is in the cache.
+    pub(crate) cached: Option<Arc<Pixels>>,
+    /// Space in the cache for the decoded image.
+    pub(crate) admission: Option<Admission<'a>>,
     /// Number of encoded bytes to decode.
     pub(crate) encoded: usize,
     /// Region to decode. It contains the region of the plan, and the regions of all images that are
@@ -26,8 +32,8 @@ pub(crate) struct Shot<'a> {
     /// If this image uses the decoded pixels of another image, the index of that image in the
     /// sample.
     pub(crate) shared_with: Option<usize>,
-    /// Whether decoding this image together with others failed or found damage, so that each of
-    /// these images must be decoded separately.
+    /// Whether decoding more than this image shows, for other images or for the cache, failed or
+    /// found damage, so that exactly the region of the plan must be decoded.
     pub(crate) separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,
@@ -65,6 +71,8 @@ impl<'a> Shot<'a> {
             frames: None,
             damaged_frames: 0,
             opened: Some(encoded),
+            cached: None,
+            admission: None,
             encoded: bytes.len(),
             region,
             shared_with: None,
@@ -88,6 +96,13 @@ impl<'a> Shot<'a> {
     /// Marks the image as one that is not decoded.
     pub(crate) fn skip(&mut self) {
         (self.opened, self.encoded) = (None, 0);
+    }
+
+    /// Marks the image as one whose pixels are `cached`.
+    pub(crate) fn use_cached(&mut self, cached: Arc<Pixels>) {
+        self.skip();
+        (self.pixels, self.ns) = (self.region.size().area() as usize * 3, Some(0));
+        self.cached = Some(cached);
     }
 
     /// Returns whether any part of the image is visible in the output. A tile of a mosaic may lie

@@ -9,8 +9,9 @@
 //!    collected.
 //! 4. `timeline`: [`Interval`], one of the equal intervals into which a run is divided.
 //! 5. `process`: [`ProcessStats`], counters of the operating system.
-//! 6. [`NetworkStats`]: counters of requests to stores. `stats`: [`Stats`], all numbers and the
-//!    slowest samples.
+//! 6. [`NetworkStats`]: counters of requests to stores. `decoded_cache`: [`DecodedCacheStats`], the
+//!    counters of the cache of decoded images. `stats`: [`Stats`], all numbers and the slowest
+//!    samples.
 //! 7. `bottleneck`: [`Bottleneck`], the resource that limits a loader. `verdict`: [`Verdict`], the
 //!    bottleneck with its evidence and advice, and the rules for loaders. `stragglers`: the rule
 //!    for slow samples; `serving`: the rules for decoders; `store`: the advice for a dataset in a
@@ -23,6 +24,7 @@
 mod bottleneck;
 mod chrome;
 mod counters;
+mod decoded_cache;
 mod nvtx;
 mod process;
 mod schedule;
@@ -42,6 +44,7 @@ pub use bottleneck::Bottleneck;
 use chrome::STEP;
 pub(crate) use chrome::{Args, Row, Trace};
 pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
+pub use decoded_cache::DecodedCacheStats;
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
 pub(crate) use process::{Task, ThreadUsage};

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::internal::{Count, Since, Tally, ratio};
 
-use super::{Interval, NetworkStats, ProcessStats, Stage, StageStats};
+use super::{DecodedCacheStats, Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
 /// Defines [`Stats`] and the counters behind it from one list. To add a statistic, add an entry to
@@ -213,6 +213,8 @@ statistics! {
         ready: Vec<u64>,
         /// Requests of the source to its store; `None` for a local source.
         network: Option<NetworkStats>,
+        /// The [cache of decoded images](crate::Loader::cache_decoded); `None` without a cache.
+        decoded_cache: Option<DecodedCacheStats>,
         /// Counters of the operating system.
         process: ProcessStats,
     }

@@ -436,6 +436,12 @@ impl Evidence<'_> {
                         percent(plain)
                     )
                 });
+                if let Some(cache) = stats.decoded_cache.filter(|cache| stats.epochs > 1 && cache.is_full()) {
+                    let hits = percent(ratio(cache.hits as f64, (cache.hits + cache.misses) as f64));
+                    lines.push(format!(
+                        "the cache of decoded images had {hits} % of the images: a larger cache_decoded would help"
+                    ));
+                }
                 if stats.copy.is_some() && stats.decoded_on_device == 0 {
                     lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
                 }

@@ -40,6 +40,36 @@ fn using_a_loader_in_a_forked_child_fails() {
 }
 
 #[test]
+fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
+    let _alone = alone();
+    no_hang(|| {
+        let cached = || loader(Numbers::new(40)).workers(2).cache_decoded(1 << 20).epochs(0);
+        let mut batches = cached().host().unwrap();
+        let content = |batch: warpfeed::Result<warpfeed::HostBatch>| batch.unwrap().images().bytes().to_vec();
+        let expected: Vec<_> = cached().cache_decoded(0).host().unwrap().epoch(0).map(content).collect();
+        assert!(batches.epoch(0).map(content).eq(expected.iter().cloned()));
+        let before = batches.stats().decoded_cache.unwrap();
+        // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
+        // exits without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let same = batches.stats().decoded_cache == Some(before);
+            let refused = batches.epoch(0).next().is_some_and(|batch| batch.is_err());
+            drop(batches);
+            // SAFETY: the call ends the process and cannot violate memory safety.
+            unsafe { libc::_exit(if same && refused { 0 } else { 1 }) }
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
+        // write.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's exit status");
+        assert!(batches.epoch(0).map(content).eq(expected.iter().cloned()));
+        assert_eq!(batches.stats().decoded_cache.unwrap().images, before.images);
+    });
+}
+
+#[test]
 fn using_a_decoder_in_a_forked_child_fails() {
     let _alone = alone();
     no_hang(|| {

@@ -246,7 +246,7 @@ pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result
             Ok(None) => Some(End::Killed(child.wait())),
             Err(_) => {
                 // SIGABRT makes the hung child send its report. The child can still resolve the
-                // stack afterwards.
+                // stack afterward.
                 child.kill(libc::SIGABRT);
                 let _ = child.message();
                 Some(End::Hung)

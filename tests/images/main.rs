@@ -6,6 +6,7 @@ mod files;
 mod support;
 
 mod codecs;
+mod decoded_cache;
 mod jpeg_damage;
 mod jpeg_kinds;
 mod pillow;

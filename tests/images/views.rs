@@ -14,7 +14,7 @@ fn exif(orientation: u8) -> Vec<u8> {
 }
 
 /// JPEGs of all types (valid, damaged, truncated), and images of other formats.
-fn originals() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
     let (width, height) = (200u16, 150u16);
     let mut rng = Rng::new(1, 2, 3);
     let pixels: Vec<u8> = (0..u32::from(width) * u32::from(height) * 3)

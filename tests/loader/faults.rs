@@ -481,7 +481,7 @@ fn a_source_that_panics_in_path_does_not_hide_the_error() {
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
 
-/// A source that reports 60 samples in the first `self.1` calls to `len`, and 20 afterwards.
+/// A source that reports 60 samples in the first `self.1` calls to `len`, and 20 afterward.
 struct Shrinks(AtomicU64, u64);
 
 impl Sampler for Shrinks {

@@ -138,6 +138,7 @@ static SETTERS: &[Setter] = &[
     setter("repeat", Shows(|run, other| run.ids(0).len() as f64 >= 1.5 * other.ids(0).len() as f64), |l, _| {
         Ok(l.repeat(2))
     }),
+    setter("cache_decoded", Nothing, |l, _| Ok(l.cache_decoded(1 << 20))),
     setter("epochs", Nothing, |l, _| Ok(l.epochs(1))),
     setter("augment", Shows(|run, _| run.sides() == [6].into()), |l, _| Ok(l.augment(Augment::resize(6, 6).flip(0.5)))),
     setter("augment_for", Shows(|run, other| run.bytes() != other.bytes()), |l, _| {

@@ -1,5 +1,5 @@
 //! The memory plan includes the workers' scratch memory, and no image makes the workers exceed the
-//! plan. Memory for an unusually large image is freed afterwards. Batches do not depend on the
+//! plan. Memory for an unusually large image is freed afterward. Batches do not depend on the
 //! scratch memory.
 
 use std::sync::Arc;
@@ -313,6 +313,45 @@ fn batches_are_the_same_for_any_scratch_limit() {
             assert!(scratch <= spare + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
             let found: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
             assert_eq!(found, expected, "with {scratch} bytes");
+        }
+    });
+}
+
+#[test]
+fn the_cache_of_decoded_images_stays_within_its_size() {
+    let _alone = alone();
+    no_hang(|| {
+        // The tables and the allocations of small images need a larger fraction of the cache.
+        for (count, side) in [(200, 300), (4000, 24)] {
+            let images: Vec<_> = (0..count)
+                .map(|n: usize| {
+                    let mut bytes = Vec::new();
+                    let pixel = |i: usize| (i / 7 + n * 31) as u8 ^ (n >> 6) as u8;
+                    let pixels: Vec<u8> = (0..side * side * 3).map(pixel).collect();
+                    let encoder = jpeg_encoder::Encoder::new(&mut bytes, 80);
+                    encoder.encode(&pixels, side as u16, side as u16, jpeg_encoder::ColorType::Rgb).unwrap();
+                    bytes
+                })
+                .collect();
+            let source = Arc::new(memory(images));
+            let used = |bytes: usize| {
+                let loader = Loader::source(source.clone()).batch_size(20).augment(Augment::resize(16, 16));
+                let mut batches =
+                    loader.drop_field("label").workers(2).prefetch(1).cache_decoded(bytes).host().unwrap();
+                let (peak, ()) = peak(|| (0..3).for_each(|epoch| batches.epoch(epoch).for_each(|b| drop(b.unwrap()))));
+                (peak, batches.stats().decoded_cache)
+            };
+            let (without, none) = used(0);
+            assert_eq!(none, None);
+            let all = count * side * side * 3;
+            for bytes in [all / 3, all / 2, 2 * all] {
+                let (with, cache) = used(bytes);
+                let cache = cache.unwrap();
+                assert!(cache.bytes <= bytes as u64 && cache.hits > 0, "{cache:?}");
+                assert!(cache.images as usize * side * side * 3 >= bytes.min(all) * 8 / 10, "{cache:?}");
+                let slack = 8 * side * side * 3;
+                assert!(with <= without + cache.bytes as usize + slack, "{with} with, {without} without, {cache:?}");
+            }
         }
     });
 }

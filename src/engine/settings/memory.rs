@@ -64,6 +64,9 @@ pub struct MemoryPlan {
     /// Part of `scratch_bytes` for your own transforms
     /// ([`Transform::memory`](crate::transform::Transform::memory)).
     pub transform_bytes: usize,
+    /// Part of `scratch_bytes` for decoded images
+    /// ([`Loader::cache_decoded`](crate::Loader::cache_decoded)).
+    pub decoded_cache_bytes: usize,
 }
 
 impl MemoryPlan {
@@ -85,6 +88,7 @@ impl MemoryPlan {
             ahead_bytes: scratch.ahead,
             source_bytes: scratch.source,
             transform_bytes: scratch.transforms,
+            decoded_cache_bytes: scratch.cache,
         }
     }
 }
@@ -123,6 +127,9 @@ impl fmt::Display for MemoryPlan {
         if self.transform_bytes > 0 {
             write!(f, ", {:.1} MiB for transforms", mib(self.transform_bytes))?;
         }
+        if self.decoded_cache_bytes > 0 {
+            write!(f, ", {:.1} MiB for decoded images", mib(self.decoded_cache_bytes))?;
+        }
         Ok(())
     }
 }
@@ -149,18 +156,20 @@ mod tests {
             ahead_bytes: 0,
             source_bytes: 0,
             transform_bytes: 0,
+            decoded_cache_bytes: 0,
         };
         let workers = "; workers use at most 64.0 MiB: 16.0 MiB each, 32.0 MiB shared for large images";
         assert_eq!(host.to_string(), format!("3 slots of 2.5 MiB: 7.5 MiB of ordinary host memory{workers}"));
         let (pinned_bytes, device_bytes, staging_bytes) = (mib(75), mib(90), mib(15));
         let device = MemoryPlan { slots_in_use: 2, pinned_bytes, device_bytes, staging_bytes, ..host };
-        let all = MemoryPlan { ahead_bytes: mib(40), source_bytes: mib(10), transform_bytes: mib(2), ..device };
+        let (ahead_bytes, source_bytes, transform_bytes, decoded_cache_bytes) = (mib(40), mib(10), mib(2), mib(30));
+        let all = MemoryPlan { ahead_bytes, source_bytes, transform_bytes, decoded_cache_bytes, ..device };
         assert_eq!(
             all.to_string(),
             format!(
                 "3 slots of 2.5 MiB: 7.5 MiB of page-locked host memory at most, 2 slots in use, 9.0 MiB on the \
                  device (1.5 MiB for staging){workers}, 4.0 MiB to read ahead, 1.0 MiB for the source to \
-                 prefetch, 0.2 MiB for transforms"
+                 prefetch, 0.2 MiB for transforms, 3.0 MiB for decoded images"
             )
         );
     }

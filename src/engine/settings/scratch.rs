@@ -34,13 +34,15 @@ pub(crate) struct ScratchPlan {
     pub(crate) source: usize,
     /// Memory for the user's transforms.
     pub(crate) transforms: usize,
+    /// Memory for decoded images.
+    pub(crate) cache: usize,
 }
 
 impl ScratchPlan {
     /// Returns the plan for `workers` workers on `cores` cores if memory is not scarce.
     pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
         let shared = cores.min(workers).saturating_mul(SHARED_PER_CORE);
-        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0, transforms: 0 }
+        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0, transforms: 0, cache: 0 }
     }
 
     /// Returns the plan without memory for reading ahead.
@@ -58,9 +60,14 @@ impl ScratchPlan {
         ScratchPlan { transforms: bytes, ..self }
     }
 
-    /// Returns the memory without which workers and transforms cannot run.
+    /// Returns the plan with `bytes` bytes for decoded images.
+    pub(crate) fn with_cache(self, bytes: usize) -> Self {
+        ScratchPlan { cache: bytes, ..self }
+    }
+
+    /// Returns the memory without which workers and transforms cannot run, and the cache.
     pub(crate) fn needed(&self) -> usize {
-        self.workers.saturating_mul(self.fixed).saturating_add(self.transforms)
+        self.workers.saturating_mul(self.fixed).saturating_add(self.transforms).saturating_add(self.cache)
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -220,7 +227,7 @@ mod tests {
     use super::*;
 
     fn scratch(shared: usize) -> Scratch {
-        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0, source: 0, transforms: 0 })
+        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0, source: 0, transforms: 0, cache: 0 })
     }
 
     #[test]

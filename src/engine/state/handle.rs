@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use super::resume::{self, Checkpoint, Probe};
 use super::run::Run;
 use super::sample_errors::{Faults, OnError, SampleError};
-use crate::decode::Codecs;
+use crate::decode::{Codecs, DecodedCache};
 use crate::device::Gauge;
 use crate::engine::settings::{MemoryPlan, Settings};
 use crate::error::{Error, ErrorKind, Result, counted, guarded};
@@ -173,6 +173,7 @@ impl LoaderHandle {
         stats.workers = settings.workers;
         stats.on_request = recipe.blanks_failed;
         stats.network = guarded(|| Ok(recipe.source.network())).unwrap_or_default();
+        stats.decoded_cache = recipe.cache.as_ref().map(DecodedCache::stats);
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;

@@ -72,7 +72,8 @@ impl PartFiller<'_> {
         shot: &Shot<'_>,
         used: usize,
     ) {
-        let needed = |index: usize| opened.get(index).map_or(0, |encoded| self.decoding_memory(encoded, shot.region));
+        let region = self.largest_region(shot);
+        let needed = |index: usize| opened.get(index).map_or(0, |encoded| self.decoding_memory(encoded, region));
         let (other, frames) = self.pixels.split_at(used);
         let other: usize = other.iter().map(Pixels::capacity).sum();
         let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed(index)));

@@ -5,16 +5,20 @@
 //! clip.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
 use super::filler::{PartFiller, ReadSample};
 use crate::batch::Row;
-use crate::decode::{EncodedImage, Job, MAX_GROUP};
+use crate::decode::{EncodedImage, Job, Lookup, MAX_GROUP, Pixels, Rect};
 use crate::error::{Result, guarded};
 use crate::field::ImageField;
 use crate::recipe::{Recipe, Shot, at_frame};
 use crate::trace::Stage;
+
+/// The frames of a group that are in the cache of decoded images.
+type CachedFrames = ArrayVec<Option<Arc<Pixels>>, MAX_GROUP>;
 
 /// Divides the frames of a clip into groups of similar size. The frames of a group are decoded
 /// together.
@@ -44,21 +48,26 @@ impl<'a> PartFiller<'a> {
     fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, shot: &Shot<'a>) -> Result<usize> {
         let pixels = first.size().area().saturating_mul(3);
         let name = &self.recipe.any_fields().images[shot.field].name;
-        let mut most = 0;
+        let (region, mut most) = (self.largest_region(shot), 0);
         for group in groups(frames) {
             // If only pixels count, every frame needs the same memory, because all frames have the
             // same size.
             let memory = if self.counts_pixels(pixels) {
-                self.decoding_memory(first, shot.region).saturating_mul(group.len())
+                self.decoding_memory(first, region).saturating_mul(group.len())
             } else {
                 group.into_iter().try_fold(0_usize, |sum, frame| -> Result<usize> {
                     let encoded = self.recipe.open_frame(name, shot, frame)?;
-                    Ok(sum.saturating_add(self.decoding_memory(&encoded, shot.region)))
+                    Ok(sum.saturating_add(self.decoding_memory(&encoded, region)))
                 })?
             };
             most = most.max(memory);
         }
         Ok(most)
+    }
+
+    /// Returns the region of each frame of `shot` that may have to be decoded.
+    pub(super) fn largest_region(&self, shot: &Shot<'a>) -> Rect {
+        if self.recipe.cache.is_some() { Rect::full(shot.plan.oriented.size()) } else { shot.region }
     }
 
     /// Decodes, transforms and writes the frames of the clip `shot`. The first `used` pixel buffers
@@ -69,13 +78,14 @@ impl<'a> PartFiller<'a> {
         let frames = shot.frames.map_or(0, |frames| frames.len());
         for group in groups(frames) {
             self.meter.enter(Stage::Decode, taken.timed.id);
-            self.decode_frames(taken, field, shot, used, group.clone())?;
-            self.write_frames(taken, field, shot, used, group)?;
+            let cached = self.decode_frames(taken, field, shot, used, group.clone())?;
+            self.write_frames(taken, field, shot, used, group.zip(cached))?;
         }
         Ok(())
     }
 
-    /// Decodes the frames in `group` into `self.pixels[used..]`.
+    /// Decodes the frames in `group` into `self.pixels[used..]`. Returns the frames that are in the
+    /// cache of decoded images instead.
     fn decode_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
@@ -83,45 +93,69 @@ impl<'a> PartFiller<'a> {
         shot: &mut Shot<'a>,
         used: usize,
         group: Range<usize>,
-    ) -> Result<()> {
+    ) -> Result<CachedFrames> {
         let (recipe, name) = (self.recipe, &*field.name);
         let mut opened = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
+        let mut lookups = ArrayVec::<Lookup<'a>, MAX_GROUP>::new();
         for frame in group.clone() {
             let mut encoded = recipe.open_frame(name, shot, frame)?;
-            if recipe.strict {
+            let lookup = recipe.find_decoded(&encoded);
+            if recipe.strict && !matches!(lookup, Lookup::Hit(_)) {
                 Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, frame, e))?;
             }
             opened.push(encoded);
+            lookups.push(lookup);
         }
         self.free_frame_buffers(&opened, taken.memory, shot, used);
-        let buffers = &mut self.pixels[used..];
-        let jobs = opened.into_iter().zip(buffers.iter_mut());
-        let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> =
-            jobs.map(|(encoded, pixels)| Job::new(encoded, shot.region, pixels)).collect();
+        let (buffers, size) = (&mut self.pixels[used..], shot.plan.oriented.size());
+        let jobs = opened.into_iter().zip(buffers.iter_mut()).zip(&lookups);
+        let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
+            Lookup::Hit(_) => None,
+            Lookup::Admitted(_) => Some(Job::new(encoded, Rect::full(size), pixels)),
+            Lookup::Declined => Some(Job::new(encoded, shot.region, pixels)),
+        });
+        let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> = jobs.collect();
         Recipe::decode(&mut jobs);
         let results: ArrayVec<Result<()>, MAX_GROUP> = jobs.into_iter().map(|job| job.result).collect();
         let ns = self.meter.lap() / group.len() as u64;
-        for ((frame, result), pixels) in group.zip(results).zip(buffers.iter()) {
+        let (mut results, mut cached) = (results.into_iter(), CachedFrames::new());
+        for ((frame, lookup), pixels) in group.zip(lookups).zip(buffers.iter_mut()) {
+            let mut decoded = || results.next().expect("each frame that is not in the cache has a job");
+            let (hit, result) = match lookup {
+                Lookup::Hit(hit) => (Some(hit), Ok(())),
+                Lookup::Declined => (None, decoded()),
+                Lookup::Admitted(admission) => match decoded() {
+                    Ok(()) if pixels.damage().is_none() => {
+                        admission.fill(size, pixels);
+                        (None, Ok(()))
+                    }
+                    // The damage may lie outside the region.
+                    _ => (None, guarded(|| recipe.open_frame(name, shot, frame)?.decode(shot.region, pixels))),
+                },
+            };
             result.map_err(|e| at_frame(name, frame, e))?;
-            let (id, key) = (taken.timed.id, taken.timed.key);
+            let (id, key, pixels) = (taken.timed.id, taken.timed.key, hit.as_deref().unwrap_or(pixels));
             let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, frame, e));
             shot.damaged_frames += u32::from(damaged);
             self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
+            cached.push(hit);
         }
-        Ok(())
+        Ok(cached)
     }
 
-    /// Transforms the decoded frames in `group` and writes them to the batch.
+    /// Transforms the frames in `group` and writes them to the batch. Frames that are not in the cache
+    /// are in `self.pixels[used..]`.
     fn write_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
         field: &ImageField,
         shot: &mut Shot<'a>,
         used: usize,
-        group: Range<usize>,
+        group: impl Iterator<Item = (usize, Option<Arc<Pixels>>)>,
     ) -> Result<()> {
         let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
-        for (frame, pixels) in group.zip(&pixels[used..]) {
+        for ((frame, cached), pixels) in group.zip(&pixels[used..]) {
+            let pixels = cached.as_deref().unwrap_or(pixels);
             meter.enter(Stage::Transform, taken.timed.id);
             // Each frame uses the same random numbers.
             let (mut rng, mut row) = (shot.rng.clone(), Row::new(part, taken.row).at_frame(frame));

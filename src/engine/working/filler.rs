@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
 use crate::batch::{DecodeOps, Header, Part, Row};
-use crate::decode::{Bitstream, EncodedImage, Job, MAX_GROUP, MAX_PLANNED, Pixels};
+use crate::decode::{Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
@@ -254,6 +254,7 @@ impl<'a> PartFiller<'a> {
             }
         }
         let clips = self.plan_clips(&mut group.shots[first..])?;
+        self.find_decoded(&mut group.shots[first..]);
         // A device decodes images one at a time.
         if self.device_images != DeviceImages::All {
             recipe::share(&mut group.shots[first..], share.decode as u64);
@@ -285,6 +286,35 @@ impl<'a> PartFiller<'a> {
         let computed = self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
+    }
+
+    /// Finds the images of a sample in the cache of decoded images. Images for which the cache has
+    /// space are decoded completely.
+    fn find_decoded(&self, shots: &mut [Shot<'a>]) {
+        if self.recipe.cache.is_none() {
+            return;
+        }
+        for index in 0..shots.len() {
+            let (before, rest) = shots.split_at_mut(index);
+            let shot = &mut rest[0];
+            let Some(encoded) = shot.opened.as_ref().filter(|_| shot.is_shown()) else { continue };
+            if self.device_images == DeviceImages::All && encoded.is_jpeg() {
+                continue;
+            }
+            if let Some(view) = before.iter().find(|view| view.shows_the_same(shot) && view.is_shown()) {
+                if let Some(pixels) = view.cached.clone() {
+                    shot.use_cached(pixels);
+                }
+                continue;
+            }
+            match self.recipe.find_decoded(encoded) {
+                Lookup::Hit(pixels) => shot.use_cached(pixels),
+                Lookup::Admitted(admission) => {
+                    (shot.region, shot.admission) = (Rect::full(encoded.size()), Some(admission));
+                }
+                Lookup::Declined => {}
+            }
+        }
     }
 
     /// Chooses where an image is decoded, and by how many threads. `alone` states whether the image
@@ -346,9 +376,14 @@ impl<'a> PartFiller<'a> {
                 let shot = &mut shots[index - first];
                 let (id, key) = taken.owner(shot.tile);
                 (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
-                // If several images are cut from this decoded region, the damage may lie outside
-                // the part that one of the images needs. Decode each of these images separately.
-                shot.separately = shared && (job.result.is_err() || job.out.damage().is_some());
+                let (admission, faulty) = (shot.admission.take(), job.result.is_err() || job.out.damage().is_some());
+                // If several images are cut from this decoded region, or if it was decoded for the
+                // cache, the damage may lie outside the part that one of the images needs. Decode
+                // each of these images separately.
+                shot.separately = faulty && (shared || admission.is_some());
+                if let Some(admission) = admission.filter(|_| !faulty) {
+                    admission.fill(job.image.size(), job.out);
+                }
                 if !shot.separately {
                     shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
                     shot.result = job.result;
@@ -442,6 +477,7 @@ impl<'a> PartFiller<'a> {
         let source = shots[index].shared_with.unwrap_or(index);
         let (separately, bytes) = (shots[source].separately, shots[source].bytes);
         let (shot, pixels, id) = (&mut shots[index], &mut pixels[first + source], taken.timed.id);
+        let cached = shot.cached.take();
         let (tile, (owner, key)) = (shot.tile, taken.owner(shot.tile));
         let of_partner = |e: Error| if tile > 0 { e.at_sample(owner, key) } else { e };
         std::mem::replace(&mut shot.result, Ok(())).map_err(of_partner)?;
@@ -457,6 +493,7 @@ impl<'a> PartFiller<'a> {
         }
         meter.enter(Stage::Transform, id);
         let field = &recipe.fields_of(part.header()).images[shot.field];
+        let pixels = cached.as_deref().unwrap_or(pixels);
         recipe.transform(field, pixels, shot, ((resizer, image), pasted), (part, taken.row))?;
         if !shot.is_last() {
             return Ok(());

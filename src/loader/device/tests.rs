@@ -399,6 +399,38 @@ fn damaged_on_device(loader: Loader) -> (u64, u64) {
 }
 
 #[test]
+fn only_images_that_workers_decode_use_the_cache() {
+    let mut originals = originals(true);
+    originals.truncate(20);
+    for n in 0..10 {
+        let pixels = image::RgbImage::from_fn(70 + n, 50, |x, y| image::Rgb([x as u8, y as u8, (x * n) as u8]));
+        let mut png = std::io::Cursor::new(Vec::new());
+        pixels.write_to(&mut png, image::ImageFormat::Png).unwrap();
+        originals.push(png.into_inner());
+    }
+    let loader = loader(&originals).cache_decoded(1 << 24).epochs(0);
+    let expected = [0, 1, 2].map(|epoch| on_host(loader.clone().cache_decoded(0), epoch));
+    for (decode_on, on_device) in [(DecodeOn::Cpu, false), (DecodeOn::Gpu, true), (DecodeOn::Auto, true)] {
+        let sim = Sim::new(Mistake::None, 20);
+        let consumer = sim.stream().unwrap();
+        let loader = loader.clone().decode_on(decode_on);
+        let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+        let mut batches = Batches::new(ring, &shared);
+        for (epoch, expected) in (0..).zip(&expected) {
+            let found: Vec<_> = batches.epoch(epoch).map(|batch| pixels(&sim, &batch.unwrap())).collect();
+            assert!(found == *expected, "{decode_on:?}, epoch {epoch}");
+        }
+        let stats = batches.stats();
+        let cache = stats.decoded_cache.unwrap();
+        assert_eq!(stats.decoded_on_device > 0, on_device, "{decode_on:?}");
+        assert!(cache.hits >= 2 * 10, "{decode_on:?}: {cache:?}");
+        if decode_on == DecodeOn::Gpu {
+            assert_eq!(cache, crate::trace::DecodedCacheStats { hits: 20, misses: 10, images: 10, ..cache });
+        }
+    }
+}
+
+#[test]
 fn images_that_workers_decode_for_the_device_are_counted() {
     let stats = |originals: &[Vec<u8>]| {
         let sim = Sim::new(Mistake::None, 20);

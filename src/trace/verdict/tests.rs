@@ -2,7 +2,7 @@
 //! between 0 and 100.
 
 use super::*;
-use crate::trace::{NetworkStats, ProcessStats, Straggler};
+use crate::trace::{DecodedCacheStats, NetworkStats, ProcessStats, Straggler};
 
 /// Returns `stats` after applying `change`. A struct expression is not possible, because the type
 /// is non-exhaustive.
@@ -252,6 +252,21 @@ fn running_and_waiting_time_add_up() {
     assert!(running(9.0, 100.0).contains("running 0 % of their busy time; for the rest they were waiting"));
     assert!(running(9.0, 0.0).contains("running 25 % of their busy time; for the rest they were blocked"));
     assert!(!running(36.0, 0.0).contains("busy time"), "no line about waiting");
+}
+
+#[test]
+fn a_larger_cache_is_advised_only_if_the_cache_is_full() {
+    let advised = |images: u64, bytes: u64, epochs: u64| {
+        let cache = changed(DecodedCacheStats::default(), |cache| {
+            (cache.hits, cache.misses, cache.images, cache.bytes, cache.limit) = (1600, 4800, images, bytes, 1000);
+        });
+        let stats = Stats { decode: stage(6400, 30.0, 0), decoded_cache: Some(cache), epochs, ..loader() };
+        stats.verdict().text.contains("had 25 % of the images: a larger cache_decoded would help")
+    };
+    assert!(advised(10, 950, 2));
+    assert!(!advised(10, 500, 2), "there is space for further images");
+    assert!(!advised(10, 950, 1), "no image can be in the cache in the first epoch");
+    assert!(!advised(0, 0, 2));
 }
 
 #[test]

@@ -246,7 +246,7 @@ fn effects_round_trip_through_their_records() {
 }
 
 /// Transforms an image that has a bright spot, together with a point at the center of the spot.
-/// Afterwards, the center of the spot must be within a pixel of the point.
+/// Afterward, the center of the spot must be within a pixel of the point.
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);

@@ -1,0 +1,124 @@
+//! Compares the first and the later epochs with caches of decoded images of several sizes, for a
+//! folder of photographs, for the same photographs packed, and for PNGs.
+//!
+//! ```text
+//! cargo bench --bench cache
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images instead of synthetic ones
+//! ```
+//!
+//! Each round opens a loader for each size of the cache in turn. The time to open a loader is not
+//! included. All reads come from the page cache.
+#![allow(missing_docs)]
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::Instant;
+
+use warpfeed::decode::{Codecs, Pixels, Rect};
+use warpfeed::pack::Pack;
+use warpfeed::source::{Source, open};
+use warpfeed::{Augment, Loader};
+use warpfeed_synth::Synth;
+
+const ROUNDS: usize = 5;
+const LATER_EPOCHS: u64 = 6;
+/// Sizes of the cache as fractions of the decoded dataset.
+const FRACTIONS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
+
+fn main() {
+    let root = tempfile::tempdir().unwrap();
+    let photos = std::env::var_os("WARPFEED_PHOTOS").map_or_else(|| root.path().join("drawn"), Into::into);
+    if !photos.exists() {
+        Synth::new().images(400).side(640).write(&photos).unwrap();
+    }
+    let (packed, pngs) = (root.path().join("packed.tar"), root.path().join("png"));
+    let source = open(&photos).unwrap();
+    Pack::new(&*source).to(&packed).unwrap();
+    to_png(&*source, &pngs);
+    drop(source);
+    for (name, path) in [("photographs", &photos), ("packed photographs", &packed), ("PNGs", &pngs)] {
+        measure(name, path);
+    }
+}
+
+/// Writes the images of `source` as PNGs.
+fn to_png(source: &dyn Source, folder: &Path) {
+    let (mut scratch, mut pixels, codecs) = (Vec::new(), Pixels::new(), Codecs::new());
+    fs::create_dir_all(folder.join("class")).unwrap();
+    for number in 0..source.len() {
+        let sample = source.read(number, &mut scratch).unwrap();
+        let mut image = codecs.open(sample.image().unwrap().1).unwrap();
+        let size = image.size();
+        image.decode(Rect::full(size), &mut pixels).unwrap();
+        let file = BufWriter::new(File::create(folder.join(format!("class/{number:05}.png"))).unwrap());
+        let mut encoder = png::Encoder::new(file, size.width, size.height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.write_header().unwrap().write_image_data(pixels.data()).unwrap();
+    }
+}
+
+fn measure(name: &str, path: &Path) {
+    let loader = Loader::new(path).batch_size(64).shuffle(1).augment(Augment::train(224));
+    // A cache of any size shows how many bytes all images need.
+    let (mut batches, count) = (loader.clone().cache_decoded(8 << 30).host().unwrap(), samples(&loader));
+    epochs(&mut batches, 0, 1);
+    let stats = batches.stats();
+    let all = stats.decoded_cache.unwrap();
+    let each = |bytes: u64, images: u64| bytes as f64 / 1e3 / images as f64;
+    println!(
+        "\n{count} {name}: {:.0} KB encoded, {:.0} KB in the cache, {} images cached",
+        each(stats.bytes_read, stats.prepared),
+        each(all.bytes, all.images),
+        all.images
+    );
+    drop(batches);
+    let mut rates = vec![[const { Vec::new() }; 2]; FRACTIONS.len()];
+    // The first round warms up.
+    for round in 0..=ROUNDS {
+        for (fraction, rates) in FRACTIONS.into_iter().zip(&mut rates) {
+            let bytes = (all.bytes as f64 * fraction) as usize;
+            let mut batches = loader.clone().cache_decoded(bytes).host().unwrap();
+            let first = count as f64 / epochs(&mut batches, 0, 1);
+            let later = count as f64 * LATER_EPOCHS as f64 / epochs(&mut batches, 1, LATER_EPOCHS);
+            if round > 0 {
+                rates[0].push(first);
+                rates[1].push(later);
+            }
+        }
+    }
+    let [plain_first, plain_later] = [0, 1].map(|epoch| rates[0][epoch].clone());
+    for (fraction, [first, later]) in FRACTIONS.into_iter().zip(&rates) {
+        println!(
+            "cache for {:3.0} %: first epoch {}, later epochs {}",
+            100.0 * fraction,
+            shown(first, &plain_first),
+            shown(later, &plain_later)
+        );
+    }
+}
+
+fn samples(loader: &Loader) -> u64 {
+    loader.clone().host().unwrap().source_len() as u64
+}
+
+/// Loads `count` epochs and returns the seconds.
+fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, count: u64) -> f64 {
+    let start = Instant::now();
+    for epoch in first..first + count {
+        batches.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
+    }
+    start.elapsed().as_secs_f64()
+}
+
+/// Formats the median rate with the lowest and highest, and the median of the ratios to `plain`.
+fn shown(rates: &[f64], plain: &[f64]) -> String {
+    let sorted = |values: &mut Vec<f64>| values.sort_by(f64::total_cmp);
+    let mut ratios: Vec<f64> = rates.iter().zip(plain).map(|(rate, plain)| rate / plain).collect();
+    let mut rates = rates.to_vec();
+    sorted(&mut ratios);
+    sorted(&mut rates);
+    let middle = rates.len() / 2;
+    let (low, high) = (rates[0], rates[rates.len() - 1]);
+    format!("{:.0} images/s ({low:.0} to {high:.0}), {:.2} times", rates[middle], ratios[middle])
+}

@@ -1,0 +1,115 @@
+"""Measures loaders in turns, for `mixtures.py` and `robots.py`.
+
+Each measurement runs in a separate process, so no threads or processes of one library slow down the next. The first
+turn measures every setting of a loader, and the other turns only the best setting.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+#: Starts the line with the result of a measurement.
+RESULT = "measured: "
+
+
+class Unsupported(Exception):
+    """The loader cannot do the work, with any settings."""
+
+
+def memory():
+    """Returns the proportional set size of this process and its descendants, in MiB."""
+    parents = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                pass
+    family, size = {os.getpid()}, 0
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    for process in family:
+        try:
+            lines = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        size += next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+    return size / 1024
+
+
+def report(**result):
+    print(RESULT + json.dumps(result), flush=True)
+
+
+def finish(rate):
+    """Prints the result of a measurement, and ends this process and the worker processes of the library."""
+    report(rate=rate, memory=memory())
+    os.killpg(0, 9) if os.getpgid(0) == os.getpid() else os._exit(0)
+
+
+def unsupported(reason):
+    """Prints why a loader cannot be measured, and ends this process."""
+    report(unsupported=reason)
+    sys.exit(0)
+
+
+def run(script, arguments, timeout=300):
+    """Runs a script that calls `finish` or `unsupported`, and returns its result."""
+    with tempfile.TemporaryFile("w+") as errors:
+        pipes = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        command = [sys.executable, script, *map(str, arguments)]
+        done = subprocess.run(command, **pipes, start_new_session=True, timeout=timeout)
+        line = next((line for line in done.stdout.splitlines() if line.startswith(RESULT)), None)
+        if line is None:
+            errors.seek(0)
+            raise RuntimeError(errors.read().strip()[-300:])
+    result = json.loads(line.removeprefix(RESULT))
+    if "unsupported" in result:
+        raise Unsupported(result["unsupported"])
+    return result
+
+
+def compare(measure, loaders, turns, title, unit, versions):
+    """Measures loaders, and prints a line for each one. Returns whether a measurement failed.
+
+    `loaders` maps a name to its settings, each a tuple of arguments. `measure` gets a name and a setting. `versions`
+    maps a name to the packages whose versions are printed. A line states the rate relative to the first loader.
+    """
+    sweep, found, failed = {}, {}, False
+    for turn in range(turns):
+        for name, settings in loaders.items():
+            if turn > 0:
+                rates = sweep.get(name)
+                settings = [max(rates, key=rates.get)] if rates else []
+            for setting in settings:
+                try:
+                    result = measure(name, setting)
+                except Unsupported as e:
+                    print(f"RESULT {title} {name}: not supported: {e}", flush=True)
+                    break
+                except Exception as e:  # a loader that is missing or fails must not stop the others
+                    failed = True
+                    print(f"FAILED {title} {' '.join([name, *setting])}: {str(e)[-300:]}", flush=True)
+                    continue
+                sweep.setdefault(name, {}).setdefault(setting, result["rate"])
+                found.setdefault((name, setting), []).append(result)
+    first = base = None
+    for name, rates in sweep.items():
+        best = max(rates, key=rates.get)
+        runs = [result["rate"] for result in found[name, best]]
+        size = statistics.median(result["memory"] for result in found[name, best])
+        packages = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in versions[name])
+        rate = statistics.median(runs)
+        first, base = first or name, base or rate
+        line = f"RESULT {title} {' '.join([name, *best])} ({packages}): {rate:.0f} {unit}"
+        line += f" ({min(runs):.0f} to {max(runs):.0f}, {len(runs)} runs), {size:.0f} MiB"
+        line += "" if name == first else f"; {first} is {base / rate:.2f} times as fast"
+        if len(rates) > 1:
+            line += "; sweep: " + ", ".join(f"{' '.join(setting)} {rate:.0f}" for setting, rate in rates.items())
+        print(line, flush=True)
+    return failed

@@ -1,0 +1,34 @@
+//! [`DecodedCacheStats`]: counters of the cache of decoded images.
+
+use serde::{Deserialize, Serialize};
+use warpfeed_sources::internal::Since;
+
+/// Counters of the [cache of decoded images](crate::Loader::cache_decoded).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct DecodedCacheStats {
+    /// Images that were taken from the cache.
+    pub hits: u64,
+    /// Images that had to be decoded.
+    pub misses: u64,
+    /// Images in the cache.
+    pub images: u64,
+    /// Size of the cache, in bytes.
+    pub bytes: u64,
+    /// Maximum of [`bytes`](DecodedCacheStats::bytes).
+    pub limit: u64,
+}
+
+impl DecodedCacheStats {
+    /// Returns whether the cache has no space for an image of average size.
+    pub(super) fn is_full(&self) -> bool {
+        self.images > 0 && self.bytes + self.bytes / self.images > self.limit
+    }
+}
+
+impl Since for DecodedCacheStats {
+    fn since(&self, earlier: &Self) -> Self {
+        DecodedCacheStats { hits: self.hits.since(&earlier.hits), misses: self.misses.since(&earlier.misses), ..*self }
+    }
+}
