@@ -47,7 +47,8 @@ fn rows(batch: &HostBatch) -> Vec<Row> {
         };
         FIELDS.map(of).to_vec()
     };
-    batch.ids().enumerate().map(|(row, id)| (id, bytes(row))).collect()
+    let valid = batch.ids().zip(batch.valid()).enumerate().filter(|(_, (_, valid))| *valid);
+    valid.map(|(row, (id, _))| (id, bytes(row))).collect()
 }
 
 fn run(loader: Loader, epochs: u64) -> Vec<Row> {
