@@ -70,6 +70,7 @@ const NAMES: [(&str, &str); 58] = [
     ("last_batch(Pad)", "last_batch=\"pad\""),
     ("frames(true)", "frames=True"),
     ("size_buckets", "SizeBuckets"),
+    ("augment_for", "augments"),
     ("LastBatch::Keep", "last_batch=\"keep\""),
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),

@@ -1,5 +1,6 @@
 //! Applies keyword arguments from Python to a [`Loader`] or a [`DecoderBuilder`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +86,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
         ) {
             loader = set(loader, &name, &value).map_err(|e| match &*name {
                 // The errors of these options already name the call or the field.
-                "augment" | "views" | "fields" => e,
+                "augment" | "augment_for" | "views" | "fields" => e,
                 _ => in_option(&name, &value, e),
             })?;
         }
@@ -228,6 +229,12 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "classes_file" => loader.classes_file(value.extract::<PathBuf>()?),
         "image_transform" => loader.transform(UserTransform(value.cast::<Function>()?.get().0.clone())),
         "augment" => loader.augment(augment(value)?),
+        "augment_for" => {
+            let own = value.extract::<BTreeMap<usize, Bound<'_, PyAny>>>()?;
+            own.into_iter().try_fold(loader, |loader, (dataset, value)| {
+                PyResult::Ok(loader.augment_for(dataset, augment(&value)?))
+            })?
+        }
         "views" => {
             let views = value.extract::<Vec<Bound<'_, PyAny>>>()?;
             loader.views(views.iter().map(augment).collect::<PyResult<Vec<_>>>()?)

@@ -202,23 +202,15 @@ def seed_within(seed: int, dataset: int) -> int:
     return mix(seed ^ mix(dataset))
 
 
-def mixed(
-    orders: Sequence[Callable[[int], Sequence[int]]],
-    limits: list[int | None],
-    shares: Callable[[int], list[float]],
-    seed: int,
-    round_: int,
-    unit: int,
-    samples: int,
-) -> list[int]:
-    """Returns the first samples of a mixture. ``orders`` returns the samples of a pass over each dataset, ``limits``
-    contains the number of draws from each dataset, and ``shares(now)`` returns the current shares."""
-    streams = [endless(order) for order in orders]
+def rounds_of(
+    limits: list[int | None], shares: Callable[[int], list[float]], round_: int
+) -> Iterator[list[int]]:
+    """Returns the number of draws from each dataset in each round of a mixture. ``limits`` contains the number of
+    draws from each dataset in the run, and ``shares(draw)`` returns the shares at a draw."""
     left = [1 << 60 if limit is None else limit for limit in limits]
-    found: list[int] = []
     number = 0
-    while len(found) < samples:
-        now = [share if left[k] else 0.0 for k, share in enumerate(shares(number * round_ * unit))]
+    while True:
+        now = [share if left[k] else 0.0 for k, share in enumerate(shares(number * round_))]
         taken = [0] * len(left)
         while True:
             more = quotas(now, round_ - sum(taken))
@@ -228,14 +220,48 @@ def mixed(
                 break
             for k in over:
                 taken[k], now[k] = left[k], 0.0
-        tickets = [[next(streams[k]) for _ in range(unit)] for k in range(len(left)) for _ in range(taken[k])]
         left = [a - b for a, b in zip(left, taken, strict=True)]
-        for place in shuffled(len(tickets), ~seed & MASK, number):
-            found += tickets[place]
-        if len(tickets) < round_:
-            break
+        yield taken
+        if sum(taken) < round_:
+            return
         number += 1
-    return found[:samples]
+
+
+def batches_of_mixture(
+    orders: Sequence[Callable[[int], Sequence[int]]],
+    limits: list[int | None],
+    shares: Callable[[int], list[float]],
+    seed: int,
+    round_: int,
+    units: Sequence[int],
+    draws: int,
+) -> list[list[int]]:
+    """Returns the samples of the first draws of a mixture. ``orders`` returns the samples of a pass over each dataset,
+    and ``units`` contains the number of samples per draw from each dataset."""
+    streams = [endless(order) for order in orders]
+    found: list[list[int]] = []
+    for number, taken in enumerate(rounds_of(limits, shares, round_)):
+        tickets = [[next(streams[k]) for _ in range(units[k])] for k in range(len(units)) for _ in range(taken[k])]
+        found += [tickets[place] for place in shuffled(len(tickets), ~seed & MASK, number)]
+        if len(found) >= draws:
+            break
+    return found[:draws]
+
+
+def mixed(
+    orders: Sequence[Callable[[int], Sequence[int]]],
+    limits: list[int | None],
+    shares: Callable[[int], list[float]],
+    seed: int,
+    round_: int,
+    unit: int,
+    samples: int,
+) -> list[int]:
+    """Returns the first samples of a mixture whose draws all have `unit` samples. ``shares(now)`` returns the shares
+    after `now` samples."""
+    units, draws = [unit] * len(orders), -(-samples // unit)
+    found = batches_of_mixture(orders, limits, lambda draw: shares(draw * unit), seed, round_, units, draws)
+    return [sample for batch in found for sample in batch][:samples]
 
 
 def shares_of_ranks(

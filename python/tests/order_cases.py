@@ -65,9 +65,14 @@ class Case:
 
     def loader(self, **options: Any) -> warpfeed.Loader:
         return warpfeed.Loader(
-            self.data, seed=self.seed, global_batch_size=self.batch, last_batch=self.last, fields=self.fields,
+            self.data, seed=self.seed, global_batch_size=self.batch_size, last_batch=self.last, fields=self.fields,
             drop_field=["image", "label"], output="numpy", **self.options, **options,
         )  # fmt: skip
+
+    @property
+    def batch_size(self) -> int | None:
+        """The global batch size, unless the data determines it."""
+        return self.batch
 
     # Each kind of case sets `data`, and implements one of the two following functions.
 
@@ -85,8 +90,8 @@ class Case:
             batches.pop()
         return batches, samples
 
-    def least(self, world: int) -> int:
-        """Returns the minimum number of samples in the batch of a rank."""
+    def least(self, world: int, samples: int) -> int:
+        """Returns the minimum number of samples in the batch of a rank, for a global batch of `samples` samples."""
         return {"keep": 1, "drop": 0, "pad": -(-self.batch // world)}[self.last]
 
     def check(self, batch: Any) -> None:
@@ -225,7 +230,12 @@ class Mixed(Case):
         counts = [rng.randint(8, LARGEST) for _ in range(rng.randint(1, 5))]
         self.counts, self.firsts = counts, [sum(counts[:k]) for k in range(len(counts))]
         given = rng.choice([None, *range(20, 140)])
-        self.per_set = rng.random() < 0.3
+        self.per_set = rng.random() < 0.4
+        self.sizes: list[int] = []
+        if self.per_set and rng.random() < 0.5:
+            self.sizes = [rng.randint(3, 11) for _ in counts]
+            self.batch = max(self.sizes)
+        #: Number of positions per draw.
         self.unit = self.batch if self.per_set else 1
         self.round: int = given or (100 if self.per_set else 10_000)
         self.passes = rng.choice([1, 1, 1, 2])
@@ -248,27 +258,56 @@ class Mixed(Case):
             self.options["weights"] = self.weights
         lens = [len(part) for part in self.parts]
         self.once = [k for k in range(len(counts)) if rng.random() < 0.15 and lens[k] >= self.unit]
-        self.total = sum(lens) // self.unit * self.unit
-        self.steps = self.total * self.passes // self.batch
-        if self.last != "drop":
-            self.steps = -(-self.total * self.passes // self.batch)
-        self.schedule: list[Any] = []
         self.first = self.any_shares()
         if self.kind == "weights":
             # Weights are read only for datasets whose first share is not 0.
             self.first = [share or 1.0 for share in self.first]
+        #: Number of positions per pass.
+        self.total = sum(lens) // self.unit * self.unit
+        if self.sizes:
+            per_round = sum(n * size for n, size in zip(naive.quotas(self.first, self.round), self.sizes, strict=True))
+            self.total = sum(lens) * self.round // per_round * self.unit
+        self.steps = self.total * self.passes // self.batch
+        if self.last != "drop":
+            self.steps = -(-self.total * self.passes // self.batch)
+        self.limits = [
+            len(part) // self.units[k] if k in self.once else None for k, part in enumerate(self.parts)
+        ]
+        self.schedule: list[Any] = []
         changes = self.changes()
         data = [(files.numbers(count), share) for count, share in zip(counts, self.first, strict=True)]
         self.data = warpfeed.Mixture(
-            data, schedule=changes, round=given, once=self.once, per_set_batches=self.per_set
-        )
+            data, schedule=changes, round=given, once=self.once, per_set_batches=self.per_set,
+            global_batch_sizes=self.sizes,
+        )  # fmt: skip
         self.history: list[tuple[int, list[float]]] = []
         if self.steps:
             if rng.random() < 0.6:
                 for _ in range(rng.randint(1, 3)):
                     self.planned[rng.randint(0, 12)] = self.any_shares(), rng.randint(0, 5)
             self.history = self.calls(self.total * self.passes, self.steps)
-        self.drawn: list[int] | None = None
+        self.drawn: list[list[int]] | None = None
+
+    @property
+    def units(self) -> list[int]:
+        """The number of samples per draw from each dataset."""
+        return self.sizes or [self.unit] * len(self.counts)
+
+    @property
+    def batch_size(self) -> int | None:
+        return None if self.sizes else self.batch
+
+    def position(self, samples: int) -> int:
+        """Returns the position that a schedule in samples refers to."""
+        if not self.sizes:
+            return samples
+        delivered, number = 0, 0
+        for taken in naive.rounds_of(self.limits, lambda draw: self.planned_shares(draw * self.unit), self.round):
+            if delivered >= samples or not any(taken):
+                break
+            delivered += sum(n * size for n, size in zip(taken, self.sizes, strict=True))
+            number += 1
+        return number * self.round * self.unit
 
     def any_shares(self) -> list[float]:
         # With `once`, no share is 0, so that the length of the run does not change.
@@ -284,8 +323,13 @@ class Mixed(Case):
             unit = self.rng.choice(["step", "sample", "epoch"])
             curve: Any = self.rng.choice(["linear", "cosine"])
             if unit == "sample":
-                end = start + self.rng.choice([0, self.rng.randint(1, 400)])
-                made.append(warpfeed.Shares(new, sample=(start, end) if end > start else start, curve=curve))
+                first = self.rng.randint(0, 600) if self.sizes else start
+                last = first + self.rng.choice([0, self.rng.randint(1, 400)])
+                start, until = self.position(first), self.position(last)
+                if start < end:
+                    continue
+                end = until
+                made.append(warpfeed.Shares(new, sample=(first, last) if end > start else first, curve=curve))
             elif unit == "step":
                 step = start // epoch * self.steps + start % epoch // self.batch + 1
                 start = end = step // self.steps * epoch + step % self.steps * self.batch
@@ -309,20 +353,31 @@ class Mixed(Case):
             places = naive.shuffled(len(part), seed, number)
         return [self.firsts[dataset] + part[place] for place in places]
 
-    def shares(self, now: int) -> list[float]:
-        changed = naive.in_effect(self.history, now)
-        return changed or naive.shares_at(now, self.first, self.schedule, self.round * self.unit)
+    def planned_shares(self, now: int) -> list[float]:
+        return naive.shares_at(now, self.first, self.schedule, self.round * self.unit)
+
+    def shares(self, draw: int) -> list[float]:
+        now = draw * self.unit
+        return naive.in_effect(self.history, now) or self.planned_shares(now)
+
+    def draws(self, epoch: int) -> list[list[int]]:
+        """Returns the samples of the draws of an epoch."""
+        count = self.total * self.passes // self.unit
+        if self.drawn is None:
+            orders = [functools.partial(self.order, dataset) for dataset in range(len(self.counts))]
+            self.drawn = naive.batches_of_mixture(
+                orders, self.limits, self.shares, self.seed, self.round, self.units, (EPOCHS + 1) * count
+            )
+        return self.drawn[epoch * count : (epoch + 1) * count]
 
     def samples(self, epoch: int) -> list[int]:
-        total = self.total * self.passes
-        if self.drawn is None:
-            orders = [
-                functools.partial(self.order, dataset) for dataset in range(len(self.counts))
-            ]
-            limits = [len(part) // self.unit if k in self.once else None for k, part in enumerate(self.parts)]
-            samples = (EPOCHS + 1) * total
-            self.drawn = naive.mixed(orders, limits, self.shares, self.seed, self.round, self.unit, samples)
-        return self.drawn[epoch * total : (epoch + 1) * total]
+        return [sample for draw in self.draws(epoch) for sample in draw]
+
+    def batches(self, epoch: int) -> tuple[list[list[int]], Sequence[int]]:
+        return (self.draws(epoch), self.samples(epoch)) if self.sizes else super().batches(epoch)
+
+    def least(self, world: int, samples: int) -> int:
+        return -(-samples // world) if self.sizes and self.last == "pad" else super().least(world, samples)
 
     def effective(self, step: int) -> tuple[int, int]:
         at = step + 1 + self.planned[step][1]
@@ -360,8 +415,8 @@ class Bucketed(Case):
         found = naive.batches_of_buckets(self.lengths, self.bounds, self.batch, self.budget, drop, seed, epoch)
         return [[self.chosen[n] for n in batch] for batch in found[0]], [self.chosen[n] for n in found[1]]
 
-    def least(self, world: int) -> int:
-        return 1 if self.budget is not None else super().least(world)
+    def least(self, world: int, samples: int) -> int:
+        return 1 if self.budget is not None else super().least(world, samples)
 
 
 class Packed(Case):

@@ -93,7 +93,8 @@ class Run:
     def expect(self, batches: list[Any], epoch: int, number: int) -> None:
         case, (known, padding) = self.case, self.epochs[epoch]
         found = [list(zip(batch.ids, batch.valid, strict=True)) for batch in batches]
-        expected: Ranks = naive.shares_of_ranks(known[number], padding, case.least(len(batches)), len(batches))
+        least = case.least(len(batches), len(known[number]))
+        expected: Ranks = naive.shares_of_ranks(known[number], padding, least, len(batches))
         assert found == expected, f"batch {number} of epoch {epoch}: {found} instead of {expected}"
         for batch in batches:
             assert (batch.epoch, batch.number) == (epoch, number), f"batch {batch.number} of epoch {batch.epoch}"

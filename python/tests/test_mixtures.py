@@ -359,3 +359,59 @@ def test_options_of_a_mixture_are_checked() -> None:
     with pytest.raises(warpfeed.ConfigError, match="1 proportions, but 2 sources"):
         changes = [warpfeed.Shares([1.0], epoch=1)]
         loader(warpfeed.Mixture([(Rows(3), 1.0), (Rows(3), 1.0)], schedule=changes), batch_size=2)
+
+
+def test_each_dataset_has_its_own_batch_size() -> None:
+    def make(**options: Any) -> warpfeed.Loader:
+        parts = [(Rows(30), 1.0), (Rows(50, 30), 1.0)]
+        return loader(warpfeed.Mixture(parts, per_set_batches=True, global_batch_sizes=[4, 9]), seed=3, **options)
+
+    whole = make()
+    assert (len(whole), whole.batch_size) == (12, None)
+    expected = [batch.ids for batch in whole]
+    for ids in expected:
+        is_first = ids[0] < 30
+        assert len(ids) == (4 if is_first else 9) and all((id < 30) == is_first for id in ids)
+    ranks = [make(rank=rank, world_size=3) for rank in range(3)]
+    joined = [[id for batch in batches for id in batch.ids] for batches in zip(*ranks, strict=True)]
+    assert joined == expected
+    copy = pickle.loads(pickle.dumps(make()))
+    assert [batch.ids for batch in copy] == expected
+    state = make().state_dict()
+    assert state["batch_sizes"] == [4, 9]
+    with pytest.raises(warpfeed.ConfigError, match="source 0 has batches of 4 samples on 5 ranks"):
+        make(rank=0, world_size=5)
+    with pytest.raises(warpfeed.ConfigError, match="global_batch_sizes replaces batch_size"):
+        make(batch_size=4)
+    with pytest.raises(TypeError, match="global_batch_sizes"):
+        warpfeed.Mixture([(Rows(30), 1.0)], global_batch_sizes=[1.5])  # type: ignore[list-item]
+
+
+def test_each_dataset_has_its_own_augmentation(mini: str) -> None:
+    crops, whole = warpfeed.Augment.train(24), warpfeed.Augment.letterbox(24, 24).flip(0.5)
+    parts = [(mini, 1.0), (mini, 1.0)]
+
+    def images(data: Any, augment: warpfeed.Augment) -> list[tuple[int, bytes]]:
+        loader = warpfeed.Loader(data, seed=2, batch_size=7, augment=augment, output="numpy")
+        found = [list(zip(batch.ids, batch.images.copy(), strict=True)) for batch in pickle.loads(pickle.dumps(loader))]
+        return [(id, image.tobytes()) for batch in found for id, image in batch]
+
+    own = warpfeed.Mixture(parts, augments={1: whole})
+    alone = [images(parts, augment) for augment in (crops, whole)]
+    count = len(warpfeed.Loader(mini).dataset)
+    expected = [first if first[0] < count else second for first, second in zip(*alone, strict=True)]
+    assert images(own, crops) == expected and expected not in alone
+    state = warpfeed.Loader(own, augment=crops).state_dict()
+    changed = warpfeed.Mixture(parts, augments={1: warpfeed.Augment.letterbox(24, 24)})
+    with pytest.raises(warpfeed.ConfigError, match="augmentation of dataset 1 differs in step 2"):
+        warpfeed.Loader(changed, augment=crops, resume=state)
+    for augments, message in (
+        ({1: warpfeed.Augment.train(32)}, "augments: dataset 1 has images of 32x32 pixels in epoch 0, but dataset 0 has"),
+        ({2: whole}, "augments: there is no dataset 2"),
+    ):
+        with pytest.raises(warpfeed.ConfigError, match=message):
+            warpfeed.Loader(warpfeed.Mixture(parts, augments=augments), augment=crops)
+    with pytest.raises(TypeError, match="augments: dataset 1 has 'train': expected warpfeed.Augment"):
+        warpfeed.Mixture(parts, augments={1: "train"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="augments"):
+        warpfeed.Mixture(parts, augments={"one": whole})  # type: ignore[dict-item]

@@ -407,7 +407,7 @@ class Loader(_other_names.EarlierNames):
         self._seed = seed or 0
         options = {
             "data": native_data,
-            **({"mixture_options": data._options()} if mixed else {}),
+            **({"mixture_options": data._options(), "augment_for": data.augments} if mixed else {}),
             **_options.to_native(given, leave_out=_PYTHON_OPTIONS),
             **_ranks.options(rank, world_size, distributed),
             "shuffle" if shuffle else "seed": self._seed,
@@ -426,8 +426,9 @@ class Loader(_other_names.EarlierNames):
             has_images = views or any(isinstance(kind, Image) for kind in (fields or {}).values())
             if not has_images and ("image" in maps or "image" in options["drop_field"]):
                 del options["layout"]
-        #: Number of samples in a batch of this rank; None with ``global_batch_size``.
-        self.batch_size = 32 if batch_size is None and global_batch_size is None else batch_size
+        has_own_sizes = mixed and data.global_batch_sizes
+        #: Number of samples in a batch of this rank; None with ``global_batch_size`` or ``global_batch_sizes``.
+        self.batch_size = batch_size if batch_size or global_batch_size or has_own_sizes else 32
         #: Whether an incomplete last batch is dropped.
         self.drop_last = options["last_batch"] == "drop"
         #: Whether host memory is page-locked.

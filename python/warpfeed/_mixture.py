@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Mapping, Sequence
 
+from ._augment import Augment
 from ._error import ConfigError
 from ._number_lists import Floats, integers
 from ._options import Arguments, integer, one_of
@@ -88,6 +89,13 @@ class Mixture(Arguments):
             last dataset has ended, the epoch in progress ends early, and later epochs are empty.
         per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
             has only whole batches.
+        global_batch_sizes: number of samples in the global batches of each dataset. The sizes replace ``batch_size``
+            and ``global_batch_size``, and require ``per_set_batches``. An epoch has as many batches as fit into the
+            total number of samples, if batches have their mean size at the first shares.
+        augments: augmentations of individual datasets, by their positions: ``{1: Augment.eval(256, 224)}``. Other
+            datasets use the loader's ``augment``. All datasets must have the same image size and the same
+            :meth:`Augment.mix` in every epoch. If an image combines several samples, as in a mosaic, the
+            augmentation of the first sample applies to all of them.
 
     Raises:
         TypeError: if a value has the wrong type.
@@ -98,13 +106,22 @@ class Mixture(Arguments):
     round: int | None = None
     once: Sequence[int] = ()
     per_set_batches: bool = False
+    global_batch_sizes: Sequence[int] = ()
+    augments: Mapping[int, Augment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", mixture(list(self.parts)))
         if isinstance(self.schedule, Shares) or not all(isinstance(change, Shares) for change in self.schedule):
             raise TypeError(f"schedule={self.schedule!r}: expected a list of warpfeed.Shares")
         object.__setattr__(self, "schedule", tuple(self.schedule))
-        object.__setattr__(self, "once", tuple(integers("once", self.once)))
+        for name in ("once", "global_batch_sizes"):
+            object.__setattr__(self, name, tuple(integers(name, getattr(self, name))))
+        augments = dict(self.augments)
+        for dataset, augment in augments.items():
+            integer("augments", dataset)
+            if not isinstance(augment, Augment):
+                raise TypeError(f"augments: dataset {dataset} has {augment!r}: expected warpfeed.Augment")
+        object.__setattr__(self, "augments", augments)
         if self.round is not None:
             integer("round", self.round)
 
@@ -114,6 +131,7 @@ class Mixture(Arguments):
             "round": self.round,
             "once": list(self.once),
             "per_set_batches": bool(self.per_set_batches),
+            "global_batch_sizes": list(self.global_batch_sizes),
         }
 
 

@@ -24,6 +24,7 @@ from typing import Any, Iterator
 
 from ._error import ConfigError
 from ._loader import Loader
+from ._mixture import Mixture
 
 __all__ = ["Sharded", "shard", "sharded"]
 
@@ -171,11 +172,12 @@ def _check(loader: Loader, process: int, processes: int) -> None:
             f"the loader is rank {loader.rank} of {loader.world_size}, but this is process {process} of {processes} of "
             "JAX; pass rank=jax.process_index(), world_size=jax.process_count()"
         )
-    global_batch = loader._arguments.get("global_batch_size")
-    if global_batch is not None and global_batch % processes:
-        raise ConfigError(
-            f"global_batch_size={global_batch}: expected a multiple of the number of processes, {processes}"
-        )
+    global_batch, data = loader._arguments.get("global_batch_size"), loader._arguments["data"]
+    own = data.global_batch_sizes if isinstance(data, Mixture) else ()
+    for size in own or ([] if global_batch is None else [global_batch]):
+        if size % processes:
+            name = "global_batch_sizes" if own else "global_batch_size"
+            raise ConfigError(f"{name}: {size} is not a multiple of the number of processes, {processes}")
     if processes > 1 and not loader.drop_last and loader._arguments.get("last_batch") != "pad":
         raise ConfigError(
             "the size of the last batch may differ between processes; pass drop_last=True or last_batch='pad'"

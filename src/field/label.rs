@@ -36,9 +36,9 @@ impl Label {
         Label { soft, unlabeled, joined: None }
     }
 
-    /// Sets the name of the step that combines several samples into one image.
-    pub(super) fn joined(self, step: Option<&'static str>) -> Self {
-        Label { joined: step, ..self }
+    /// Sets the name of the step that combines several samples into one image, unless one is set.
+    pub(crate) fn joined(self, step: Option<&'static str>) -> Self {
+        Label { joined: self.joined.or(step), ..self }
     }
 
     /// If the first sample of `source` has a label, checks that the augmentation does not combine

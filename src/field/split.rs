@@ -22,8 +22,9 @@ pub(crate) struct Split {
 impl Split {
     /// Returns the split in which all steps run on the host. If images are mixed, they are
     /// converted only when the batch is full. Until then, records store their effects on values.
-    pub(crate) fn host(augment: &Augment) -> Self {
-        Split { on_device: false, decode: None, retouch: false, records: augment.mixes() && augment.changes_values() }
+    pub(crate) fn host<'a>(augments: impl IntoIterator<Item = &'a Augment>) -> Self {
+        let records = augments.into_iter().any(|augment| augment.mixes() && augment.changes_values());
+        Split { on_device: false, decode: None, retouch: false, records }
     }
 
     /// Returns whether the device runs the effects on values.

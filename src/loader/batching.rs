@@ -27,7 +27,7 @@ impl Loader {
     /// let loader = Loader::new("train").batch_size(256);
     /// ```
     pub fn batch_size(mut self, samples: usize) -> Self {
-        self.batch = Share::Rank(samples);
+        self.batch = Some(Share::Rank(samples));
         self
     }
 
@@ -45,7 +45,7 @@ impl Loader {
     /// let loader = Loader::new("train").global_batch_size(1024).distributed();
     /// ```
     pub fn global_batch_size(mut self, samples: usize) -> Self {
-        self.batch = Share::Global(samples);
+        self.batch = Some(Share::Global(samples));
         self
     }
 

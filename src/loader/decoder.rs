@@ -76,7 +76,7 @@ impl Loader {
         // Ignore an invalid rank. Here, the rank affects only this process's share of a global
         // batch, and opening the loader reports the error.
         let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
-        let batch_size = match self.batch {
+        let batch_size = match self.share() {
             Share::Rank(samples) => samples,
             Share::Global(samples) => samples.div_ceil(rank.world_size),
         };

@@ -42,7 +42,7 @@ impl Loader {
         let this = self.with_classes()?;
         let format = this.images.written(this.images.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
-        BatchWriter::new(this.images.augment.output_size(), dtype, layout, normalize)?;
+        BatchWriter::new(this.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
         let split = this.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
         let soft_labels = this.device_soft_labels(&kinds);
@@ -85,12 +85,14 @@ impl Loader {
     /// Decides which steps run on the device, for images that are delivered as `dtype`. Logs a
     /// warning if a step prevents decoding on the device.
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
-        let ImageOptions { augment, transforms, decode_on, .. } = &self.images;
+        let ImageOptions { transforms, decode_on, .. } = &self.images;
+        let common = self.dataset_augments()?;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         // Custom transforms run on the host, after all built-in effects on pixels.
         let own = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
-        let augments: Vec<&Augment> = images().map(|(_, FieldKind(kind))| kind.augment().unwrap_or(augment)).collect();
+        let of_images = images().map(|(_, FieldKind(kind))| kind.augment());
+        let augments: Vec<&Augment> = of_images.flat_map(|own| own.map_or(&common[..], std::slice::from_ref)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
         if own && wanted {
@@ -117,13 +119,13 @@ impl Loader {
         // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let times =
-            if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.batch.of_all(1)?.max(1) as usize) } else { 1 };
+            if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.share().of_all(1)?.max(1) as usize) } else { 1 };
         Ok(Split {
             on_device: true,
             decode: decode
                 .then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
             retouch,
-            records: retouch || augment.mixes() || values,
+            records: retouch || common.iter().any(Augment::mixes) || values,
         })
     }
 

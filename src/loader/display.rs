@@ -63,14 +63,14 @@ impl Debug for ImageOptions {
 /// Prints the dataset, the augmentation, and every setter call that changes a default.
 impl Display for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loader { sampling, fields, views, images, .. } = self;
+        let Loader { sampling, fields, views, images, own_augments, .. } = self;
         match &self.input {
             Input::Path(path) => write!(f, "Loader::new({path:?})"),
             Input::Source(source) => write!(f, "Loader::source({})", source.kind()),
             Input::Mixture(parts) => write!(f, "Loader::mixture({} datasets)", parts.len()),
         }?;
         let mut calls = Calls::default();
-        match self.batch {
+        match self.share() {
             Share::Rank(samples) => calls.put("batch_size", samples),
             Share::Global(samples) => calls.put("global_batch_size", samples),
         }
@@ -112,6 +112,9 @@ impl Display for Loader {
         without.iter().for_each(|name| calls.put("without", format_args!("{name:?}")));
         calls.add("soft_labels", soft_labels, &None);
         calls.add("on_error", on_error, &OnError::default());
+        for (dataset, augment) in own_augments {
+            calls.put("augment_for", format_args!("{dataset}, {augment}"));
+        }
         write!(f, "{}{images}", calls.0)
     }
 }

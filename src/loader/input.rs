@@ -74,6 +74,14 @@ impl Input {
 }
 
 impl Input {
+    /// Returns the number of datasets if this is a mixture.
+    pub(super) fn mixed(&self) -> Option<usize> {
+        match self {
+            Input::Mixture(parts) => Some(parts.len()),
+            _ => None,
+        }
+    }
+
     /// Returns the path if this is a single dataset that is not open yet.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {

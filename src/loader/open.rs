@@ -22,7 +22,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
 use crate::field::{FieldKind, Fields, Pasted, Split, Written};
-use crate::recipe::{Damaged, Recipe, image_buffer_bytes};
+use crate::recipe::{Augments, Damaged, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
@@ -49,7 +49,7 @@ impl Loader {
         let kinds = self.fields()?;
         let this = self.with_classes()?;
         let ImageOptions { layout, pinned, .. } = this.images;
-        let (format, split) = (this.images.written(layout)?, Split::host(&this.images.augment));
+        let (format, split) = (this.images.written(layout)?, Split::host(&this.dataset_augments()?));
         let mut parts = this.open(kinds, format, split, |_, _| 0)?;
         let (memory, keeper) =
             host_memory(parts.schemas.bytes(), parts.shared.memory.slots, pinned, parts.shared.schedule.rank())?;
@@ -109,6 +109,7 @@ struct Checked {
     rank: Rank,
     global_batch: u64,
     kinds: Vec<(String, FieldKind)>,
+    augments: Augments,
     forms: OutputSizes,
     /// Fields of the batches, for each combination of image sizes.
     fields: Vec<Fields>,
@@ -119,48 +120,49 @@ struct Checked {
 impl Checked {
     fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: Written, split: Split) -> Result<Self> {
         source::check_retries(loader.images.retries)?;
-        let ImageOptions { augment, decode_share: share, local_world_size, .. } = &loader.images;
+        let ImageOptions { decode_share: share, local_world_size, .. } = &loader.images;
         if !(0.0..=1.0).contains(share) {
             return Err(Error::config(format!(
                 "decode_share({share}): expected a fraction of the device's time, from 0 to 1"
             )));
         }
         let rank = loader.rank_origin.rank(*local_world_size)?;
-        let global_batch = loader.batch.of_all(rank.world_size)?;
-        augment.check()?;
+        let global_batch = loader.global_batch(rank.world_size)?;
+        let augments = loader.all_augments()?;
+        let augment = augments.common();
         if split.on_device && format.channels == 1 {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
-        check_sizes(&loader.sampling, augment, &kinds)?;
+        check_sizes(&loader.sampling, augments.common(), &kinds)?;
         let forms = OutputSizes::of(
             [augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())),
         );
         let (fields, arrays) = (Vec::new(), Vec::new());
-        let mut checked = Checked { loader, format, split, rank, global_batch, kinds, forms, fields, arrays };
+        let mut checked = Checked { loader, format, split, rank, global_batch, kinds, augments, forms, fields, arrays };
         checked.make()?;
         Ok(checked)
     }
 
     /// Creates the fields.
     fn make(&mut self) -> Result<()> {
-        let ImageOptions { augment, transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
-        let label = self.loader.label();
+        let ImageOptions { transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
+        let (augments, moved) = (&self.augments, *moves_pixels && !transforms.is_empty());
+        let label = self.loader.label().joined(augments.iter().flat_map(Augment::joins).next());
         let of = |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
-        let sized = self.sized();
-        let made = if sized.is_empty() {
-            self.forms.epochs().map(|epoch| of(augment, epoch)).collect::<Result<Vec<_>>>()?
+        let made = if augments.variants().is_empty() || augments.depend_on_dataset() {
+            self.forms.epochs().map(|epoch| of(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
         } else {
-            sized.iter().map(|augment| of(augment, 0)).collect::<Result<_>>()?
+            augments.variants().iter().map(|augment| of(augment, 0)).collect::<Result<_>>()?
         };
         (self.fields, self.arrays) = made.into_iter().unzip();
-        self.fields[0].check(augment, *moves_pixels && !transforms.is_empty())
-    }
-
-    /// Returns the augmentation of each size bucket, if size buckets are set.
-    fn sized(&self) -> Vec<Augment> {
-        let Loader { sampling, images: ImageOptions { augment, .. }, .. } = &self.loader;
-        let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
-        sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect()
+        if !augments.depend_on_dataset() {
+            return self.fields[0].check(augments.common(), moved);
+        }
+        for (dataset, augment) in augments.variants().iter().enumerate() {
+            let checked = of(augment, 0).and_then(|(fields, _)| fields.check(augment, moved));
+            checked.map_err(|e| Error::config(format!("dataset {dataset}: {}", e.cause())))?;
+        }
+        Ok(())
     }
 
     /// Opens the source, and creates the sampler.
@@ -198,11 +200,14 @@ impl Checked {
             }
             n => n,
         };
+        if let Some(parts) = &mixture {
+            self.augments = self.augments.of_datasets(parts.iter().map(|(samples, _)| *samples));
+        }
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let global = (self.global_batch, *last_batch);
-        let (order, changes, budget) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
+        let (order, changes, batches) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
-        let schedule = schedule.with_changes(changes).with_budget(budget);
+        let schedule = schedule.with_changes(changes).with_batches(batches);
         some_batches(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|form| schedule.rows_of_size(form) as usize).zip(arrays))?;
@@ -235,16 +240,16 @@ impl Opened {
     /// # Errors
     /// If the plan exceeds the limit or the available memory.
     fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
-        let Checked { loader: Loader { images, batch_sampler, .. }, format, split, fields, .. } = &self.checked;
+        let Checked { loader: Loader { images, batch_sampler, .. }, format, split, fields, augments, .. } =
+            &self.checked;
         let (schemas, bound) = (&self.schemas, MemoryBound::of(images.memory_limit));
         // Each worker needs memory for one output image, for its effects and for pasted objects. If
         // workers mix images, it also needs a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
-        let mixing = if images.augment.mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
-        let sized = self.checked.sized();
-        let augments = fields[0].augments(&images.augment).chain(&sized);
-        let effects = augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
-        let pasted = images.augment.pasted_outputs().map(Pasted::memory).max().unwrap_or(0);
+        let mixing = if augments.common().mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
+        let all = fields[0].augments(augments.common()).chain(augments.variants());
+        let effects = all.map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let pasted = augments.iter().flat_map(Augment::pasted_outputs).map(Pasted::memory).max().unwrap_or(0);
         let transforms = images.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
         let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
@@ -265,8 +270,7 @@ impl Opened {
     /// Creates the parts of an engine, without allocating slots or starting threads.
     fn parts(self, granted: Granted) -> Result<Parts> {
         let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
-        let sized = checked.sized();
-        let Checked { loader, split, fields, forms, .. } = checked;
+        let Checked { loader, split, fields, forms, augments, .. } = checked;
         let Granted { prefetch, scratch } = granted;
         let options = loader.to_string();
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
@@ -278,9 +282,8 @@ impl Opened {
             source,
             reads,
             codecs: loader.images.codecs(),
+            augments,
             cache: (scratch.cache > 0).then(|| DecodedCache::new(scratch.cache)),
-            augment: loader.images.augment,
-            sized,
             order,
             transforms: loader.images.transforms,
             moves_pixels: loader.images.transform_moves_pixels,
@@ -311,6 +314,42 @@ impl Opened {
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
         Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
+    }
+}
+
+impl Loader {
+    /// Returns the augmentation of each dataset. If all samples have the same augmentation, returns
+    /// only this one.
+    ///
+    /// # Errors
+    /// If [`augment_for`](Loader::augment_for) was called for a dataset that does not exist.
+    pub(super) fn dataset_augments(&self) -> Result<Vec<Augment>> {
+        let common = &self.images.augment;
+        let Some(last) = self.own_augments.keys().max() else { return Ok(vec![common.clone()]) };
+        let Some(datasets) = self.input.mixed() else {
+            return Err(Error::config("augment_for: expected a mixture, but this loader has one dataset"));
+        };
+        if *last >= datasets {
+            return Err(Error::config(format!(
+                "augment_for: there is no dataset {last}: the mixture has {datasets} datasets, numbered from 0"
+            )));
+        }
+        Ok((0..datasets).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
+    }
+
+    /// Returns the augmentation of each sample.
+    ///
+    /// # Errors
+    /// If an augmentation is invalid, or if the augmentations of the datasets contradict each other.
+    fn all_augments(&self) -> Result<Augments> {
+        if !self.own_augments.is_empty() {
+            return Augments::by_dataset(self.dataset_augments()?);
+        }
+        let augment = &self.images.augment;
+        augment.check()?;
+        let sizes = self.sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
+        let sized = sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect();
+        Ok(Augments::by_form(augment.clone(), sized))
     }
 }
 
@@ -389,7 +428,7 @@ mod tests {
         let sample = |n: i64| OwnedSample::new(n.to_string()).field("bmp", bmp.clone()).label(n % 2);
         let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
-        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host(&loader.images.augment));
+        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
         let kinds = loader.fields().unwrap();
         let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
         let arrays = parts.schemas.form(0).spans.iter().map(|span| {
@@ -456,7 +495,7 @@ mod tests {
     fn a_device_error_while_waiting_ends_the_run() {
         let reads = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(Counted(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
-        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host(&loader.images.augment));
+        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
         let kinds = loader.fields().unwrap();
         let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
         let slot = |_| Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());

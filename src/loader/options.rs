@@ -1,5 +1,6 @@
 //! The options of a loader.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ use crate::transform::Augment;
 #[doc = concat!("| in which order | [`shuffle`](Loader::shuffle), [`shuffle_window`](Loader::shuffle_window), [`buckets`](Loader::buckets), [`budget`](Loader::budget), [`sampler`](Loader::sampler), [`resume`](Loader::resume), ", listed!("in which order"), " |")]
 #[doc = concat!("| batches | [`batch_size`](Loader::batch_size), [`global_batch_size`](Loader::global_batch_size), [`rank`](Loader::rank), [`distributed`](Loader::distributed), ", listed!("batches"), " |")]
 #[doc = concat!("| fields | [`field`](Loader::field), [`drop_field`](Loader::drop_field), [`soft_labels`](Loader::soft_labels), [`views`](Loader::views), ", listed!("fields"), " |")]
-#[doc = concat!("| images | [`augment`](Loader::augment), [`transform`](Loader::transform), ", listed!("images"), " |")]
+#[doc = concat!("| images | [`augment`](Loader::augment), [`augment_for`](Loader::augment_for), [`transform`](Loader::transform), ", listed!("images"), " |")]
 #[doc = concat!("| speed | ", listed!("speed"), " |")]
 #[doc = concat!("| limits and faults | [`on_error`](Loader::on_error), ", listed!("limits and faults"), " |")]
 /// | observability | [`trace`](Loader::trace) |
@@ -67,11 +68,13 @@ pub struct Loader {
     pub(super) indexed: bool,
     pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
-    pub(super) batch: Share,
+    pub(super) batch: Option<Share>,
     pub(super) rank_origin: RankOrigin,
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,
     pub(super) images: ImageOptions,
+    /// Augmentations of individual datasets of a mixture.
+    pub(super) own_augments: BTreeMap<usize, Augment>,
     pub(super) fields: Vec<(String, FieldKind)>,
     /// Augmentation of each view that replaces the `image` field.
     pub(super) views: Vec<Augment>,
@@ -198,11 +201,12 @@ impl Loader {
             indexed: false,
             masks: None,
             stores: Stores::default(),
-            batch: Share::Rank(32),
+            batch: None,
             rank_origin: RankOrigin::Given { rank: 0, world: 1 },
             sampling: Sampling::default(),
             resume: None,
             images: ImageOptions::default(),
+            own_augments: BTreeMap::new(),
             fields: Vec::new(),
             views: Vec::new(),
             without: Vec::new(),

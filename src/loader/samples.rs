@@ -16,6 +16,7 @@ use crate::sampler::{self, MixtureOptions, Rng, Sampler};
 #[cfg(doc)]
 use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
 use crate::source::{self, Dataset, Labels, Source};
+use crate::transform::Augment;
 
 /// Setters for the selection of samples and their order.
 impl Loader {
@@ -66,6 +67,28 @@ impl Loader {
     /// call [`Batches::set_mixture`](crate::Batches::set_mixture).
     pub fn mixture_options(mut self, options: MixtureOptions) -> Self {
         self.sampling.mixture = Some(options);
+        self
+    }
+
+    /// Sets the augmentation of one dataset of a [mixture](Loader::mixture), given by its position in
+    /// the mixture. Other datasets use [`augment`](Loader::augment).
+    ///
+    /// ```
+    /// # use warpfeed::{Augment, Loader};
+    /// let loader = Loader::mixture([("photos", 0.7), ("sketches", 0.3)]).augment(Augment::train(224));
+    /// let loader = loader.augment_for(1, Augment::eval(256, 224));
+    /// ```
+    ///
+    /// The augmentation of a sample is the same as in a loader with this augmentation for all
+    /// datasets. If images are [combined](Augment::mosaic) with other samples of the epoch, which
+    /// may belong to other datasets, the augmentation of the first sample applies to all of them.
+    /// [Views](Loader::views) and other images with their own augmentation do not change.
+    ///
+    /// Opening fails if the loader is not a mixture, or if the dataset does not exist. All datasets
+    /// must have the same image size in every epoch and, because a batch is mixed as a whole, the
+    /// same [`mix`](Augment::mix).
+    pub fn augment_for(mut self, dataset: usize, augment: Augment) -> Self {
+        self.own_augments.insert(dataset, augment);
         self
     }
 

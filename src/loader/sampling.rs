@@ -9,8 +9,8 @@ use super::input::Proportions;
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{
-    Bucketed, Changeable, Changes, Changing, Clock, LastBatch, Mixture, MixtureOptions, Repeat, Sampler, Sequential,
-    Shuffled, Subset, Weighted, Windowed, Within,
+    Batched, Bucketed, Changeable, Changes, Changing, Clock, LastBatch, Mixture, MixtureOptions, Repeat, Sampler,
+    Sequential, Shuffled, Subset, Weighted, Windowed, Within,
 };
 use crate::source::{Join, Labels, Source};
 
@@ -32,8 +32,8 @@ pub(super) struct Sampling {
 }
 
 /// The order, and two optional references to the same order: one if the program may change the
-/// order, and one if the order has a budget, which determines the batches.
-type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<Bucketed>>);
+/// order, and one if the order determines the batches.
+type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<dyn Batched>>);
 
 /// How samples are grouped into buckets.
 #[derive(Clone)]
@@ -153,16 +153,17 @@ impl Sampling {
             None => self.weighted(0..samples, seed, &labels)?.map(|order| (Changes::Weights, order)),
         };
         if let Some((kind, order)) = changing {
-            let order = match self.repeat {
+            let order = match self.repeat.filter(|_| kind == Changes::Weights) {
                 Some(passes) => Arc::new(Repeat::new(passes, order)),
                 None => order,
             };
             let changes = Arc::new(Changeable::new(kind, order, samples, self.subset));
-            return Ok((changes.clone(), Some(changes), None));
+            let batches = changes.batched();
+            return Ok((changes.clone(), Some(changes), batches));
         }
         if let Some(buckets) = &self.buckets {
             let (order, buckets) = self.bucketed(buckets, seed, (batch, last))?;
-            return Ok((order, None, buckets.budget().map(|_| buckets)));
+            return Ok((order, None, buckets.batched()));
         }
         let order = self.order_of(0..samples, seed, &labels)?;
         Ok(match self.repeat {

@@ -4,14 +4,17 @@
 //! 1. `recipe`: [`Recipe`], the steps that read, plan, decode, transform and write a sample.
 //! 2. `shot`: the images of a sample with their plans, and which of them are decoded together.
 //! 3. `partners`: the other samples that are combined with a sample into one image.
-//! 4. `damage`: logs the names of samples with damaged images.
+//! 4. `augments`: the augmentation of each sample.
+//! 5. `damage`: logs the names of samples with damaged images.
 
+mod augments;
 mod damage;
 mod partners;
 #[allow(clippy::module_inception)]
 mod recipe;
 mod shot;
 
+pub(crate) use augments::Augments;
 pub(crate) use damage::Damaged;
 pub(crate) use partners::{Partners, partners};
 pub(crate) use recipe::{Recipe, at_frame, image_buffer_bytes};

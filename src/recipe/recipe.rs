@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
+use super::augments::Augments;
 use super::damage::Damaged;
 use super::partners::{Partners, partners};
 use super::shot::Shot;
@@ -27,10 +28,7 @@ pub(crate) struct Recipe {
     pub(crate) codecs: Codecs,
     /// Decoded images of earlier epochs.
     pub(crate) cache: Option<DecodedCache>,
-    pub(crate) augment: Augment,
-    /// If the batches are grouped by image size: the augmentation of each form, which replaces
-    /// `augment`.
-    pub(crate) sized: Vec<Augment>,
+    pub(crate) augments: Augments,
     /// The order, from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
@@ -106,7 +104,8 @@ impl Recipe {
 
     /// Returns the partners of an entry in `epoch`, if there are any.
     pub(crate) fn partners(&self, epoch: u64, entry: &Entry) -> Result<Option<Partners>> {
-        partners(&self.augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
+        let augment = self.augments.of(0, entry.sample);
+        partners(augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
 
     /// Returns the fields of a batch.
@@ -114,15 +113,10 @@ impl Recipe {
         &self.fields[header.form]
     }
 
-    /// Returns the augmentation of the images that have no augmentation of their own, in batches of
-    /// the form `form`.
-    pub(crate) fn augment_of(&self, form: usize) -> &Augment {
-        self.sized.get(form).unwrap_or(&self.augment)
-    }
-
-    /// Returns the augmentation of each image field, and the augmentation of each bucket.
-    pub(crate) fn augments(&self) -> impl Iterator<Item = &Augment> {
-        self.any_fields().augments(&self.augment).chain(&self.sized)
+    /// Returns the augmentation of each image field, followed by the augmentation of each bucket or
+    /// dataset.
+    pub(crate) fn all_augments(&self) -> impl Iterator<Item = &Augment> {
+        self.any_fields().augments(self.augments.common()).chain(self.augments.variants())
     }
 
     /// Returns the fields of the first form, for callers that do not depend on the size of images.
@@ -150,12 +144,12 @@ impl Recipe {
 
     /// Returns the maximum number of samples that are combined into an image in `epoch`.
     pub(crate) fn max_tiles(&self, epoch: u64) -> usize {
-        self.augment.at_epoch(epoch).max_images()
+        self.augments.max_images(epoch)
     }
 
     /// Returns the maximum number of samples that are combined into an image in any epoch.
     pub(crate) fn max_tiles_ever(&self) -> usize {
-        self.augment.ever_most_images()
+        self.augments.ever_most_images()
     }
 
     /// Finds the image `name` of a sample in a batch of `epoch` that has the form `form`, reads its
@@ -181,7 +175,7 @@ impl Recipe {
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own() {
                 Some(own) => (own, rng.named(name)),
-                None => (self.augment_of(form), rng),
+                None => (self.augments.of(form, entry.sample), rng),
             };
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {

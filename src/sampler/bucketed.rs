@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
+use super::schedule::Batched;
 use super::{Position, Sampler};
 use crate::error::{Error, Result};
 
@@ -158,74 +159,33 @@ impl Bucketed {
         Ok(self)
     }
 
-    /// Returns the budget, if there is one.
-    pub(crate) fn budget(&self) -> Option<u64> {
-        Some(self.budget.as_ref()?.budget)
+    /// Returns the division into batches, if there is a budget. With a budget, positions are not in
+    /// the order of the batches, because the positions of a bucket are contiguous.
+    pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
+        self.budget.as_ref().map(|_| self.clone() as Arc<dyn Batched>)
     }
 
-    /// Returns the number of batches in an epoch, if there is a budget.
-    pub(crate) fn num_batches(&self) -> Option<u64> {
-        self.budget.as_ref()?.ends.last().copied()
+    fn limited(&self) -> &Budget {
+        self.budget.as_ref().expect("only an order with a budget determines the batches")
     }
 
-    /// Returns the maximum number of samples in a batch, if there is a budget.
-    pub(crate) fn largest(&self) -> Option<u64> {
-        self.budget.as_ref()?.counts.iter().copied().max()
+    /// Returns the permutation that shuffles the batches of a budget.
+    fn limited_batches(&self) -> Permutation {
+        Permutation::new(self.limited().ends.last().copied().unwrap_or(0))
     }
 
-    /// Returns the maximum number of samples in a batch of images of the size with index `size`, or
-    /// 1 if no sample has that size. Returns `None` if the buckets have no sizes.
-    pub(crate) fn largest_of_size(&self, size: usize) -> Option<u64> {
-        let (sizes, budget) = (self.sizes.as_ref()?, self.budget.as_ref()?);
-        Some(sizes.iter().position(|of| *of == size).map_or(1, |bucket| budget.counts[bucket]))
-    }
-
-    /// Returns the index of the image size of batch `batch` of `epoch`, or `None` if the buckets
-    /// have no sizes.
-    pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
-        let (sizes, budget) = (self.sizes.as_ref()?, self.budget.as_ref()?);
-        let batch = self.in_order(epoch, batch)?;
-        Some(sizes[budget.ends.partition_point(|end| *end <= batch)])
-    }
-
-    /// Returns the number of batch `batch` of `epoch` in the order before batches are shuffled, if
-    /// there is a budget.
-    fn in_order(&self, epoch: u64, batch: u64) -> Option<u64> {
-        let batches = Permutation::new(self.num_batches()?);
-        Some(self.seed.map_or(batch, |seed| batches.apply(epoch_key(seed, epoch), batch)))
-    }
-
-    /// Returns the number of samples in all batches of an epoch, if there is a budget.
-    pub(crate) fn samples(&self) -> Option<u64> {
-        Some(self.budget.as_ref()?.samples)
-    }
-
-    /// Returns the positions of batch `batch` of `epoch`, if there is a budget. With a budget,
-    /// positions are not in the order of the batches, because the positions of a bucket are
-    /// contiguous.
-    pub(crate) fn range(&self, epoch: u64, batch: u64) -> Option<Range<u64>> {
-        self.range_of(self.in_order(epoch, batch)?)
+    /// Returns the number of batch `batch` of `epoch` in the order before batches are shuffled.
+    fn in_order(&self, epoch: u64, batch: u64) -> u64 {
+        self.seed.map_or(batch, |seed| self.limited_batches().apply(epoch_key(seed, epoch), batch))
     }
 
     /// Returns the positions of batch `batch`, in the order before batches are shuffled.
-    fn range_of(&self, batch: u64) -> Option<Range<u64>> {
-        let Budget { counts, ends, .. } = self.budget.as_ref()?;
+    fn range_of(&self, batch: u64) -> Range<u64> {
+        let Budget { counts, ends, .. } = self.limited();
         let bucket = ends.partition_point(|end| *end <= batch);
         let before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |before| ends[before]);
         let start = before(&self.ends) + (batch - before(ends)) * counts[bucket];
-        Some(start..self.ends[bucket].min(start + counts[bucket]))
-    }
-
-    /// Returns the batch of `epoch` that contains `position`, if there is a budget and the batch is
-    /// not left out.
-    pub(crate) fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
-        let Budget { counts, ends, .. } = self.budget.as_ref()?;
-        let bucket = self.ends.partition_point(|end| *end <= position);
-        let before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |before| ends[before]);
-        let batch = before(ends) + (position - before(&self.ends)) / counts[bucket];
-        let batches = Permutation::new(self.num_batches()?);
-        let shuffled = || self.seed.map_or(batch, |seed| batches.invert(epoch_key(seed, epoch), batch));
-        (batch < ends[bucket]).then(shuffled)
+        start..self.ends[bucket].min(start + counts[bucket])
     }
 
     /// Shuffles the order with seed `seed`, differently in each epoch. Without this call, the
@@ -248,6 +208,51 @@ impl Bucketed {
     /// Returns the permutation that shuffles the full batches.
     fn batches(&self) -> Permutation {
         Permutation::new(self.samples.len() as u64 / self.batch)
+    }
+}
+
+impl Batched for Bucketed {
+    fn num_batches(&self, _epoch: u64) -> u64 {
+        self.limited_batches().len()
+    }
+
+    fn samples(&self, _epoch: u64) -> u64 {
+        self.limited().samples
+    }
+
+    fn largest(&self) -> u64 {
+        self.limited().counts.iter().copied().max().unwrap_or(0)
+    }
+
+    fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
+        self.range_of(self.in_order(epoch, batch))
+    }
+
+    fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
+        let Budget { counts, ends, .. } = self.limited();
+        let bucket = self.ends.partition_point(|end| *end <= position);
+        let before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |before| ends[before]);
+        let batch = before(ends) + (position - before(&self.ends)) / counts[bucket];
+        let shuffled = || self.seed.map_or(batch, |seed| self.limited_batches().invert(epoch_key(seed, epoch), batch));
+        (batch < ends[bucket]).then(shuffled)
+    }
+
+    fn begins(&self, _batch: u64) -> u64 {
+        0
+    }
+
+    fn budget(&self) -> Option<u64> {
+        Some(self.limited().budget)
+    }
+
+    fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
+        let batch = self.in_order(epoch, batch);
+        Some(self.sizes.as_ref()?[self.limited().ends.partition_point(|end| *end <= batch)])
+    }
+
+    fn largest_of_size(&self, size: usize) -> Option<u64> {
+        let bucket = self.sizes.as_ref()?.iter().position(|of| *of == size);
+        Some(bucket.map_or(1, |bucket| self.limited().counts[bucket]))
     }
 }
 
@@ -358,12 +363,12 @@ mod tests {
             let plain = order.with_budget(budget, drop).unwrap();
             for (order, epoch) in [(plain.clone(), 0), (plain.clone().shuffled(3), 0), (plain.shuffled(3), 4)] {
                 let mut batches = vec![None; count as usize];
-                for batch in 0..order.num_batches().unwrap() {
-                    for position in order.range(epoch, batch).unwrap() {
+                for batch in 0..order.num_batches(epoch) {
+                    for position in order.range(epoch, batch) {
                         assert_eq!(batches[position as usize].replace(batch), None);
                     }
                 }
-                assert_eq!(batches.iter().flatten().count() as u64, order.samples().unwrap());
+                assert_eq!(batches.iter().flatten().count() as u64, order.samples(epoch));
                 for (position, batch) in (0..count).zip(batches) {
                     assert_eq!(order.batch_of(epoch, position), batch);
                     assert_eq!(order.position(epoch, order.index(epoch, position), 0), Position::At(position));

@@ -4,18 +4,20 @@
 //! list of the changes. A sample depends only on the changes at or before its position. Therefore,
 //! a batch before a change is the same whether it was prepared before or after the call.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::BatchIndex;
 
+use super::schedule::Batched;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
 /// A change to the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
-    /// Number of samples of the run that precede the change, on all ranks.
+    /// Number of positions of the run that precede the change, on all ranks.
     pub(crate) from: u64,
     /// The new weights or proportions.
     pub(crate) values: Vec<f64>,
@@ -46,8 +48,13 @@ pub(crate) trait Changing: Sampler {
     /// Returns the changes so far.
     fn history(&self) -> History;
 
-    /// Returns the number of samples per epoch.
+    /// Returns the number of positions per epoch.
     fn draws(&self) -> u64;
+
+    /// Returns the division of the order into batches, if the order determines it.
+    fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
+        None
+    }
 }
 
 impl<O: Changing + ?Sized> Changing for Arc<O> {
@@ -61,6 +68,10 @@ impl<O: Changing + ?Sized> Changing for Arc<O> {
 
     fn draws(&self) -> u64 {
         (**self).draws()
+    }
+
+    fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
+        O::batched((*self).clone())
     }
 }
 
@@ -111,6 +122,16 @@ impl Changeable {
     /// Returns the current order.
     pub(crate) fn current(&self) -> Arc<dyn Changing> {
         self.read().clone()
+    }
+
+    /// Returns the division of the order into batches, if the order determines it. Changes are
+    /// taken into account.
+    pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
+        self.original().batched().map(|_| self.clone() as Arc<dyn Batched>)
+    }
+
+    fn batches(&self) -> Arc<dyn Batched> {
+        self.current().batched().expect("a changed order has batches like the original")
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Arc<dyn Changing>> {
@@ -203,5 +224,35 @@ impl Sampler for Changeable {
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         self.read().position(epoch, index, from)
+    }
+}
+
+impl Batched for Changeable {
+    fn num_batches(&self, epoch: u64) -> u64 {
+        self.batches().num_batches(epoch)
+    }
+
+    fn samples(&self, epoch: u64) -> u64 {
+        self.batches().samples(epoch)
+    }
+
+    fn largest(&self) -> u64 {
+        self.batches().largest()
+    }
+
+    fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
+        self.batches().range(epoch, batch)
+    }
+
+    fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
+        self.batches().batch_of(epoch, position)
+    }
+
+    fn begins(&self, batch: u64) -> u64 {
+        self.batches().begins(batch)
+    }
+
+    fn sizes(&self) -> Vec<u64> {
+        self.batches().sizes()
     }
 }

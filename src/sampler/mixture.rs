@@ -12,8 +12,14 @@
 //! The inverse searches for the next position of a sample. Turns increase from round to round but
 //! are shuffled within a round, so the inverse compares all turns in the first round that contains
 //! the sample.
+//!
+//! With `per_set_batches`, a draw is a whole batch. If the sources have batches of different sizes,
+//! every draw has as many positions as the largest batch. The schedule uses only the first of these
+//! positions, as many as the batch has samples. The remaining positions repeat the samples of the
+//! batch, because every position has a sample.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::changing::{Change, Changing, History};
@@ -21,6 +27,7 @@ use super::mixture_options::{Clock, MixtureOptions};
 use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::quotas::{Quotas, Section, apportioned};
 use super::rng::mix;
+use super::schedule::Batched;
 use super::{LastBatch, Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
@@ -50,9 +57,13 @@ use crate::error::{Error, Result};
 pub struct Mixture {
     parts: Arc<[Component]>,
     quotas: Arc<Quotas>,
+    /// Number of positions per epoch.
     draws: u64,
-    /// Number of consecutive samples of one source per draw.
+    /// Number of samples per draw from each source.
+    units: Arc<[u64]>,
+    /// Number of positions per draw: the maximum of `units`.
     unit: u64,
+    has_own_sizes: bool,
     seed: u64,
     changes: Arc<[Change]>,
 }
@@ -128,13 +139,19 @@ impl Mixture {
         batch: u64,
         seed: u64,
     ) -> Result<Self> {
+        if !options.own_sizes().is_empty() {
+            return refused(
+                "global_batch_sizes: a sampler cannot set the size of a batch; set the sizes in the options of a \
+                 loader's mixture",
+            );
+        }
         let clock = Clock { batch, last: LastBatch::Keep, passes: 1 };
         let ready = |(samples, proportion, order)| (samples, proportion, order, true);
         Self::planned(sources.into_iter().map(ready), options, clock, seed)
     }
 
     /// Creates a mixture of sources, each given as (number of samples, proportion, order, whether
-    /// the order may be drawn from). `clock` converts the steps and epochs of a schedule to draws.
+    /// the order may be drawn from). An epoch consists of `clock.passes` passes.
     pub(crate) fn planned(
         sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>, bool)>,
         options: &MixtureOptions,
@@ -152,20 +169,30 @@ impl Mixture {
                 _ => return refused("the total number of samples overflows"),
             };
         }
-        let unit = options.unit(clock.batch, draws)?;
-        draws -= draws % unit;
-        let limits = options.limits(parts.iter().map(|part| part.len / unit))?;
+        let units: Arc<[u64]> = options.units(clock.batch, parts.len())?.into();
+        let limits = options.limits(parts.iter().zip(&*units).map(|(part, unit)| part.len / unit))?;
         let round = options.draws_per_round()?;
         check(&parts, &limits, &proportions, round)?;
-        let mut quotas = Quotas::new(round, limits.into(), &proportions);
-        let changes = options.changes(&proportions, round * unit, draws, clock)?;
-        for (from, proportions, is_target) in changes {
-            if is_target {
-                check(&parts, &quotas.limits, &proportions, round)?;
-            }
-            quotas.change(from.div_ceil(round * unit), &proportions);
-        }
-        Ok(Mixture { parts: parts.into(), quotas: Arc::new(quotas), draws, unit, seed, changes: [].into() })
+        let unit = units.iter().copied().max().unwrap_or(1);
+        let Some(draws) = batches(draws, &apportioned(&proportions, round), &units)?.checked_mul(unit) else {
+            return refused("the total number of samples overflows");
+        };
+        let Some(epoch) = draws.checked_mul(clock.passes) else {
+            return refused(format!("{} passes of {draws} samples overflow", clock.passes));
+        };
+        let mut quotas = Quotas::new(round, limits.clone().into(), &proportions);
+        let checked = |proportions: &[f64]| check(&parts, &limits, proportions, round);
+        options.change(&mut quotas, &proportions, (&units, draws, clock), checked)?;
+        Ok(Mixture {
+            parts: parts.into(),
+            quotas: Arc::new(quotas),
+            draws: epoch,
+            units,
+            unit,
+            has_own_sizes: !options.own_sizes().is_empty(),
+            seed,
+            changes: [].into(),
+        })
     }
 
     /// Returns the seed for source `number`, so that sources of the same length are shuffled
@@ -191,33 +218,70 @@ impl Mixture {
         epoch_key(!self.seed, round)
     }
 
-    /// Returns the source that a position draws from, the pass over that source, and the position
-    /// in that pass.
-    fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
-        // The number wraps after 2^64 draws. No run is that long, and the result would be
-        // memory-safe in any case.
-        let sample = epoch.wrapping_mul(self.draws).wrapping_add(position);
-        let (draw, within) = (sample / self.unit, sample % self.unit);
+    /// Returns the position in the run. The position wraps after 2^64 positions. No run is that long,
+    /// and the result would be memory-safe in any case.
+    fn in_run(&self, epoch: u64, position: u64) -> u64 {
+        epoch.wrapping_mul(self.draws).wrapping_add(position)
+    }
+
+    /// Returns the source of draw `draw` of the run, and the number of draws from this source before
+    /// it.
+    fn turn(&self, draw: u64) -> (usize, u64) {
         let (round, place) = (draw / self.quotas.round, draw % self.quotas.round);
         let section = &self.quotas.sections[self.quotas.section(round)];
         let ticket = Permutation::new(section.draws).apply(self.key(round), place);
         let number = section.quotas.partition_point(|quota| quota.end <= ticket);
-        let (part, quota) = (&self.parts[number], section.quotas[number]);
-        let turn = quota.before + (round - section.first) * quota.draws + ticket - (quota.end - quota.draws);
-        let turn = turn * self.unit + within;
+        let quota = section.quotas[number];
+        (number, quota.before + (round - section.first) * quota.draws + ticket - (quota.end - quota.draws))
+    }
+
+    /// Returns the source that a position draws from, the pass over that source, and the position
+    /// in that pass.
+    fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
+        let at = self.in_run(epoch, position);
+        let (number, turn) = self.turn(at / self.unit);
+        let (part, unit) = (&self.parts[number], self.units[number]);
+        let turn = turn * unit + at % self.unit % unit;
         (part, turn / part.len, turn % part.len)
     }
 
+    /// Returns the number of samples of draw `draw` of the run.
+    fn size(&self, draw: u64) -> u64 {
+        self.units[self.turn(draw).0]
+    }
+
+    /// Returns the number of samples of these draws of the run. The time is proportional to the
+    /// number of draws in a round.
+    fn samples_of(&self, draws: Range<u64>) -> u64 {
+        let (per_round, mut draw, mut samples) = (self.quotas.round, draws.start, 0);
+        while draw < draws.end {
+            let round = draw / per_round;
+            let index = self.quotas.section(round);
+            let end = self.quotas.sections.get(index + 1).map_or(u64::MAX, |next| next.first);
+            let rounds = end.min(draws.end / per_round).saturating_sub(round);
+            if draw % per_round == 0 && rounds > 0 {
+                samples += rounds * self.quotas.sections[index].samples(&self.units);
+                draw += rounds * per_round;
+            } else {
+                let end = draws.end.min((round + 1) * per_round);
+                samples += (draw..end).map(|draw| self.size(draw)).sum::<u64>();
+                draw = end;
+            }
+        }
+        samples
+    }
+
     /// Returns the first position in `range` at which sample `index` of source `number` is drawn.
-    /// `range` contains sample positions of the run, and lies within `section`.
+    /// `range` contains positions of the run, and lies within `section`.
     fn find(&self, section: &Section, number: usize, index: u64, range: (u64, u64)) -> Position {
         let (part, quota, (first, end)) = (&self.parts[number], section.quotas[number], range);
+        let unit = self.units[number];
         if quota.draws == 0 {
             return Position::Absent;
         }
         // The turns of a source increase from round to round but not within a round, so search
         // complete rounds.
-        let (before, per_round) = (quota.before * self.unit, quota.draws * self.unit);
+        let (before, per_round) = (quota.before * unit, quota.draws * unit);
         let round_of = |turn: u64| section.first + (turn - before) / per_round;
         let last = (end - 1) / self.round();
         let mut turn = before + (first / self.round() - section.first) * per_round;
@@ -243,9 +307,9 @@ impl Mixture {
                 break;
             }
             let within = (turn - before) % per_round;
-            let ticket = quota.end - quota.draws + within / self.unit;
+            let ticket = quota.end - quota.draws + within / unit;
             let place = Permutation::new(section.draws).invert(self.key(round), ticket);
-            let sample = (round * self.quotas.round + place) * self.unit + within % self.unit;
+            let sample = (round * self.quotas.round + place) * self.unit + within % unit;
             if sample >= first {
                 best = Some(best.map_or(sample, |best| best.min(sample)));
             }
@@ -257,6 +321,21 @@ impl Mixture {
 
 fn refused<T>(cause: impl fmt::Display) -> Result<T> {
     Err(Error::config(format!("mixture: {cause}")))
+}
+
+/// Returns the number of draws per pass, if a pass has at most `samples` samples and each round has
+/// these `quotas`. `units` contains the number of samples per draw from each source.
+fn batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
+    let per_round: u128 = quotas.iter().zip(units).map(|(quota, unit)| u128::from(*quota) * u128::from(*unit)).sum();
+    let draws = quotas.iter().map(|quota| u128::from(*quota)).sum::<u128>();
+    let found = u128::from(samples) * draws / per_round;
+    if found == 0 {
+        return refused(format!(
+            "per_set_batches: an epoch of {samples} samples is smaller than one global batch of {}",
+            per_round.div_ceil(draws)
+        ));
+    }
+    Ok(found as u64)
 }
 
 /// Checks that `proportions` can be drawn in rounds of `round` draws.
@@ -340,22 +419,26 @@ impl Changing for Mixture {
     fn changed(&self, change: Change, _keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
         check(&self.parts, &self.quotas.limits, &change.values, self.quotas.round)?;
         let (round, mut quotas) = (change.from.div_ceil(self.round()), Quotas::clone(&self.quotas));
-        quotas.change(round, &change.values);
-        if quotas.end() != self.quotas.end() {
-            let samples =
-                |end: Option<u64>| end.map_or("never".to_owned(), |end| format!("after {} samples", end * self.unit));
-            return refused(format!(
-                "with the proportions {:?}, the run would end {} instead of {}; raise the proportion of a repeated source above 0",
-                change.values,
-                samples(quotas.end()),
-                samples(self.quotas.end())
-            ));
-        }
+        let values = change.values.clone();
+        quotas.change(round, &values);
         let mut changes = self.changes.to_vec();
         changes.retain(|earlier| earlier.from < change.from);
         changes.push(change);
-        let changes = changes.into();
-        Ok((Arc::new(Mixture { quotas: Arc::new(quotas), changes, ..self.clone() }), round * self.round()))
+        let (quotas, changes) = (Arc::new(quotas), changes.into());
+        let changed = Mixture { quotas, changes, ..self.clone() };
+        let [new, old] = [&changed, self].map(|mixture| mixture.quotas.end());
+        if new != old {
+            let shown = |mixture: &Mixture, end: Option<u64>| match end {
+                Some(end) => format!("after {} samples", mixture.samples_of(0..end)),
+                None => "never".to_owned(),
+            };
+            return refused(format!(
+                "with the proportions {values:?}, the run would end {} instead of {}; raise the proportion of a repeated source above 0",
+                shown(&changed, new),
+                shown(self, old)
+            ));
+        }
+        Ok((Arc::new(changed), round * self.round()))
     }
 
     fn history(&self) -> History {
@@ -364,6 +447,43 @@ impl Changing for Mixture {
 
     fn draws(&self) -> u64 {
         self.draws
+    }
+
+    fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
+        if self.has_own_sizes { Some(self) } else { None }
+    }
+}
+
+impl Batched for Mixture {
+    fn num_batches(&self, epoch: u64) -> u64 {
+        self.len(epoch) / self.unit
+    }
+
+    fn samples(&self, epoch: u64) -> u64 {
+        let first = self.in_run(epoch, 0) / self.unit;
+        self.samples_of(first..first + self.num_batches(epoch))
+    }
+
+    fn largest(&self) -> u64 {
+        self.unit
+    }
+
+    fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
+        let start = batch * self.unit;
+        start..start + self.size(self.in_run(epoch, start) / self.unit)
+    }
+
+    fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
+        let batch = position / self.unit;
+        self.range(epoch, batch).contains(&position).then_some(batch)
+    }
+
+    fn begins(&self, batch: u64) -> u64 {
+        batch * self.unit
+    }
+
+    fn sizes(&self) -> Vec<u64> {
+        self.units.to_vec()
     }
 }
 

@@ -1,6 +1,7 @@
 use serde::Deserialize;
 
 use super::LastBatch;
+use super::quotas::Quotas;
 use crate::error::{Error, Result};
 
 /// Number of draws per round.
@@ -9,6 +10,8 @@ const ROUND: u64 = 10_000;
 const ROUND_OF_BATCHES: u64 = 100;
 /// Maximum number of draws per round, because quotas are computed in `f64`.
 const MAX_PER_ROUND: u64 = 1 << 32;
+/// Maximum size of a dataset's own batches, so that the positions of a round fit in 64 bits.
+const MAX_BATCH: usize = u32::MAX as usize;
 /// Maximum number of steps of a ramp.
 const RAMP_STEPS: u64 = 100;
 
@@ -42,6 +45,7 @@ pub struct MixtureOptions {
     round: Option<u64>,
     once: Vec<usize>,
     per_set_batches: bool,
+    global_batch_sizes: Vec<usize>,
 }
 
 /// A planned change to the proportions.
@@ -85,10 +89,10 @@ impl Curve {
     }
 }
 
-/// Converts points in a run to samples.
+/// Converts points in a run to positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    /// The global batch size.
+    /// The global batch size, or the largest one if datasets have their own batch sizes.
     pub(crate) batch: u64,
     pub(crate) last: LastBatch,
     /// Number of passes per epoch; see `Repeat`.
@@ -96,9 +100,9 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Returns the number of samples of the run before `at`, or `u64::MAX` for a point that is too
-    /// far away to be reached. `draws` is the number of samples per pass.
-    fn samples(self, at: At, draws: u64) -> u64 {
+    /// Returns the position of `at` in the run, or `u64::MAX` for a point that is too far away to be
+    /// reached. `draws` is the number of positions per pass.
+    fn position(self, at: At, draws: u64) -> u64 {
         let epoch = draws.saturating_mul(self.passes);
         match at {
             At::Sample(samples) => samples,
@@ -191,20 +195,62 @@ impl MixtureOptions {
         self
     }
 
+    /// Sets the number of samples in the global batches of each source, in the order of the sources.
+    /// The sizes replace [`batch_size`](crate::Loader::batch_size) and
+    /// [`global_batch_size`](crate::Loader::global_batch_size), and require
+    /// [`per_set_batches`](MixtureOptions::per_set_batches).
+    ///
+    /// ```
+    /// use warpfeed::Loader;
+    /// use warpfeed::sampler::MixtureOptions;
+    ///
+    /// let options = MixtureOptions::new().per_set_batches(true).global_batch_sizes([64, 16]);
+    /// let loader = Loader::mixture([("small", 0.8), ("large", 0.2)]).mixture_options(options).seed(42);
+    /// ```
+    ///
+    /// An epoch has as many batches as fit into the total number of samples, if batches have their
+    /// mean size at the first proportions. In the example, the mean size is 0.8 · 64 + 0.2 · 16 =
+    /// 54.4. The number of batches is the same in all epochs, and changes to the proportions only
+    /// change the number of samples. A schedule in samples ([`At::Sample`]) is converted to batches
+    /// with the proportions that apply before the change.
+    #[must_use]
+    pub fn global_batch_sizes(mut self, sizes: impl IntoIterator<Item = usize>) -> Self {
+        self.global_batch_sizes = sizes.into_iter().collect();
+        self
+    }
+
+    /// Returns the batch size of each source, or an empty slice if all sources have the same size.
+    pub(crate) fn own_sizes(&self) -> &[usize] {
+        &self.global_batch_sizes
+    }
+
     /// Returns whether the proportion of source `number` is greater than 0 after some change.
     pub(crate) fn raises(&self, number: usize) -> bool {
         self.schedule.iter().any(|planned| planned.proportions.get(number).is_some_and(|share| *share > 0.0))
     }
 
-    /// Returns the number of consecutive samples of one source. `batch` is the global batch size,
-    /// and `draws` the number of samples per pass.
-    pub(super) fn unit(&self, batch: u64, draws: u64) -> Result<u64> {
-        if self.per_set_batches && draws < batch {
+    /// Returns the number of consecutive samples per draw from each of `sources` sources. `batch` is
+    /// the global batch size.
+    pub(super) fn units(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
+        let sizes = self.own_sizes();
+        if sizes.is_empty() {
+            return Ok(vec![if self.per_set_batches { batch.max(1) } else { 1 }; sources]);
+        }
+        if !self.per_set_batches {
+            return refused(
+                "global_batch_sizes requires batches of one source: set per_set_batches as well".to_owned(),
+            );
+        }
+        if sizes.len() != sources {
+            return refused(format!("global_batch_sizes: {} sizes, but {sources} sources", sizes.len()));
+        }
+        if let Some(source) = sizes.iter().position(|size| !(1..=MAX_BATCH).contains(size)) {
             return refused(format!(
-                "per_set_batches: an epoch of {draws} samples is smaller than one global batch of {batch}"
+                "global_batch_sizes: source {source} has batches of {} samples: expected 1 to {MAX_BATCH}",
+                sizes[source]
             ));
         }
-        Ok(if self.per_set_batches { batch.max(1) } else { 1 })
+        Ok(sizes.iter().map(|size| *size as u64).collect())
     }
 
     /// Returns the maximum number of draws from each source. `draws` is the number of draws in one
@@ -228,43 +274,56 @@ impl MixtureOptions {
         }
     }
 
-    /// Returns the planned changes: the position in samples, the proportions, and whether these
-    /// were given by the user. `first` contains the initial proportions, and `round` is the number
-    /// of samples per round.
-    pub(super) fn changes(
+    /// Adds the planned changes to `quotas`. `first` contains the initial proportions, `units` the
+    /// number of samples per draw from each source, and `draws` the number of positions per pass.
+    /// `check` checks the proportions of a change.
+    pub(super) fn change(
         &self,
+        quotas: &mut Quotas,
         first: &[f64],
-        round: u64,
-        draws: u64,
-        clock: Clock,
-    ) -> Result<Vec<(u64, Vec<f64>, bool)>> {
-        let (mut changes, mut before, mut done) = (Vec::new(), normalized(first), 0);
+        (units, draws, clock): (&[u64], u64, Clock),
+        check: impl Fn(&[f64]) -> Result<()>,
+    ) -> Result<()> {
+        let unit = units.iter().copied().max().unwrap_or(1);
+        let (round, has_own_sizes) = (quotas.round * unit, !self.own_sizes().is_empty());
+        let shown = |at: u64| if has_own_sizes { format!("batch {}", at / unit) } else { format!("sample {at}") };
+        let (mut before, mut done) = (normalized(first), 0);
         for (number, Planned { from, until, curve, proportions }) in self.schedule.iter().enumerate() {
-            let start = clock.samples(*from, draws);
-            let end = until.map_or(start, |until| clock.samples(until, draws));
+            let position = |at: At| match at {
+                At::Sample(samples) if has_own_sizes => quotas.round_after(samples, units).saturating_mul(round),
+                at => clock.position(at, draws),
+            };
+            let start = position(*from);
+            let end = until.map_or(start, position);
             if start < done {
                 return refused(format!(
-                    "change {number} of the schedule begins at sample {start}, but the change before it is at sample {done}; \
-                     list changes in order"
+                    "change {number} of the schedule begins at {}, but the change before it is at {}; list changes in \
+                     order",
+                    shown(start),
+                    shown(done)
                 ));
             }
             if until.is_some() && end <= start {
                 return refused(format!(
-                    "change {number} of the schedule ends at sample {end}, which is not after its beginning at sample {start}"
+                    "change {number} of the schedule ends at {}, which is not after its beginning at {}",
+                    shown(end),
+                    shown(start)
                 ));
             }
+            check(proportions)?;
             let after = normalized(proportions);
             let steps = ((end - start) / round).min(RAMP_STEPS);
-            for step in 0..if before.len() == after.len() { steps } else { 0 } {
+            for step in 0..steps {
                 let share = curve.at((step as f64 + 0.5) / steps as f64);
-                let mixed = before.iter().zip(&after).map(|(before, after)| before + (after - before) * share);
+                let mixed: Vec<f64> =
+                    before.iter().zip(&after).map(|(before, after)| before + (after - before) * share).collect();
                 let at = start + (u128::from(end - start) * u128::from(step) / u128::from(steps)) as u64;
-                changes.push((at, mixed.collect(), false));
+                quotas.change(at.div_ceil(round), &mixed);
             }
-            changes.push((end, proportions.clone(), true));
+            quotas.change(end.div_ceil(round), proportions);
             (before, done) = (after, end);
         }
-        Ok(changes)
+        Ok(())
     }
 }
 

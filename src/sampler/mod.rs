@@ -54,7 +54,7 @@ pub use repeat::Repeat;
 pub use rng::Rng;
 pub use sampler::{Occurrence, Position, Sampler};
 pub use schedule::LastBatch;
-pub(crate) use schedule::{Entry, Schedule};
+pub(crate) use schedule::{Batched, Entry, Schedule};
 pub use sequential::Sequential;
 pub use split::{split, split_by_class};
 pub use subset::Subset;

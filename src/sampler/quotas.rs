@@ -35,6 +35,14 @@ pub(super) struct Quota {
     pub(super) before: u64,
 }
 
+impl Section {
+    /// Returns the number of samples in a round. `units` contains the number of samples per draw
+    /// from each source.
+    pub(super) fn samples(&self, units: &[u64]) -> u64 {
+        self.quotas.iter().zip(units).map(|(quota, unit)| quota.draws * unit).sum()
+    }
+}
+
 impl Quotas {
     /// Creates the quotas for `proportions`, of which at least one is greater than 0.
     pub(super) fn new(round: u64, limits: Box<[u64]>, proportions: &[f64]) -> Self {
@@ -65,6 +73,22 @@ impl Quotas {
     pub(super) fn end(&self) -> Option<u64> {
         let last = self.sections.last().filter(|last| last.draws == 0)?;
         Some(last.quotas.iter().map(|quota| quota.before).sum())
+    }
+
+    /// Returns the first round before which at least `samples` samples are drawn. `units` contains
+    /// the number of samples per draw from each source. If the run has fewer samples, returns the
+    /// first round after its end.
+    pub(super) fn round_after(&self, samples: u64, units: &[u64]) -> u64 {
+        let mut left = samples;
+        for (section, next) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {
+            let per_round = section.samples(units);
+            let rounds = if per_round == 0 { 0 } else { left.div_ceil(per_round) };
+            match next {
+                Some(next) if rounds > next.first - section.first => left -= per_round * (next.first - section.first),
+                _ => return section.first + rounds,
+            }
+        }
+        unreachable!("the last section has no successor")
     }
 
     /// Adds the sections for round `round` and later rounds. `before` contains the number of

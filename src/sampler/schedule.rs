@@ -7,7 +7,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Bucketed, Changeable, Occurrence, Position, Rank, Sampler};
+use warpfeed_sources::BatchIndex;
+
+use super::{Changeable, Changing, Occurrence, Position, Rank, Sampler};
 
 /// Policy for the last batch of an epoch, if there are not enough samples to fill it.
 ///
@@ -44,9 +46,56 @@ pub(crate) struct Entry {
     pub(crate) valid: bool,
 }
 
+/// An order that determines the number of samples in each batch.
+pub(crate) trait Batched: Send + Sync {
+    /// Returns the number of batches in `epoch`.
+    fn num_batches(&self, epoch: u64) -> u64;
+
+    /// Returns the number of samples in all batches of `epoch`.
+    fn samples(&self, epoch: u64) -> u64;
+
+    /// Returns the maximum number of samples in a batch.
+    fn largest(&self) -> u64;
+
+    /// Returns the positions of batch `batch` of `epoch`. Positions outside all batches are not
+    /// delivered.
+    fn range(&self, epoch: u64, batch: u64) -> Range<u64>;
+
+    /// Returns the batch of `epoch` that contains `position`, if there is one.
+    fn batch_of(&self, epoch: u64, position: u64) -> Option<u64>;
+
+    /// Returns a position that no position of batch `batch` or of a later batch precedes.
+    fn begins(&self, batch: u64) -> u64;
+
+    /// Returns the maximum cost of a batch, if the cost is limited.
+    fn budget(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the number of samples in the batches of each dataset, if the size depends on the
+    /// dataset.
+    fn sizes(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Returns the index of the image size of batch `batch` of `epoch`, or `None` if the image size
+    /// does not depend on the batch.
+    fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
+        let _ = (epoch, batch);
+        None
+    }
+
+    /// Returns the maximum number of samples in a batch of images of the size with index `size`, or
+    /// 1 if no sample has that size. Returns `None` if the image size does not depend on the batch.
+    fn largest_of_size(&self, size: usize) -> Option<u64> {
+        let _ = size;
+        None
+    }
+}
+
 /// Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 ///
-/// Global batch `g` starts at position `g * batch`, for any number of ranks, and has at most
+/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for any number of ranks, and has at most
 /// `batch` samples. Each rank gets a contiguous range of them, in the order of the ranks. If the
 /// number of samples is not divisible by the number of ranks, the first ranks get one extra sample
 /// each.
@@ -55,10 +104,9 @@ pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
     /// `order` as a [`Changeable`], if the program may change the order.
     changes: Option<Arc<Changeable>>,
-    /// `order` as a [`Bucketed`] that determines the number of samples in each batch, if batches
-    /// have a budget ([`Loader::budget`](crate::Loader::budget)).
-    budget: Option<Arc<Bucketed>>,
-    /// Global batch size. With a budget, this is the maximum.
+    /// `order` as a [`Batched`], if the order determines the number of samples in each batch.
+    batches: Option<Arc<dyn Batched>>,
+    /// Global batch size. If the order determines the number of samples, this is the maximum.
     batch: u64,
     last: LastBatch,
     rank: Rank,
@@ -67,7 +115,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Creates a schedule. `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
-        Schedule { order, changes: None, budget: None, batch, last, rank }
+        Schedule { order, changes: None, batches: None, batch, last, rank }
     }
 
     /// Makes the order changeable during the run. `changes` must be the same object as the order.
@@ -76,16 +124,21 @@ impl Schedule {
         self
     }
 
-    /// Divides the order into the batches of `buckets`. `buckets` must be the same object as the
-    /// order, and must have a budget.
-    pub(crate) fn with_budget(mut self, buckets: Option<Arc<Bucketed>>) -> Self {
-        self.budget = buckets;
+    /// Divides the order into `batches`, which must be the same object as the order.
+    pub(crate) fn with_batches(mut self, batches: Option<Arc<dyn Batched>>) -> Self {
+        self.batches = batches;
         self
     }
 
     /// Returns the budget of a batch, if there is one.
     pub(crate) fn budget(&self) -> Option<u64> {
-        self.budget.as_ref()?.budget()
+        self.batches.as_ref()?.budget()
+    }
+
+    /// Returns the global batch size of each dataset, or an empty list if the size does not depend
+    /// on the dataset.
+    pub(crate) fn sizes(&self) -> Vec<u64> {
+        self.batches.as_ref().map(|batches| batches.sizes()).unwrap_or_default()
     }
 
     /// Returns the order, if the program may change it.
@@ -94,8 +147,8 @@ impl Schedule {
     }
 
     /// Returns this schedule with a different order, which the program cannot change.
-    pub(crate) fn with_order(&self, order: Arc<dyn Sampler>) -> Self {
-        Schedule { order, changes: None, ..self.clone() }
+    pub(crate) fn with_order(&self, order: Arc<dyn Changing>) -> Self {
+        Schedule { batches: order.clone().batched(), order: Arc::new(order), changes: None, ..self.clone() }
     }
 
     /// Returns this schedule with the order as it was before any change.
@@ -117,15 +170,10 @@ impl Schedule {
         self.rank
     }
 
-    /// Returns whether incomplete batches are dropped.
-    pub(crate) fn drops_last(&self) -> bool {
-        self.last == LastBatch::Drop
-    }
-
     /// Returns the number of batches in `epoch`, which is the same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
-        if let Some(batches) = self.budget.as_ref().and_then(|buckets| buckets.num_batches()) {
-            return batches;
+        if let Some(batches) = &self.batches {
+            return batches.num_batches(epoch);
         }
         match self.last {
             LastBatch::Drop => self.order.len(epoch) / self.batch,
@@ -135,8 +183,8 @@ impl Schedule {
 
     /// Returns the total number of samples that all ranks deliver in `epoch`.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
-        if let Some(samples) = self.budget.as_ref().and_then(|buckets| buckets.samples()) {
-            return samples;
+        if let Some(batches) = &self.batches {
+            return batches.samples(epoch);
         }
         match self.last {
             LastBatch::Drop => self.num_batches(epoch) * self.batch,
@@ -146,12 +194,12 @@ impl Schedule {
 
     /// Returns the number of samples in a full batch of this rank, including padding.
     pub(crate) fn rows(&self) -> u64 {
-        self.rows_of(self.budget.as_ref().and_then(|buckets| buckets.largest()).unwrap_or(self.batch))
+        self.rows_of(self.batches.as_ref().map_or(self.batch, |batches| batches.largest()))
     }
 
     /// Like [`rows`](Schedule::rows), for batches with the image size of index `size`.
     pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
-        let largest = self.budget.as_ref().and_then(|buckets| buckets.largest_of_size(size));
+        let largest = self.batches.as_ref().and_then(|batches| batches.largest_of_size(size));
         largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
     }
 
@@ -159,21 +207,42 @@ impl Schedule {
     /// padding.
     fn rows_of(&self, samples: u64) -> u64 {
         let share = self.share(samples);
-        self.min_share().max(share.end - share.start)
+        self.min_share(samples).max(share.end - share.start)
     }
 
     /// Returns the index of the batch's image size, or `None` if all batches have the same size.
     pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
-        self.budget.as_ref()?.size_of(epoch, batch)
+        self.batches.as_ref()?.size_of(epoch, batch)
     }
 
-    /// Returns the minimum size of a rank's share. Smaller shares are padded to it.
-    fn min_share(&self) -> u64 {
-        match self.last {
-            LastBatch::Pad => self.batch.div_ceil(self.rank.world_size as u64),
-            LastBatch::Keep => 1,
+    /// Returns the number of positions of the run before batch `index`, or `None` if the number
+    /// overflows. An epoch has `draws` positions.
+    pub(crate) fn positions_before(&self, index: BatchIndex, draws: u64) -> Option<u64> {
+        index.epoch.checked_mul(draws)?.checked_add(index.batch.checked_mul(self.batch)?)
+    }
+
+    /// Returns the first batch that contains a sample at `position` of the run or later. An epoch
+    /// has `draws` positions.
+    pub(crate) fn batch_from(&self, position: u64, draws: u64) -> BatchIndex {
+        let draws = draws.max(1);
+        let index = BatchIndex { epoch: position / draws, batch: position % draws / self.batch };
+        // Among the samples that `LastBatch::Drop` drops, this is the first batch of the next epoch.
+        // `num_batches` would be wrong here: it is smaller in the epoch in which the run ends.
+        if self.last == LastBatch::Drop && index.batch >= draws / self.batch {
+            return BatchIndex { epoch: index.epoch + 1, batch: 0 };
+        }
+        index
+    }
+
+    /// Returns the minimum size of a rank's share of a global batch of `samples` samples. Smaller
+    /// shares are padded to it.
+    fn min_share(&self, samples: u64) -> u64 {
+        match (self.last, &self.batches) {
+            (LastBatch::Pad, None) => self.batch.div_ceil(self.rank.world_size as u64),
+            (LastBatch::Pad, Some(_)) => samples.div_ceil(self.rank.world_size as u64),
+            (LastBatch::Drop, None) => 0,
             // With a budget, a batch may have fewer samples than there are ranks.
-            LastBatch::Drop => u64::from(self.budget.is_some()),
+            (LastBatch::Keep, _) | (LastBatch::Drop, Some(_)) => 1,
         }
     }
 
@@ -195,8 +264,9 @@ impl Schedule {
     /// around at the end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
-        let before = (rank as u64 * self.min_share()).saturating_sub(share.start);
-        before..before + self.min_share().saturating_sub(share.end - share.start)
+        let least = self.min_share(samples);
+        let before = (rank as u64 * least).saturating_sub(share.start);
+        before..before + least.saturating_sub(share.end - share.start)
     }
 
     /// Returns the first batch of `epoch`, at or after `from`, in which a rank on this machine
@@ -209,8 +279,8 @@ impl Schedule {
         if from >= batches {
             return Position::Absent;
         }
-        if let Some(buckets) = &self.budget {
-            return self.next_within(buckets, epoch, sample, from);
+        if let Some(batches) = &self.batches {
+            return self.next_within(&**batches, epoch, sample, from);
         }
         let samples = |batch: u64| self.batch.min(len - batch * self.batch);
         // All full batches have the same padding.
@@ -237,25 +307,31 @@ impl Schedule {
         }
     }
 
-    /// Like [`next`](Schedule::next), for the batches of `buckets`. In these batches, a sample
-    /// occurs only once, except as padding.
-    fn next_within(&self, buckets: &Bucketed, epoch: u64, sample: u64, from: u64) -> Position {
-        let machine = self.rank.machine();
-        let at = match self.order.position(epoch, sample, 0) {
-            // One of the first `world_size` samples may also occur as padding in a small batch, so
-            // its next batch is unknown.
-            Position::At(at) if self.rank.world_size == 1 || at >= self.rank.world_size as u64 => at,
-            Position::Absent => return Position::Absent,
-            _ => return Position::Unknown,
-        };
-        let found = buckets.batch_of(epoch, at).filter(|batch| *batch >= from);
-        let own = found.filter(|batch| {
-            let Some(range) = buckets.range(epoch, *batch) else { return false };
-            let samples = range.end - range.start;
-            let first = self.share_of(machine.start, samples).start;
-            (first..self.share_of(machine.end - 1, samples).end).contains(&(at - range.start))
-        });
-        own.map_or(Position::Absent, Position::At)
+    /// Like [`next`](Schedule::next), for `batches`.
+    fn next_within(&self, batches: &dyn Batched, epoch: u64, sample: u64, from: u64) -> Position {
+        let (machine, world) = (self.rank.machine(), self.rank.world_size as u64);
+        // One of the first `world_size` samples may also occur as padding in a small batch, so its
+        // next batch is unknown.
+        if world > 1 && matches!(self.order.position(epoch, sample, 0), Position::At(at) if at < world) {
+            return Position::Unknown;
+        }
+        let mut position = batches.begins(from);
+        loop {
+            let at = match self.order.position(epoch, sample, position) {
+                Position::At(at) if at >= position => at,
+                Position::Absent => return Position::Absent,
+                _ => return Position::Unknown,
+            };
+            if let Some(batch) = batches.batch_of(epoch, at).filter(|batch| *batch >= from) {
+                let range = batches.range(epoch, batch);
+                let samples = range.end - range.start;
+                let first = self.share_of(machine.start, samples).start;
+                if (first..self.share_of(machine.end - 1, samples).end).contains(&(at - range.start)) {
+                    return Position::At(batch);
+                }
+            }
+            position = at + 1;
+        }
     }
 
     /// Returns whether `sample` is at a position in `padding`.
@@ -281,7 +357,7 @@ impl Schedule {
     /// If the sampler panics, or if its length has decreased so that the batch no longer exists.
     pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
         let len = self.order.len(epoch);
-        let all = self.budget.as_ref().and_then(|buckets| buckets.range(epoch, batch));
+        let all = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
         let first = all.as_ref().map_or(batch * self.batch, |all| all.start);
         assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
         let samples = all.map_or(self.batch.min(len - first), |all| all.end - all.start);
@@ -299,7 +375,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
+    use crate::sampler::{Bucketed, Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
     /// A sampler that counts its calls.
     struct Counted(Arc<AtomicU64>);
@@ -337,7 +413,7 @@ mod tests {
             for (world, local) in [(1, 1), (3, 1), (4, 2), (4, 4)] {
                 let schedule = |rank: usize| {
                     let rank = Rank { local_world_size: Some(local), ..Rank::new(rank, world).unwrap() };
-                    Schedule::new(order.clone(), 12, last, rank).with_budget(Some(order.clone()))
+                    Schedule::new(order.clone(), 12, last, rank).with_batches(Some(order.clone()))
                 };
                 for (rank, sample) in (0..world).flat_map(|rank| (0..60).map(move |sample| (rank, sample))) {
                     let here = schedule(rank);

@@ -23,14 +23,20 @@ struct Naive {
     /// Calls of `set_mixture`.
     calls: Vec<(u64, Vec<f64>)>,
     round: u64,
-    unit: u64,
+    /// Number of samples per draw from each source.
+    units: Vec<u64>,
     seed: u64,
 }
 
 impl Naive {
+    /// Returns the number of positions per draw.
+    fn unit(&self) -> u64 {
+        self.units.iter().copied().max().unwrap()
+    }
+
     /// Returns the proportions of round `round`.
     fn at(&self, round: u64) -> Vec<f64> {
-        let (span, now) = (self.round * self.unit, round * self.round * self.unit);
+        let (span, now) = (self.round * self.unit(), round * self.round * self.unit());
         if let Some((_, proportions)) = self.calls.iter().rev().find(|(from, _)| *from <= now) {
             return proportions.clone();
         }
@@ -72,11 +78,12 @@ impl Naive {
         }
     }
 
-    /// Returns the first `count` samples of the run, or all of them if it is shorter.
-    fn list(&self, count: usize) -> Vec<(u64, u64)> {
+    /// Returns the samples of the first `count` draws of the run, or all of them if it is shorter.
+    fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
         let (mut all, mut taken, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
         while all.len() < count {
-            let left = |k: usize| if self.once.contains(&k) { self.lens[k] / self.unit - taken[k] } else { u64::MAX };
+            let left =
+                |k: usize| if self.once.contains(&k) { self.lens[k] / self.units[k] - taken[k] } else { u64::MAX };
             let left: Vec<u64> = (0..self.lens.len()).map(left).collect();
             let quotas = self.quotas(round, &left);
             let mut tickets = Vec::new();
@@ -87,12 +94,11 @@ impl Naive {
             let permutation = Permutation::new(tickets.len() as u64);
             for place in 0..tickets.len() as u64 {
                 let (source, turn) = tickets[permutation.apply(epoch_key(!self.seed, round), place) as usize];
-                for sample in turn * self.unit..(turn + 1) * self.unit {
-                    let (len, first) = (self.lens[source], self.lens[..source].iter().sum::<u64>());
-                    let order = Shuffled::new(len, Mixture::seed_within(self.seed, source));
-                    let Occurrence { index, variant } = order.at(sample / len, sample % len);
-                    all.push((first + index, variant));
-                }
+                let (len, first, unit) =
+                    (self.lens[source], self.lens[..source].iter().sum::<u64>(), self.units[source]);
+                let order = Shuffled::new(len, Mixture::seed_within(self.seed, source));
+                let samples = (turn * unit..(turn + 1) * unit).map(|sample| order.at(sample / len, sample % len));
+                all.push(samples.map(|Occurrence { index, variant }| (first + index, variant)).collect());
             }
             round += 1;
             if (tickets.len() as u64) < self.round {
@@ -127,21 +133,42 @@ impl Draw {
     }
 }
 
-/// Returns the samples that all ranks deliver in `epoch`. The number of ranks differs from batch to
-/// batch.
-fn delivered(order: &Arc<dyn Sampler>, draw: &mut Draw, batch: u64, last: LastBatch, epoch: u64) -> Vec<(u64, u64)> {
-    let (mut all, mut entries) = (Vec::new(), Vec::<Entry>::new());
-    let batches = Schedule::new(order.clone(), batch, last, Rank::ALONE).num_batches(epoch);
-    for number in 0..batches {
+/// Returns the batches that all ranks together deliver in `epoch`. The number of ranks differs from
+/// batch to batch.
+fn delivered(
+    order: &Arc<dyn Changing>,
+    draw: &mut Draw,
+    batch: u64,
+    last: LastBatch,
+    epoch: u64,
+) -> Vec<Vec<(u64, u64)>> {
+    let schedule = |rank, world| {
+        let order: Arc<dyn Sampler> = Arc::new(order.clone());
+        Schedule::new(order, batch, last, Rank::new(rank, world).unwrap())
+    };
+    let schedule = |rank, world| schedule(rank, world).with_batches(order.clone().batched());
+    let batches = schedule(0, 1).num_batches(epoch);
+    let of_batch = |number| {
+        let (mut all, mut entries) = (Vec::new(), Vec::<Entry>::new());
         let world = 1 + draw.to(4) as usize;
         for rank in 0..world {
-            let schedule = Schedule::new(order.clone(), batch, last, Rank::new(rank, world).unwrap());
-            assert_eq!(schedule.num_batches(epoch), batches);
-            schedule.fill(epoch, number, &mut entries);
+            assert_eq!(schedule(rank, world).num_batches(epoch), batches);
+            schedule(rank, world).fill(epoch, number, &mut entries);
             all.extend(entries.iter().filter(|entry| entry.valid).map(|entry| (entry.sample, entry.variant)));
         }
-    }
-    all
+        all
+    };
+    let found: Vec<Vec<_>> = (0..batches).map(of_batch).collect();
+    assert_eq!(schedule(0, 1).samples(epoch), found.iter().flatten().count() as u64);
+    found
+}
+
+/// Compares the next batch of a sample with a scan of `batches`, the batches of `epoch`.
+fn compare_next(order: &Arc<dyn Changing>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
+    let inner: Arc<dyn Sampler> = Arc::new(order.clone());
+    let schedule = Schedule::new(inner, 1, LastBatch::Keep, Rank::ALONE).with_batches(order.clone().batched());
+    let scanned = (from..batches.len() as u64).find(|&batch| batches[batch as usize].iter().any(|one| one.0 == sample));
+    assert_eq!(schedule.next(epoch, sample, from), scanned.map_or(Position::Absent, Position::At));
 }
 
 fn saved(order: &dyn Changing) -> History {
@@ -155,7 +182,7 @@ struct Configuration {
     naive: Naive,
     options: MixtureOptions,
     clock: Clock,
-    /// Number of samples per epoch.
+    /// Number of positions per epoch.
     epoch: u64,
 }
 
@@ -163,24 +190,36 @@ struct Configuration {
 fn configuration(draw: &mut Draw) -> Option<Configuration> {
     let sources = 1 + draw.to(4) as usize;
     let lens: Vec<u64> = (0..sources).map(|_| 1 + draw.to(60)).collect();
-    let (batch, passes) = (1 + draw.to(9), 1 + draw.to(3));
+    let (mut batch, passes) = (1 + draw.to(9), 1 + draw.to(3));
     let last = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad][draw.to(3) as usize];
     let once: Vec<usize> = (0..sources).filter(|_| draw.to(4) == 0).collect();
-    let unit = if draw.to(3) == 0 { batch } else { 1 };
+    let (mut units, sized) = (vec![1; sources], draw.to(4) == 0);
+    if sized {
+        // A batch has a sample for each of up to four ranks.
+        units = (0..sources).map(|_| 4 + draw.to(6)).collect();
+        batch = units.iter().copied().max().unwrap();
+    } else if draw.to(3) == 0 {
+        units = vec![batch; sources];
+    }
+    let unit = units.iter().copied().max().unwrap();
     let (proportions, round, seed) = (draw.proportions(sources), 12 + draw.to(40), draw.to(u64::MAX));
     let total = lens.iter().sum::<u64>();
-    let epoch = (total - total % unit) * passes;
+    let per_round: u64 = apportioned(&proportions, round).iter().zip(&units).map(|(quota, unit)| quota * unit).sum();
+    let epoch = total * round / per_round * unit * passes;
     let steps = if last == LastBatch::Drop { epoch / batch } else { epoch.div_ceil(batch) };
     if steps == 0 {
         return None;
     }
     let mut options = MixtureOptions::new().round(round).once(once.iter().copied()).per_set_batches(unit > 1);
+    if sized {
+        options = options.global_batch_sizes(units.iter().map(|unit| *unit as usize));
+    }
     let (mut schedule, mut end) = (Vec::new(), 0);
     for _ in 0..draw.to(3) {
         let (from, until) = (end + draw.to(300), 1 + draw.to(4000));
         // Steps and epochs begin at these samples.
         let (at, start) = match draw.to(3) {
-            0 => (At::Sample(from), from),
+            0 if !sized => (At::Sample(from), from),
             1 => (At::Epoch(from.div_ceil(epoch)), from.div_ceil(epoch) * epoch),
             _ => {
                 let step = from.div_ceil(epoch) * steps + draw.to(steps);
@@ -189,20 +228,25 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
         };
         let (proportions, cosine) = (draw.proportions(sources), draw.to(2) == 0);
         end = if draw.to(2) == 0 { start } else { start + until };
+        let mut until = At::Sample(end);
+        if sized && end > start {
+            end = end.next_multiple_of(epoch);
+            until = At::Epoch(end / epoch);
+        }
         options = match (end > start, cosine) {
             (false, _) => options.proportions(at, proportions.clone()),
-            (true, true) => options.cosine(at, At::Sample(end), proportions.clone()),
-            (true, false) => options.linear(at, At::Sample(end), proportions.clone()),
+            (true, true) => options.cosine(at, until, proportions.clone()),
+            (true, false) => options.linear(at, until, proportions.clone()),
         };
         schedule.push((start, end, cosine, proportions));
     }
-    let naive = Naive { lens, once, proportions, schedule, calls: Vec::new(), round, unit, seed };
+    let naive = Naive { lens, once, proportions, schedule, calls: Vec::new(), round, units, seed };
     Some(Configuration { naive, options, clock: Clock { batch, last, passes }, epoch })
 }
 
 /// Returns whether the error reports that a source has too few samples to fill a batch.
 fn is_too_short(e: &crate::Error, naive: &Naive) -> bool {
-    naive.unit > 1 && e.to_string().contains("fewer samples than a batch")
+    naive.unit() > 1 && e.to_string().contains("fewer samples than a batch")
 }
 
 /// Compares a random mixture with its list. Returns the number of compared samples.
@@ -220,9 +264,7 @@ fn compare_mixture(draw: &mut Draw) -> usize {
         }
     };
     let total = naive.lens.iter().sum();
-    let mixture: Arc<dyn Changing> =
-        if clock.passes > 1 { Arc::new(Repeat::new(clock.passes, mixture)) } else { Arc::new(mixture) };
-    let changes = Changeable::new(Changes::Proportions, mixture, total, None);
+    let changes = Changeable::new(Changes::Proportions, Arc::new(mixture), total, None);
     for _ in 0..draw.to(4) {
         let (from, proportions) = (draw.to(3 * epoch + 100), draw.proportions(naive.lens.len()));
         match changes.change(from, &proportions, 0) {
@@ -231,27 +273,39 @@ fn compare_mixture(draw: &mut Draw) -> usize {
             Err(e) => assert!(e.to_string().contains("the run would end") && !naive.once.is_empty(), "{e}"),
         }
     }
-    let list = naive.list(3 * epoch as usize);
-    let resumed: Arc<dyn Sampler> = changes.with(&saved(&*changes.current())).unwrap();
-    let changed: Arc<dyn Sampler> = changes.current();
+    let unit = naive.unit();
+    let per_epoch = (epoch / unit) as usize;
+    let list = naive.list(3 * per_epoch);
+    let is_sized = naive.units.iter().any(|other| *other != unit);
+    let (resumed, changed) = (changes.with(&saved(&*changes.current())).unwrap(), changes.current());
     for number in 0..3 {
-        let (start, len) = ((number * epoch) as usize, list.len());
-        let expected = &list[start.min(len)..(start + epoch as usize).min(len)];
+        let (start, len) = (number as usize * per_epoch, list.len());
+        let draws = &list[start.min(len)..(start + per_epoch).min(len)];
         let shown = || format!("epoch {number} of {naive:?} with {options:?}");
-        assert_eq!(changed.len(number), expected.len() as u64, "{}", shown());
-        let batch = clock.batch as usize;
-        let whole = if clock.last == LastBatch::Drop { expected.len() / batch * batch } else { expected.len() };
-        for order in [&changed, &resumed] {
-            assert!(delivered(order, draw, clock.batch, clock.last, number) == expected[..whole], "{}", shown());
+        assert_eq!(changed.len(number), draws.len() as u64 * unit, "{}", shown());
+        let samples: Vec<_> = draws.iter().flatten().copied().collect();
+        let (batch, drops) = (clock.batch as usize, clock.last == LastBatch::Drop);
+        let mut expected: Vec<Vec<_>> = samples.chunks(batch).map(<[_]>::to_vec).collect();
+        expected.pop_if(|last| drops && last.len() < batch);
+        if is_sized {
+            expected = draws.to_vec();
         }
+        for order in [&changed, &resumed] {
+            assert!(delivered(order, draw, clock.batch, clock.last, number) == expected, "{}", shown());
+        }
+        let positions = draws.iter().zip(0..).flat_map(|(draw, first)| (first * unit..).zip(draw));
+        let positions: Vec<_> = positions.collect();
         for _ in 0..3 {
-            let (sample, from) = (draw.to(total), draw.to(expected.len() as u64 + 1));
-            let scanned = (from..expected.len() as u64).find(|&position| expected[position as usize].0 == sample);
-            let scanned = scanned.map_or(Position::Absent, Position::At);
+            let (sample, from) = (draw.to(total), draw.to(draws.len() as u64 * unit + 1));
+            let scanned = positions.iter().find(|(position, drawn)| *position >= from && drawn.0 == sample);
+            let scanned = scanned.map_or(Position::Absent, |(position, _)| Position::At(*position));
             assert_eq!(changed.position(number, sample, from), scanned, "{sample} from {from}, {}", shown());
+            if is_sized {
+                compare_next(&changed, &expected, (number, sample, draw.to(expected.len() as u64 + 1)));
+            }
         }
     }
-    list.len()
+    list.iter().flatten().count()
 }
 
 /// Compares an order whose weights change at random with orders whose weights are constant.
@@ -290,9 +344,9 @@ fn compare_weights(draw: &mut Draw) -> usize {
         tables.retain(|table| table.0 < from);
         tables.push((from, order(new)));
     }
-    let changed: Arc<dyn Sampler> = changes.current();
+    let changed = changes.current();
     let history = saved(&*changes.current());
-    let resumed: Arc<dyn Sampler> = changes.with(&history).unwrap();
+    let resumed = changes.with(&history).unwrap();
     for number in keep / epoch..keep / epoch + 2 {
         let at = |position: u64| {
             let sample = number * epoch + position;
@@ -300,7 +354,8 @@ fn compare_weights(draw: &mut Draw) -> usize {
         };
         let expected: Vec<_> = (0..epoch).map(at).map(|o| (o.index, o.variant)).collect();
         for order in [&changed, &resumed] {
-            assert_eq!(delivered(order, draw, batch, LastBatch::Keep, number), expected, "epoch {number}");
+            let found = delivered(order, draw, batch, LastBatch::Keep, number).concat();
+            assert_eq!(found, expected, "epoch {number}");
         }
     }
     2 * epoch as usize

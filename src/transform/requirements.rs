@@ -145,6 +145,11 @@ impl Augment {
         self.all().any(|augment| augment.settings.mix.is_some())
     }
 
+    /// Returns whether `self` and `other` mix batches in the same way in this epoch.
+    pub(crate) fn mixes_like(&self, other: &Augment) -> bool {
+        self.settings.mix == other.settings.mix
+    }
+
     /// Returns whether the augmentation depends on the epoch.
     pub(crate) fn changes_later(&self) -> bool {
         !self.later.is_empty()

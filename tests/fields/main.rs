@@ -16,6 +16,7 @@ mod annotations_follow;
 mod batch;
 mod boxes;
 mod clips;
+mod datasets;
 mod geometry;
 mod labels;
 mod mask_values;

@@ -100,7 +100,7 @@ fn saved() -> Vec<Saved> {
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
         let written = loader.images.written(Layout::Nhwc).expect("valid options");
-        let split = Split::host(&loader.images.augment);
+        let split = Split::host([&loader.images.augment]);
         let kinds = loader.fields().expect("valid options");
         let opening = loader.clone().open(kinds, written, split, |_, _| 0).expect("valid options");
         let state = loader.clone().host().expect("valid options").checkpoint();

@@ -141,6 +141,9 @@ static SETTERS: &[Setter] = &[
     setter("cache_decoded", Nothing, |l, _| Ok(l.cache_decoded(1 << 20))),
     setter("epochs", Nothing, |l, _| Ok(l.epochs(1))),
     setter("augment", Shows(|run, _| run.sides() == [6].into()), |l, _| Ok(l.augment(Augment::resize(6, 6).flip(0.5)))),
+    setter("augment_for", Shows(|run, other| run.bytes() != other.bytes()), |l, _| {
+        Ok(l.keep_labels().augment_for(1, Augment::resize(8, 8).flip(1.0)))
+    }),
     setter("views", Shows(|run, _| run.sides() == [5, 7].into() && run.has("views.1") && !run.has("image")), |l, _| {
         Ok(l.views([5, 7].map(|side| Augment::resize(side, side).flip(0.5))))
     }),
@@ -204,11 +207,15 @@ const SILENT: &[(&str, &str, &str)] = &[
     ("size_buckets", "budget", "this call of budget also needs buckets"),
     ("buckets", "size_buckets", LATER),
     ("keep_labels", "mixture_options", "this call of mixture_options also needs keep_labels"),
+    ("keep_labels", "augment_for", "this call of augment_for also needs keep_labels"),
     ("subset", "sampler", "documented: the order must stay within the subset"),
     ("table", "drop_field label", "the column of labels is not read"),
     ("augment", "size_buckets", "documented: the size of the bucket replaces the output size"),
     ("augment", "views", "documented: each view has its own augmentation"),
     ("augment", "drop_field image", "documented: no image is decoded"),
+    ("augment_for", "views", "documented: each view has its own augmentation"),
+    ("augment_for", "drop_field image", "no image is decoded"),
+    ("augment_for", "codec", "images of one color look the same if they are flipped"),
     ("codec", "drop_field image", "no image is decoded"),
     ("max_pixels", "drop_field image", "no image is decoded"),
     ("seed", "drop_field image", "nothing is drawn"),
@@ -225,7 +232,7 @@ fn words(name: &str) -> &[&str] {
         "masks" => &["\"mask\"", "masks"],
         "match_labels_by_name" => &["match_labels_by_name", "mixture"],
         "keep_labels" => &["keep_labels", "mixture"],
-        "mixture_options" => &["mixture", "keep_labels"],
+        "mixture_options" | "augment_for" => &["mixture", "keep_labels", "augment_for"],
         "classes_file" => &["classes"],
         "split" | "split_by_class" => &["split", "subset"],
         "drop_field label" | "drop_field image" => {

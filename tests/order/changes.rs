@@ -361,6 +361,140 @@ fn each_batch_has_samples_of_one_dataset() {
     assert_eq!(joined(ranks), whole);
 }
 
+/// Returns a mixture of datasets with 30 and 50 samples in batches of 4 and 9 samples.
+fn sized(options: MixtureOptions) -> Loader {
+    let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
+    let loader = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).seed(6).keep_labels();
+    loader.mixture_options(options.round(20).per_set_batches(true).global_batch_sizes([4, 9]))
+}
+
+#[test]
+fn each_dataset_has_its_own_batch_size() {
+    let options = || MixtureOptions::new().proportions(At::Step(30), [0.2, 0.8]);
+    let whole = run(sized(options()), 5, |_, _| ());
+    // The mean size is 6.5 samples, and 80 / 6.5 = 12.3.
+    assert_eq!(whole.len(), 5 * 12);
+    let is_first = |step: &Step| step.2[0] < 30;
+    for step in &whole {
+        let size = if is_first(step) { 4 } else { 9 };
+        assert!(step.2.len() == size && step.2.iter().all(|id| (*id < 30) == is_first(step)), "{step:?}");
+    }
+    let counts = [0, 20, 40].map(|first| whole[first..first + 20].iter().filter(|step| is_first(step)).count());
+    assert_eq!(counts, [10, 10, 4], "the change at step 30 takes effect in the round that begins at step 40");
+    for (world, last) in [(1, LastBatch::Drop), (2, LastBatch::Keep), (3, LastBatch::Pad), (4, LastBatch::Drop)] {
+        for workers in [1, 3, 8] {
+            let rank = |rank| run(sized(options()).workers(workers).last_batch(last).rank(rank, world), 5, |_, _| ());
+            assert_eq!(joined((0..world).map(rank).collect()), whole, "{world} ranks, {workers} workers, {last:?}");
+        }
+    }
+}
+
+#[test]
+fn own_batch_sizes_pad_each_batch_for_all_ranks() {
+    let rank = |rank| sized(MixtureOptions::new()).last_batch(LastBatch::Pad).rank(rank, 3).host().unwrap();
+    let mut ranks = [0, 1, 2].map(rank);
+    let mut first = None;
+    for number in 0..ranks[0].num_batches(0) {
+        let batches = ranks.each_mut().map(|rank| rank.epoch_from(0, number).next().unwrap().unwrap());
+        let lens = batches.each_ref().map(|batch| batch.len());
+        let valid = batches.each_ref().map(|batch| batch.valid().filter(|valid| *valid).count());
+        let first = first.get_or_insert_with(|| batches[0].ids().next().unwrap());
+        match lens[0] {
+            2 => assert_eq!((lens, valid), ([2; 3], [2, 1, 1])),
+            _ => assert_eq!((lens, valid), ([3; 3], [3; 3])),
+        }
+        if valid[1] < lens[1] {
+            assert_eq!(batches[1].ids().last(), Some(*first), "padding is from the start of the epoch");
+        }
+    }
+}
+
+#[test]
+fn a_run_with_own_batch_sizes_continues_on_other_ranks_with_its_changes() {
+    no_hang(|| {
+        let options = || MixtureOptions::new().linear(At::Sample(100), At::Sample(400), [0.9, 0.1]);
+        let change = |batches: &Batches<HostBatch>, step: &Step| match (step.0, step.1) {
+            (0, 9) => assert_eq!(batches.set_mixture(&[1.0, 0.0], 3).unwrap(), BatchIndex { epoch: 1, batch: 8 }),
+            (3, 2) => assert_eq!(batches.set_mixture(&[0.0, 1.0], 0).unwrap(), BatchIndex { epoch: 3, batch: 4 }),
+            _ => {}
+        };
+        let whole = run(sized(options()), 5, change);
+        assert_eq!(whole.iter().map(|step| step.2.len()).collect::<Vec<_>>()[40..], [9; 20]);
+        for (at, world, next) in [(5, 1, 3), (22, 3, 2), (41, 2, 1)] {
+            let mut saved = None;
+            let before = |rank| {
+                let mut steps = Vec::new();
+                let mut batches = sized(options()).rank(rank, world).host().unwrap();
+                for number in 0..5 {
+                    let mut epoch = batches.epoch(number);
+                    while steps.len() < at
+                        && let Some(batch) = epoch.next()
+                    {
+                        steps.push(step(&batch.unwrap()));
+                        change(&epoch, steps.last().unwrap());
+                    }
+                    if steps.len() == at {
+                        saved.get_or_insert(epoch.checkpoint());
+                        break;
+                    }
+                }
+                steps
+            };
+            let mut steps = joined((0..world).map(before).collect());
+            let saved: Checkpoint = saved.unwrap();
+            let after = |rank| run(sized(options()).rank(rank, next).resume(saved.clone()), 5, change);
+            steps.extend(joined((0..next).map(after).collect()));
+            assert_eq!(steps, whole, "after {at} batches, from {world} to {next} ranks");
+        }
+    });
+}
+
+#[test]
+fn a_dataset_that_is_drawn_once_ends_in_batches_of_its_own_size() {
+    let steps = run(sized(MixtureOptions::new().once([0, 1])), 3, |_, _| ());
+    let of = |first: bool| steps.iter().filter(move |step| (step.2[0] < 30) == first).map(|step| step.2.len());
+    assert_eq!((of(true).collect::<Vec<_>>(), of(false).collect::<Vec<_>>()), (vec![4; 7], vec![9; 5]));
+    let mut batches = sized(MixtureOptions::new().once([0, 1])).host().unwrap();
+    assert_eq!((batches.num_batches(0), batches.num_batches(1)), (12, 0));
+    assert_eq!(batches.epoch_len(0), 7 * 4 + 5 * 9);
+    assert_eq!(batches.epoch(0).len(), 12);
+}
+
+#[test]
+fn batch_sizes_that_cannot_work_are_refused() {
+    let refused = |loader: Loader, words: &str| {
+        let e = loader.host().err().unwrap();
+        assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
+    };
+    let sizes = |sizes: &[usize]| {
+        let options = MixtureOptions::new().per_set_batches(true);
+        sized(MixtureOptions::new()).mixture_options(options.global_batch_sizes(sizes.to_vec()))
+    };
+    refused(sizes(&[4]), "global_batch_sizes: 1 sizes, but 2 sources");
+    refused(sizes(&[4, 0]), "source 1 has batches of 0 samples on 1 ranks: expected at least one sample per rank");
+    refused(sizes(&[4, 2]).rank(1, 3), "source 1 has batches of 2 samples on 3 ranks");
+    refused(sizes(&[4, 1 << 40]), "source 1 has batches of 1099511627776 samples: expected 1 to 4294967295");
+    refused(sizes(&[90, 100]), "an epoch of 80 samples is smaller than one global batch of 95");
+    refused(sizes(&[4, 9]).batch_size(4), "global_batch_sizes replaces batch_size and global_batch_size");
+    refused(
+        sized(MixtureOptions::new()).mixture_options(MixtureOptions::new().global_batch_sizes([4, 9])),
+        "global_batch_sizes requires batches of one source: set per_set_batches as well",
+    );
+    let once = sized(MixtureOptions::new().once([0]));
+    let once = once.mixture_options(MixtureOptions::new().once([0]).per_set_batches(true).global_batch_sizes([31, 2]));
+    refused(once, "source 0 is drawn once but has fewer samples than a batch");
+    let saved = sizes(&[4, 9]).host().unwrap().checkpoint();
+    refused(
+        sizes(&[3, 9]).resume(saved.clone()),
+        "the batch size of each dataset differs: the checkpoint has [4, 9], this loader has [3, 9]",
+    );
+    let equal = sized(MixtureOptions::new()).mixture_options(MixtureOptions::new().per_set_batches(true));
+    refused(
+        equal.batch_size(9).resume(saved),
+        "the batch size of each dataset differs: the checkpoint has [4, 9], this loader has one for all",
+    );
+}
+
 #[test]
 fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     let ids = |steps: &[Step]| {

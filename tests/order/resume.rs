@@ -241,7 +241,7 @@ fn resuming_a_changed_augmentation_fails_with_the_step() {
     );
     refused(train().from_epoch(9, Augment::eval(40, 32)), "this loader has from_epoch(epoch=9, augment=[{eval={");
     let e = resumed(loader(train()).views(vec![train(), train()])).unwrap_err();
-    assert!(e.cause().contains("the checkpoint has 1 images, this loader has 2"), "{e}");
+    assert!(e.cause().contains("the checkpoint has 1 augmentations, this loader has 2"), "{e}");
     // Options that give the same pixels are accepted although they differ.
     assert!(
         resumed(loader(Augment::train(32).flip(0.5).scale(0.1, 0.2).scale(0.25, 1.0).solarize(128.0, 0.2))).is_ok()

@@ -79,7 +79,7 @@ impl<B> Batches<B> {
         let Some(changes) = changes else {
             return Err(Error::config(format!("{call}: this loader was opened without {needs}")));
         };
-        if recipe.augments().any(|augment| augment.ever_most_images() > 1) {
+        if recipe.all_augments().any(|augment| augment.ever_most_images() > 1) {
             return Err(Error::config(format!(
                 "{call}: the augmentation combines each image with other samples of the epoch, which the change would replace; \
                  remove mosaic and copy_paste"
@@ -88,13 +88,11 @@ impl<B> Batches<B> {
         if delay > MAX_DELAY {
             return Err(Error::config(format!("{call}: after={delay} is too large; the maximum is {MAX_DELAY}")));
         }
-        let (current, batch) = (changes.current(), schedule.global_batch());
+        let draws = changes.current().draws();
         let first = self.first_batch_after(delay)?;
-        let samples = |index: BatchIndex| {
-            let before = index.epoch.checked_mul(current.draws())?;
-            before.checked_add(index.batch.checked_mul(batch)?)
-        };
-        let (Some(from), Some(epoch)) = (samples(first), samples(BatchIndex { batch: 0, ..self.shared().position() }))
+        let position = |index| schedule.positions_before(index, draws);
+        let (Some(from), Some(epoch)) =
+            (position(first), position(BatchIndex { batch: 0, ..self.shared().position() }))
         else {
             return Err(Error::config(format!(
                 "{call}: batch {} of epoch {} is too far ahead",
@@ -102,14 +100,7 @@ impl<B> Batches<B> {
             )));
         };
         let (effective, begun) = changes.change(from, values, epoch)?;
-        let draws = current.draws().max(1);
-        let mut affected = BatchIndex { epoch: effective / draws, batch: effective % draws / batch };
-        // If the change takes effect among the samples that `LastBatch::Drop` drops, the first
-        // affected batch is batch 0 of the next epoch. `num_batches` would be wrong here: it is
-        // smaller in the epoch in which the run ends.
-        if schedule.drops_last() && affected.batch >= draws / batch {
-            affected = BatchIndex { epoch: affected.epoch + 1, batch: 0 };
-        }
+        let affected = schedule.batch_from(effective, draws);
         if begun.is_some_and(|begun| begun >= affected) {
             self.shared().mark_changed();
         }

@@ -46,7 +46,7 @@ impl Following {
                 0
             }
         };
-        let (augment, seed) = (recipe.augment.clone(), recipe.seed);
+        let (augments, seed) = (recipe.augments.clone(), recipe.seed);
         let samples = move |BatchIndex { epoch, batch }| {
             let mut entries = Vec::new();
             guarded(|| {
@@ -57,15 +57,16 @@ impl Following {
             let mut samples = Vec::with_capacity(entries.len());
             for entry in &entries {
                 samples.push(entry.sample);
-                let partners = partners(&augment, order.order(), (seed, len), (epoch, entry)).ok()?;
+                let augment = augments.of(0, entry.sample);
+                let partners = partners(augment, order.order(), (seed, len), (epoch, entry)).ok()?;
                 samples.extend(partners.into_iter().flat_map(|partners| partners.samples));
             }
             samples.iter().all(|&sample| sample < len).then_some(samples)
         };
-        let (inverse, augment) = (schedule.clone(), recipe.augment.clone());
+        let (inverse, augments) = (schedule.clone(), recipe.augments.clone());
         let next = move |epoch, sample, batch| {
             // The other samples of a mosaic are chosen at random, so any batch may read the sample.
-            if augment.at_epoch(epoch).max_images() > 1 {
+            if augments.max_images(epoch) > 1 {
                 return Position::Unknown;
             }
             guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown)

@@ -34,7 +34,7 @@ const POSITIONS: u64 = 256;
 /// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
 /// of batches have equal checkpoints, so one rank can save the checkpoint for all ranks.
 ///
-/// A checkpoint contains the seed, the global batch size, the budget, the number of samples in the
+/// A checkpoint contains the seed, the global batch sizes, the budget, the number of samples in the
 /// source and in the epoch, the index and key of the samples at eight positions of epoch 0, and a
 /// hash of the samples at 256 positions of the checkpoint's epoch. A loader that differs in any of
 /// these values is rejected. The check detects a different seed, batch size, order, subset or set
@@ -70,6 +70,9 @@ pub struct Checkpoint {
     /// budget.
     #[serde(skip_serializing_if = "is_zero")]
     budget: u64,
+    /// Global batch size of each dataset of a mixture, if the size depends on the dataset.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    batch_sizes: Vec<u64>,
     samples: u64,
     /// Number of samples in the epoch, or 0 if the order was not evaluated.
     epoch_samples: u64,
@@ -135,6 +138,7 @@ impl Checkpoint {
             seed: 0,
             global_batch: 0,
             budget: 0,
+            batch_sizes: Vec::new(),
             samples: 0,
             epoch_samples: 0,
             order: None,
@@ -184,13 +188,14 @@ impl Checkpoint {
             seed: recipe.seed,
             global_batch: schedule.global_batch(),
             budget: schedule.budget().unwrap_or(0),
+            batch_sizes: schedule.sizes(),
             samples: recipe.source.len() as u64,
             epoch_samples,
             order,
             stateful,
             probes,
             // Serialization cannot fail, because augmentations contain only numbers and names.
-            augment: serde_json::to_string(&recipe.augments().collect::<Vec<_>>()).ok(),
+            augment: serde_json::to_string(&recipe.all_augments().collect::<Vec<_>>()).ok(),
             history,
             history_from,
         }
@@ -262,6 +267,10 @@ impl Checkpoint {
         same("the seed", self.seed, now.seed)?;
         same("the global batch size", self.global_batch, now.global_batch)?;
         same("the budget", self.budget, now.budget)?;
+        if self.batch_sizes != now.batch_sizes {
+            let shown = |sizes: &[u64]| if sizes.is_empty() { "one for all".to_owned() } else { format!("{sizes:?}") };
+            return Err(differs("the batch size of each dataset", &shown(&self.batch_sizes), &shown(&now.batch_sizes)));
+        }
         same("the number of source samples", self.samples, now.samples)?;
         same(&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples)?;
         same("the number of probes", self.probes.len(), now.probes.len())?;
@@ -280,33 +289,42 @@ impl Checkpoint {
             };
             return Err(Error::config(format!("resume: the order of epoch {epoch} differs from the saved one{hint}")));
         }
-        self.check_augments(&recipe.augments().collect::<Vec<_>>())?;
+        self.check_augments(recipe)?;
         Ok((next, changed))
     }
 
-    /// Returns an error if the augmentations `now` differ from the saved augmentations. The error
-    /// names the first step that differs.
-    fn check_augments(&self, now: &[&Augment]) -> Result<()> {
+    /// Returns an error if the augmentations of `recipe` differ from the saved augmentations. The
+    /// error names the first step that differs.
+    fn check_augments(&self, recipe: &Recipe) -> Result<()> {
         const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
-        let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation {cause}; {HINT}")));
+        let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation{cause}; {HINT}")));
         let Some(saved) = &self.augment else { return Ok(()) };
+        let now: Vec<&Augment> = recipe.all_augments().collect();
         let saved: Vec<Augment> = match serde_json::from_str(saved) {
             Ok(saved) => saved,
-            Err(e) => return refuse(format!("of the checkpoint cannot be read: {e}")),
+            Err(e) => return refuse(format!(" of the checkpoint cannot be read: {e}")),
         };
         if saved.len() != now.len() {
             return refuse(format!(
-                "differs: the checkpoint has {} images, this loader has {}",
+                " differs: the checkpoint has {} augmentations, this loader has {}",
                 saved.len(),
                 now.len()
             ));
         }
-        let Some((saved, now)) = saved.iter().zip(now).find(|(saved, now)| saved != *now) else { return Ok(()) };
-        let (saved, now) = (saved.steps(), now.steps());
+        let differing = |index: &usize| saved[*index] != *now[*index];
+        // The augmentations of the datasets come last. One of them is the augmentation of the image.
+        let of_images = if recipe.augments.depend_on_dataset() { recipe.any_fields().images.len() } else { now.len() };
+        let Some(index) = (of_images..now.len()).chain(0..of_images).find(differing) else { return Ok(()) };
+        let of = index.checked_sub(of_images).map_or(String::new(), |dataset| format!(" of dataset {dataset}"));
+        let (saved, now) = (saved[index].steps(), now[index].steps());
         let same = saved.iter().zip(now).take_while(|(saved, now)| saved == now).count();
         let shown = |steps: &[Step]| steps.get(same).map_or_else(|| "no more steps".to_owned(), Step::to_string);
         let step = same + 1;
-        refuse(format!("differs in step {step}: the checkpoint has {}, this loader has {}", shown(saved), shown(now)))
+        refuse(format!(
+            "{of} differs in step {step}: the checkpoint has {}, this loader has {}",
+            shown(saved),
+            shown(now)
+        ))
     }
 }
 

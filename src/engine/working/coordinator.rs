@@ -125,7 +125,7 @@ impl Coordinator {
             std::mem::swap(&mut header.entries, entries);
             // Mixing needs images, and at least two samples.
             let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
-            let mixing = || recipe.augment_of(form).mixing(recipe.seed, index.epoch, index.batch);
+            let mixing = || recipe.augments.mixing(form, recipe.seed, (index.epoch, index.batch));
             header.mixing = partners.then(mixing).flatten();
         });
         for part in parts {

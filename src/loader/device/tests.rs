@@ -29,6 +29,7 @@ use crate::warnings::Warnings;
 mod batches;
 mod borders;
 mod clips;
+mod datasets;
 mod failures;
 mod joins;
 mod memory;

@@ -136,7 +136,7 @@ pub(super) struct Data(pub(super) Vec<String>);
 impl Data {
     pub(super) fn of(names: &[&str]) -> Data {
         let has = |name| names.contains(&name);
-        let mixed = ["match_labels_by_name", "keep_labels", "mixture_options"].into_iter().any(has);
+        let mixed = ["match_labels_by_name", "keep_labels", "mixture_options", "augment_for"].into_iter().any(has);
         let sets = &SETS[..if mixed { 2 } else { 1 }];
         let end = if has("table") { ".csv" } else { "" };
         let stores = ["store", "stores"].into_iter().zip(["one://data/", "two://data/"]);

@@ -37,7 +37,7 @@ fn options_decide_which_steps_run_on_the_device() {
         found(jitter().interpolation(Interpolation::Bicubic)),
         (same("retouch values"), same("retouch values"), same(""))
     );
-    let host = Split::host(&Augment::train(32));
+    let host = Split::host([&Augment::train(32)]);
     assert!(!host.on_device && !host.values() && host.decode.is_none() && !host.retouch && !host.records);
-    assert!(Split::host(&erase().mix(Mix::mixup(0.2))).records, "mixing comes before the effects on values");
+    assert!(Split::host([&erase().mix(Mix::mixup(0.2))]).records, "mixing comes before the effects on values");
 }

@@ -1,0 +1,113 @@
+//! [`Augments`]: the augmentation of each sample.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::transform::{Augment, Mixing};
+
+/// The augmentations of the images that have no augmentation of their own.
+#[derive(Debug, Clone)]
+pub(crate) struct Augments {
+    common: Augment,
+    /// Augmentations that replace `common`: one for each form, or one for each dataset of a mixture.
+    variants: Vec<Augment>,
+    /// If the variants belong to datasets: for each dataset, one past the index of its last sample.
+    ends: Option<Arc<[u64]>>,
+}
+
+impl Augments {
+    /// Creates the augmentation of all samples. If batches are grouped by image size, `sized` contains
+    /// the augmentation of each form, which replaces `augment`.
+    pub(crate) fn by_form(augment: Augment, sized: Vec<Augment>) -> Self {
+        Augments { common: augment, variants: sized, ends: None }
+    }
+
+    /// Creates the augmentations of the datasets of a mixture.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an augmentation is invalid, or if two
+    /// augmentations have different image sizes or mix batches differently in some epoch.
+    pub(crate) fn by_dataset(augments: Vec<Augment>) -> Result<Self> {
+        let of = |dataset: usize, e: Error| Error::config(format!("dataset {dataset}: {}", e.cause()));
+        augments.iter().enumerate().try_for_each(|(dataset, own)| own.check().map_err(|e| of(dataset, e)))?;
+        let common = augments[0].clone();
+        let epochs: Vec<u64> = augments.iter().flat_map(Augment::changes).chain([0]).collect();
+        for (dataset, own) in augments.iter().enumerate() {
+            for &epoch in &epochs {
+                let [one, other] = [&common, own].map(|augment| augment.at_epoch(epoch));
+                let [expected, found] = [one, other].map(Augment::output_size);
+                if found != expected {
+                    return Err(Error::config(format!(
+                        "augment_for: dataset {dataset} has images of {}x{} pixels in epoch {epoch}, but dataset 0 has \
+                         {}x{}: a batch needs images of one size",
+                        found.width, found.height, expected.width, expected.height
+                    )));
+                }
+                if !one.mixes_like(other) {
+                    return Err(Error::config(format!(
+                        "augment_for: datasets 0 and {dataset} have different Augment::mix in epoch {epoch}: a batch is \
+                         mixed as a whole; pass the same mix for all datasets"
+                    )));
+                }
+            }
+        }
+        Ok(Augments { common, variants: augments, ends: Some([].into()) })
+    }
+
+    /// Sets the number of samples in each dataset, if the augmentation depends on the dataset.
+    pub(crate) fn of_datasets(mut self, samples: impl Iterator<Item = u64>) -> Self {
+        let ends = samples.scan(0, |end, samples| {
+            *end += samples;
+            Some(*end)
+        });
+        self.ends = self.ends.map(|_| ends.collect());
+        self
+    }
+
+    /// Returns the augmentation of sample `sample` in batches of the form `form`.
+    pub(crate) fn of(&self, form: usize, sample: u64) -> &Augment {
+        let variant = match &self.ends {
+            Some(ends) => ends.partition_point(|end| *end <= sample),
+            None => form,
+        };
+        self.variants.get(variant).unwrap_or(&self.common)
+    }
+
+    /// Returns the augmentation of images without an augmentation of their own. With variants, this
+    /// is the first dataset's, or the one from which the augmentations of the forms are derived.
+    pub(crate) fn common(&self) -> &Augment {
+        &self.common
+    }
+
+    /// Returns the augmentation of each form or dataset, or an empty slice if all samples have the
+    /// same augmentation.
+    pub(crate) fn variants(&self) -> &[Augment] {
+        &self.variants
+    }
+
+    /// Returns whether the augmentation depends on the dataset.
+    pub(crate) fn depend_on_dataset(&self) -> bool {
+        self.ends.is_some()
+    }
+
+    /// Returns all augmentations.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Augment> {
+        std::iter::once(&self.common).chain(&self.variants)
+    }
+
+    /// Returns how to mix batch `batch` of `epoch`, which has the form `form`, or `None` if the
+    /// batch is not mixed.
+    pub(crate) fn mixing(&self, form: usize, seed: u64, (epoch, batch): (u64, u64)) -> Option<Mixing> {
+        self.of(form, 0).mixing(seed, epoch, batch)
+    }
+
+    /// Returns the maximum number of samples that are combined into an image in `epoch`.
+    pub(crate) fn max_images(&self, epoch: u64) -> usize {
+        self.iter().map(|augment| augment.at_epoch(epoch).max_images()).max().unwrap_or(1)
+    }
+
+    /// Returns the maximum number of samples that are combined into an image in any epoch.
+    pub(crate) fn ever_most_images(&self) -> usize {
+        self.iter().map(Augment::ever_most_images).max().unwrap_or(1)
+    }
+}
