@@ -58,4 +58,4 @@ def test_the_comparison_notices_a_fault(fault: str, tmp_path: Path, monkeypatch:
     files = Files(tmp_path)
     naive.permutation.cache_clear()
     monkeypatch.setattr(naive, name, change(getattr(naive, name)))
-    assert any(compared(number, files, kind)[2] for number in range(100)), f"{fault}: no difference"
+    assert any(compared(number, files, kind)[2] for number in range(500)), f"{fault}: no difference"

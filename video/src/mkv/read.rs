@@ -89,7 +89,7 @@ impl Segment<'_> {
         // Count in the file's own units if a second is a whole number of them.
         let (factor, per_second) = match self.scale {
             0 => return Err(Error::damaged("the file has 0 nanoseconds per unit of time: expected a positive number")),
-            scale if SECOND % scale == 0 => (1, SECOND / scale),
+            scale if SECOND.is_multiple_of(scale) => (1, SECOND / scale),
             scale => (scale, SECOND),
         };
         let out_of_range = || Error::damaged("the times of the video are out of range");

@@ -151,8 +151,8 @@ const BLOCK: u32 = 0xa1;
 /// The content, time, key flag and visibility of a packet.
 type Found = (Vec<u8>, i64, bool, bool);
 
-fn found(file: &Vec<u8>) -> (u64, Vec<Found>) {
-    let track = open(file).unwrap();
+fn found(file: &[u8]) -> (u64, Vec<Found>) {
+    let track = open(&file.to_vec()).unwrap();
     let bytes = packets(file, &track).into_iter().map(<[u8]>::to_vec);
     let found = bytes.zip(track.packets());
     let found = found.map(|(bytes, packet)| (bytes, packet.time, packet.is_key, packet.is_shown)).collect();
