@@ -34,7 +34,7 @@ const OPTIONS: [&str; 17] = [
 
 /// Texts to replace, each with its replacement. A text comes before all shorter texts that it
 /// contains.
-const NAMES: [(&str, &str); 58] = [
+const NAMES: [(&str, &str); 59] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),

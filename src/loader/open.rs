@@ -322,7 +322,8 @@ impl Loader {
     /// only this one.
     ///
     /// # Errors
-    /// If [`augment_for`](Loader::augment_for) was called for a dataset that does not exist.
+    /// If [`augment_for`](Loader::augment_for) was called for a dataset that does not exist, or
+    /// together with [`views`](Loader::views).
     pub(super) fn dataset_augments(&self) -> Result<Vec<Augment>> {
         let common = &self.images.augment;
         let Some(last) = self.own_augments.keys().max() else { return Ok(vec![common.clone()]) };
@@ -333,6 +334,12 @@ impl Loader {
             return Err(Error::config(format!(
                 "augment_for: there is no dataset {last}: the mixture has {datasets} datasets, numbered from 0"
             )));
+        }
+        if !self.views.is_empty() {
+            return Err(Error::config(
+                "augment_for has no effect together with views, because each view has its own augmentation: remove one \
+                 of them",
+            ));
         }
         Ok((0..datasets).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }

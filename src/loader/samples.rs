@@ -82,11 +82,11 @@ impl Loader {
     /// The augmentation of a sample is the same as in a loader with this augmentation for all
     /// datasets. If images are [combined](Augment::mosaic) with other samples of the epoch, which
     /// may belong to other datasets, the augmentation of the first sample applies to all of them.
-    /// [Views](Loader::views) and other images with their own augmentation do not change.
+    /// Other images with their own augmentation do not change.
     ///
-    /// Opening fails if the loader is not a mixture, or if the dataset does not exist. All datasets
-    /// must have the same image size in every epoch and, because a batch is mixed as a whole, the
-    /// same [`mix`](Augment::mix).
+    /// Opening fails if the loader is not a mixture, if the dataset does not exist, or if
+    /// [`views`](Loader::views) replace the image. All datasets must have the same image size in
+    /// every epoch and, because a batch is mixed as a whole, the same [`mix`](Augment::mix).
     pub fn augment_for(mut self, dataset: usize, augment: Augment) -> Self {
         self.own_augments.insert(dataset, augment);
         self

@@ -1,8 +1,7 @@
 //! The batch size, and the rank of this process.
 
-use super::Loader;
 use crate::error::{Error, Result};
-use crate::sampler::{MixtureOptions, Rank};
+use crate::sampler::Rank;
 
 /// The batch size, either per rank or on all ranks together.
 #[derive(Debug, Clone, Copy)]
@@ -16,38 +15,6 @@ pub(super) enum Share {
 impl Default for Share {
     fn default() -> Self {
         Share::Rank(32)
-    }
-}
-
-impl Loader {
-    /// Returns the global batch size of each dataset, or an empty slice if all datasets have the
-    /// same size.
-    fn own_sizes(&self) -> &[usize] {
-        self.sampling.mixture.as_ref().map_or(&[], MixtureOptions::own_sizes)
-    }
-
-    /// Returns the batch size. If datasets have their own sizes, this is the maximum.
-    pub(super) fn share(&self) -> Share {
-        self.own_sizes().iter().max().map_or(self.batch.unwrap_or_default(), |largest| Share::Global(*largest))
-    }
-
-    /// Returns the number of samples per batch on all ranks together. If datasets have their own
-    /// sizes, this is the maximum.
-    pub(super) fn global_batch(&self, world: usize) -> Result<u64> {
-        let sizes = self.own_sizes();
-        if !sizes.is_empty() && self.batch.is_some() {
-            return Err(Error::config(
-                "mixture: global_batch_sizes replaces batch_size and global_batch_size: set only one of them",
-            ));
-        }
-        match sizes.iter().position(|size| *size < world) {
-            Some(source) => Err(Error::config(format!(
-                "mixture: global_batch_sizes: source {source} has batches of {} samples on {world} ranks: expected at \
-                 least one sample per rank",
-                sizes[source]
-            ))),
-            None => self.share().of_all(world),
-        }
     }
 }
 

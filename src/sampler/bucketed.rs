@@ -8,9 +8,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::batched::Batched;
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
-use super::schedule::Batched;
 use super::{Position, Sampler};
 use crate::error::{Error, Result};
 

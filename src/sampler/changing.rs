@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::BatchIndex;
 
-use super::schedule::Batched;
+use super::batched::Batched;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 

@@ -22,12 +22,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::batched::Batched;
 use super::changing::{Change, Changing, History};
 use super::mixture_options::{Clock, MixtureOptions};
 use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::quotas::{Quotas, Section, apportioned};
 use super::rng::mix;
-use super::schedule::Batched;
 use super::{LastBatch, Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 

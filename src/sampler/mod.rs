@@ -22,6 +22,7 @@
 // weights and proportions during a run. `quotas` computes the number of draws from each source of a
 // mixture in each round.
 
+mod batched;
 mod bucketed;
 mod changing;
 mod mixture;
@@ -43,6 +44,7 @@ mod weighted;
 mod windowed;
 mod within_subset;
 
+pub(crate) use batched::Batched;
 pub use bucketed::Bucketed;
 pub(crate) use changing::{Change, Changeable, Changes, Changing, History};
 pub use mixture::Mixture;
@@ -54,7 +56,7 @@ pub use repeat::Repeat;
 pub use rng::Rng;
 pub use sampler::{Occurrence, Position, Sampler};
 pub use schedule::LastBatch;
-pub(crate) use schedule::{Batched, Entry, Schedule};
+pub(crate) use schedule::{Entry, Schedule};
 pub use sequential::Sequential;
 pub use split::{split, split_by_class};
 pub use subset::Subset;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use warpfeed_sources::BatchIndex;
 
+use super::batched::Batched;
 use super::{Changeable, Changing, Occurrence, Position, Rank, Sampler};
 
 /// Policy for the last batch of an epoch, if there are not enough samples to fill it.
@@ -46,59 +47,12 @@ pub(crate) struct Entry {
     pub(crate) valid: bool,
 }
 
-/// An order that determines the number of samples in each batch.
-pub(crate) trait Batched: Send + Sync {
-    /// Returns the number of batches in `epoch`.
-    fn num_batches(&self, epoch: u64) -> u64;
-
-    /// Returns the number of samples in all batches of `epoch`.
-    fn samples(&self, epoch: u64) -> u64;
-
-    /// Returns the maximum number of samples in a batch.
-    fn largest(&self) -> u64;
-
-    /// Returns the positions of batch `batch` of `epoch`. Positions outside all batches are not
-    /// delivered.
-    fn range(&self, epoch: u64, batch: u64) -> Range<u64>;
-
-    /// Returns the batch of `epoch` that contains `position`, if there is one.
-    fn batch_of(&self, epoch: u64, position: u64) -> Option<u64>;
-
-    /// Returns a position that no position of batch `batch` or of a later batch precedes.
-    fn begins(&self, batch: u64) -> u64;
-
-    /// Returns the maximum cost of a batch, if the cost is limited.
-    fn budget(&self) -> Option<u64> {
-        None
-    }
-
-    /// Returns the number of samples in the batches of each dataset, if the size depends on the
-    /// dataset.
-    fn sizes(&self) -> Vec<u64> {
-        Vec::new()
-    }
-
-    /// Returns the index of the image size of batch `batch` of `epoch`, or `None` if the image size
-    /// does not depend on the batch.
-    fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
-        let _ = (epoch, batch);
-        None
-    }
-
-    /// Returns the maximum number of samples in a batch of images of the size with index `size`, or
-    /// 1 if no sample has that size. Returns `None` if the image size does not depend on the batch.
-    fn largest_of_size(&self, size: usize) -> Option<u64> {
-        let _ = size;
-        None
-    }
-}
-
 /// Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 ///
-/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for any number of ranks, and has at most
-/// `batch` samples. Each rank gets a contiguous range of them, in the order of the ranks. If the
-/// number of samples is not divisible by the number of ranks, the first ranks get one extra sample
-/// each.
+/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for any
+/// number of ranks, and has at most `batch` samples. Each rank gets a contiguous range of them, in
+/// the order of the ranks. If the number of samples is not divisible by the number of ranks, the
+/// first ranks get one extra sample each.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
