@@ -138,6 +138,7 @@ fn every_format_opens_from_a_store() {
         ("parquet", fixtures.join("parquet"), "pages.parquet"),
         ("lerobot", fixtures.join("lerobot/v21"), ""),
         ("lerobot", fixtures.join("lerobot/v30"), "train"),
+        ("clips", fixtures.join("lerobot/v21_video/videos/chunk-000"), ""),
         ("beton", fixtures.join("beton"), "train.beton"),
         ("recordio", fixtures.join("recordio"), "train.rec"),
         ("npy", fixtures.join("arrays/npy"), ""),
