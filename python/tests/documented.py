@@ -109,6 +109,7 @@ COUNTED = [
     "assert train(loader",
     "assert sum(1 for _ in loader)",
     'assert numbers["samples"] == 64',
+    "assert len(loader) == 12",
 ]
 
 
@@ -129,6 +130,12 @@ class Prepared(ast.NodeTransformer):
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self.has_batch_sizes = False
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        self.has_batch_sizes = "global_batch_sizes=" in ast.unparse(node)
+        self.generic_visit(node)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
@@ -138,7 +145,7 @@ class Prepared(ast.NodeTransformer):
             values: dict[str, ast.expr] = {"num_workers": ast.Constant(self.workers)}
             if called != "Decoder":
                 values["timeout"] = ast.Constant(20)
-            if called == "Loader" and not {None, "global_batch_size"} & given:
+            if called == "Loader" and not self.has_batch_sizes and not {None, "global_batch_size"} & given:
                 values["batch_size"] = ast.Constant(3)
             # Images of the default size would be slow. Data without images has no size.
             if (

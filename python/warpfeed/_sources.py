@@ -84,7 +84,7 @@ class Clips(Arguments):
 
     ::
 
-        data = warpfeed.Clips("kinetics/train", frames=8, stride=4, jitter=64)
+        data = warpfeed.Clips("kinetics", frames=8, stride=4, jitter=None)
         loader = warpfeed.Loader(data, augment=warpfeed.Augment.train(112), batch_size=4, shuffle=True)
         for batch in loader:
             batch["video"], batch["label"]  # (4, 8, 112, 112, 3) and (4,)
