@@ -300,32 +300,22 @@ fn truncated_files_are_errors() {
 #[test]
 fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
     let files: Vec<Vec<u8>> = FILES.iter().map(|(name, _)| bytes(name)).collect();
+    let blocks_of =
+        |file: &Vec<u8>| open(file).unwrap().packets().iter().map(|packet| packet.offset as usize).collect();
+    let blocks: Vec<Vec<usize>> = files.iter().map(blocks_of).collect();
     let mut random = Random(0x1357_9bdf_0246_8ace);
     let (mut opened, mut failed) = (0, 0);
     for round in 0..10_000 {
         let mut file = files[round % files.len()].clone();
         for _ in 0..=random.below(4) {
             // The descriptions are at the start. The headers of blocks are before the packets.
-            let blocks: Vec<usize> = open(&files[round % files.len()])
-                .unwrap()
-                .packets()
-                .iter()
-                .map(|packet| packet.offset as usize)
-                .collect();
+            let blocks = &blocks[round % files.len()];
             let at = match random.below(3) {
                 0 => random.below(file.len()),
                 1 => random.below(700.min(file.len())),
                 _ => blocks[random.below(blocks.len())].saturating_sub(1 + random.below(12)).min(file.len() - 1),
             };
-            match random.below(4) {
-                0 => file[at] ^= 1 << random.below(8),
-                1 => file[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
-                2 => file.truncate(at.max(1)),
-                _ => {
-                    let end = file.len().min(at + 4);
-                    file[at..end].fill([0, 0x7f, 0xff][random.below(3)]);
-                }
-            }
+            random.mutate(&mut file, at);
         }
         match open(&file) {
             Ok(track) => {

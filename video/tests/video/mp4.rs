@@ -133,15 +133,7 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
             } else {
                 tables + random.below(file.len() - tables)
             };
-            match random.below(4) {
-                0 => file[at] ^= 1 << random.below(8),
-                1 => file[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
-                2 => file.truncate(at.max(1)),
-                _ => {
-                    let end = file.len().min(at + 4);
-                    file[at..end].fill([0, 0x7f, 0xff][random.below(3)]);
-                }
-            }
+            random.mutate(&mut file, at);
             if file.len() <= tables {
                 break;
             }

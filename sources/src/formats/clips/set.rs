@@ -41,8 +41,8 @@ const MAX_WHOLE: u64 = 16 << 20;
 /// ```
 ///
 /// Classes, labels and the order of the videos are the same as for images in a
-/// [`Folder`](crate::Folder). Videos are the files with the extension `mp4`, `m4v`, `mov`, `mkv` or `webm`. The
-/// clips of a video are consecutive samples. Opening a folder only lists its names.
+/// [`Folder`](crate::Folder). Videos are the files with the extension `mp4`, `m4v`, `mov`, `mkv` or
+/// `webm`. The clips of a video are consecutive samples. Opening a folder only lists its names.
 ///
 /// | field of the sample | content |
 /// |---|---|
