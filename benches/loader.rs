@@ -3,8 +3,8 @@
 //! the warm rate.
 //!
 //! ```text
-//! cargo bench --bench loader
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a folder of images instead of synthetic ones
+//! cargo bench --bench loader WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a
+//! folder of images instead of synthetic ones
 //! ```
 //!
 //! "Cold" means that the files are evicted from the page cache before each epoch, while no process
@@ -166,7 +166,7 @@ impl Codec for Nothing {
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let sum = image.bytes().iter().step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         out.reset(region.size()).fill(sum);
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }

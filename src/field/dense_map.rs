@@ -43,9 +43,10 @@ use crate::transform::{Plan, Planes};
 ///     .field("flow", DenseMap::flow()) // (N, H, W, 2)
 ///     .host()?;
 ///
-/// // 16-bit radiographs, and multispectral TIFFs of 4 bands.
-/// let radiographs = Loader::new("radiographs").field("image", DenseMap::new().image()).host()?; // (N, H, W)
-/// let bands = Loader::new("tiles").field("image", DenseMap::of_channels(4).image()).host()?; // (N, H, W, 4)
+/// // 16-bit radiographs, and multispectral TIFFs of 4 bands. let radiographs =
+/// Loader::new("radiographs").field("image", DenseMap::new().image()).host()?; // (N, H, W) let
+/// bands = Loader::new("tiles").field("image", DenseMap::of_channels(4).image()).host()?; // (N, H,
+/// W, 4)
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, serde::Deserialize)]
@@ -284,7 +285,7 @@ impl DenseMap {
                 "the file has {found} channels, but the map has {wanted}: use DenseMap::of_channels({found})"
             )));
         }
-        match stored.turned() {
+        match stored.orientation() {
             Some(turned) => {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {
