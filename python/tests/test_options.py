@@ -21,7 +21,7 @@ from warpfeed import (
 )  # fmt: skip
 
 
-#: The Python types that correspond to the types in `src/loader/rows.rs`.
+#: The Python types that correspond to the types in `src/loader/option_table.rs`.
 TYPES = {"u64": "int", "usize": "int", "bool": "bool", "f64": "float"}
 
 
@@ -41,7 +41,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
             missing.append(f"in Loader.__init__:\n        {wanted[-1]},")
         if not re.search(rf"^        {name}: ", documented, re.M):
             missing.append(f"in the documentation of Loader:\n        {name}: DESCRIPTION; DEFAULT.")
-    assert not missing, "options of src/loader/rows.rs are missing; add to python/warpfeed/_loader.py:\n" + "\n".join(missing)
+    assert not missing, "add the missing options of src/loader/option_table.rs to python/warpfeed/_loader.py:\n" + "\n".join(missing)
 
 
 @pytest.mark.parametrize(

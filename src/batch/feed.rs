@@ -118,8 +118,9 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Sets whether all slots of the consumer are full.
-    fn set_slots_full(&self, _full: bool) {}
+    /// Sets the number of batches that were received from this feed and that the program has not
+    /// taken yet.
+    fn set_batches_ahead(&self, _batches: usize) {}
 
     /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;

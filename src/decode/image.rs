@@ -13,7 +13,7 @@ use warpfeed_sources::format::{self, Format};
 
 use crate::decode::decoder::{AnyDecoder, Color, Depth, Open, Opened};
 use crate::decode::formats;
-use crate::decode::{Options, Stored};
+use crate::decode::{FloatImage, Options};
 use crate::error::{Error, Result, resize};
 
 /// Number of bytes that a decoder may always allocate, even if the limit on pixels is small.
@@ -58,8 +58,8 @@ impl Image {
     }
 
     /// Opens a TIFF to read its stored values. Returns `None` if a dense map cannot read the file.
-    fn stored<'a>(&self, bytes: &'a [u8]) -> Option<Stored<'a>> {
-        if self.format.name == format::TIFF.name { Stored::open(bytes).ok() } else { None }
+    fn stored<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
+        if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
 
     /// Decodes `bytes` and writes the upright image to `to`. `opened` is the header of the image.

@@ -118,8 +118,11 @@ impl Loader {
         // The device applies effects on values after normalization. If the images remain `u8` and
         // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
-        let times =
-            if self.batch_sampler.is_some() { MIN_IMAGES.div_ceil(self.share().of_all(1)?.max(1) as usize) } else { 1 };
+        let times = if self.batch_sampler.is_some() {
+            MIN_IMAGES.div_ceil(self.effective_batch_size().of_all(1)?.max(1) as usize)
+        } else {
+            1
+        };
         Ok(Split {
             on_device: true,
             decode: decode

@@ -4,7 +4,7 @@
 //! A sample with an invalid box, or with a box outside the image, fails with an error that contains
 //! the coordinates.
 
-use crate::follow::{PlanRecord, Plane, augments, image, npy};
+use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{BoxFormat, Boxes, Keypoints};

@@ -10,7 +10,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use crate::annotated::{refused, set};
-use crate::follow::{image, npy};
+use crate::reference_fields::{image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{Annotations, Boxes, Mask};

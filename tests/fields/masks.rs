@@ -5,7 +5,7 @@
 
 use std::io::Cursor;
 
-use crate::follow::{PlanRecord, Plane, augments, image, npy};
+use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;

@@ -316,8 +316,8 @@ fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     assert!(named("sources/src/format.rs").len() >= 6, "the search found too few formats");
     for path in [
         "sources/src/model/sample.rs",
-        "sources/src/formats/folder/folder.rs",
-        "sources/src/formats/folder/names.rs",
+        "sources/src/formats/folder/source.rs",
+        "sources/src/formats/folder/listing.rs",
         "sources/src/open/open.rs",
         "sources/src/formats/tar/index.rs",
         "sources/src/formats/lmdb/layout.rs",

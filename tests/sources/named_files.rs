@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::annotated::{refused, set};
-use crate::replaced::tar;
+use crate::changed_files::tar;
 use crate::support::no_hang;
 use crate::warnings::Warnings;
 use warpfeed::source::{Classes, Coco, Folder, Lmdb, Options, Source, TableOptions, Tar, Voc, Yolo, open};

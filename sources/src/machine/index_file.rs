@@ -11,9 +11,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::attempt;
 use super::file;
 use super::hash::fnv1a;
+use super::temp_files;
 use crate::error::append;
 
 /// Reads the index file at `path`. Returns `None` if the file cannot be read, does not begin with
@@ -56,7 +56,7 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
         ));
     }
     // Write a temporary file, because other processes or threads may be writing the same index.
-    let (partial, mut file) = attempt::create(target)?;
+    let (partial, mut file) = temp_files::create(target)?;
     let written = file.write_all(bytes).and_then(|()| file::rename(&partial, target));
     if written.is_err() {
         let _ = fs::remove_file(&partial);

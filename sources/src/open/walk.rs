@@ -238,7 +238,7 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
         Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
         Err(e) => e,
         Ok(folder) => {
-            let shards = (tar::ROW.files)(tree)?;
+            let shards = (tar::DATA_FORMAT.files)(tree)?;
             if shards > 0 {
                 return Err(Error::in_source(format!(
                     "the folder contains {shards} .tar files and {} images: open one of the two by its format, tar or \

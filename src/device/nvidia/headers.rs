@@ -6,13 +6,13 @@ use warpfeed_jpeg::bitstream::Turn;
 use crate::batch::SampleOps;
 use crate::batch::records::{Component, DecodeOps};
 use crate::decode::Rect;
+use crate::generated_files;
 use crate::transform::{Effect, Record, declarations, dispatch, numbers};
-use crate::written;
 
 const NOTE: &str = "// Written by the tests of `device/nvidia/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
 
 fn compare(name: &str, text: &str) {
-    written::file(&format!("src/device/nvidia/kernels/{name}"), text);
+    generated_files::file(&format!("src/device/nvidia/kernels/{name}"), text);
 }
 
 #[test]

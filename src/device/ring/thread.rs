@@ -208,12 +208,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// `None` if the run is canceled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+        // The batch that needs the slot counts as well.
+        let ahead = self.queue.len() + self.messages.len() + 1;
+        self.feed().set_batches_ahead(ahead);
         let mut slot = self.freed.try_recv().ok();
         if slot.is_none() {
-            self.feed().set_slots_full(true);
-            let waited = self.wait_for_slot(run);
-            self.feed().set_slots_full(false);
-            slot = waited?;
+            slot = self.wait_for_slot(run)?;
         }
         if let Some(slot) = &mut slot {
             self.flight.returned(slot);

@@ -378,8 +378,8 @@ impl<B> Feed for Engine<B> {
         }
     }
 
-    fn set_slots_full(&self, full: bool) {
-        self.shared.run.balance.set_slots_full(full);
+    fn set_batches_ahead(&self, batches: usize) {
+        self.shared.run.balance.set_batches_ahead(batches);
     }
 
     /// Returns the number of full slots that the consumer has not received yet.

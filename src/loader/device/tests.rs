@@ -27,10 +27,11 @@ use crate::transform::{Augment, Border, ColorJitter, ImageMut, Interpolation, Mo
 use crate::warnings::Warnings;
 
 mod batches;
-mod borders;
 mod clips;
 mod datasets;
+mod epoch_boundaries;
 mod failures;
+mod float_images;
 mod joins;
 mod memory;
 mod patches;
@@ -38,7 +39,6 @@ mod ranks;
 mod repairs;
 mod sizes;
 mod split;
-mod stored;
 mod texts;
 
 /// Generates an image and encodes it as a JPEG.

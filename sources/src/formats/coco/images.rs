@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::machine::slashes::slashed;
 use crate::model::store::Stores;
-use crate::storage::stored::Below;
+use crate::storage::referenced::Below;
 use crate::values::annotated::below;
 
 /// Finds the folder that contains the image called `name`. The file at `json` lists the image.

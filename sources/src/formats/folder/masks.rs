@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::names::Names;
+use super::listing::Listing;
 use super::walk::images_below;
 use crate::error::{Error, Result, counted};
 use crate::format::Format;
@@ -55,7 +55,7 @@ impl Masks {
     /// # Errors
     /// If the folder cannot be listed, if none of the images has a mask, or if an image has two
     /// masks.
-    pub(super) fn find(path: &Path, names: &Names) -> Result<Self> {
+    pub(super) fn find(path: &Path, names: &Listing) -> Result<Self> {
         let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, affixes) = match last.and_then(|name| name.split_once('*')) {
             Some((before, after)) => (path.parent().unwrap_or(Path::new("")), (before.to_owned(), after.to_owned())),
@@ -98,7 +98,7 @@ impl Masks {
         mut found: HashMap<&str, (u8, &str)>,
         count: usize,
         folder: &Path,
-        names: &Names,
+        names: &Listing,
     ) -> Result<()> {
         let (mut used, mut missing) = (0, None);
         for index in 0..names.len() {

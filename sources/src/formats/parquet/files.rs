@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::file::{MAX_CHUNK, Part, Unit};
 use super::input::guarded;
-use super::part::{MAX_CHUNK, Part, Unit};
 use super::schema::{Field, fields};
 use crate::error::{Error, Result};
 use crate::machine::parallel::in_parallel;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::file::Part;
 use super::files::SampleRows;
-use super::part::Part;
 use super::schema::Form;
-use super::set::Parquet;
+use super::source::Parquet;
 use crate::error::{Error, Result};
 use crate::model::{Lookahead, Prefetcher, Source};
 use crate::stats::NetworkStats;

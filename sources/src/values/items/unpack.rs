@@ -12,7 +12,7 @@ use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::machine::{attempt, cancel, file, is_stopped};
+use crate::machine::{cancel, file, is_stopped, temp_files};
 
 /// Maximum size of a decompressed file. The formats use 32-bit offsets.
 const MAX_COPY: u64 = 1 << 32;
@@ -170,10 +170,10 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
     }
     if is_locked {
         // This process holds the lock, so no other process is writing a partial copy.
-        let _ = attempt::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
+        let _ = temp_files::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
     }
     tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
-    let moved = attempt::create(target).map_err(|e| no_room(target, &e)).and_then(|(partial, to)| {
+    let moved = temp_files::create(target).map_err(|e| no_room(target, &e)).and_then(|(partial, to)| {
         let written = write(file, (&partial, to), len, unpack);
         let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| no_room(target, &e)));
         moved.inspect_err(|_| drop(fs::remove_file(&partial)))
