@@ -3,8 +3,8 @@
 //! the warm rate.
 //!
 //! ```text
-//! cargo bench --bench loader WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a
-//! folder of images instead of synthetic ones
+//! cargo bench --bench loader
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench loader    # with a folder of images instead of synthetic ones
 //! ```
 //!
 //! "Cold" means that the files are evicted from the page cache before each epoch, while no process

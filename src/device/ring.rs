@@ -16,10 +16,9 @@
 //! 5. [`Ring`] (in this file): the consumer's side.
 //!
 //! ```text
-//! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot
-//! record copied convert stream                                                             wait
-//! copied   convert   record ready, converted[s] consumer stream
-//! wait ready   its kernels   record released
+//! copy stream      wait converted[s]  images -> staging[s]   wait released   fields -> slot   record copied
+//! convert stream                                                             wait copied   convert   record ready, converted[s]
+//! consumer stream                                                                          wait ready   its kernels   record released
 //! ```
 //!
 //! Images that need no conversion are copied directly into the slot, after `released`. If nothing

@@ -43,10 +43,9 @@ use crate::transform::{Plan, Planes};
 ///     .field("flow", DenseMap::flow()) // (N, H, W, 2)
 ///     .host()?;
 ///
-/// // 16-bit radiographs, and multispectral TIFFs of 4 bands. let radiographs =
-/// Loader::new("radiographs").field("image", DenseMap::new().image()).host()?; // (N, H, W) let
-/// bands = Loader::new("tiles").field("image", DenseMap::of_channels(4).image()).host()?; // (N, H,
-/// W, 4)
+/// // 16-bit radiographs, and multispectral TIFFs of 4 bands.
+/// let radiographs = Loader::new("radiographs").field("image", DenseMap::new().image()).host()?; // (N, H, W)
+/// let bands = Loader::new("tiles").field("image", DenseMap::of_channels(4).image()).host()?; // (N, H, W, 4)
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, serde::Deserialize)]
