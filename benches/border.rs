@@ -114,8 +114,8 @@ fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arriv
             arrived(&batch);
             // The first epoch of a round is always prepared on request.
             if number > 0 || !is_first {
-                let to = if is_first { &mut waits.border } else { &mut waits.inside };
-                to.push(asked.elapsed().as_secs_f64());
+                let out = if is_first { &mut waits.border } else { &mut waits.inside };
+                out.push(asked.elapsed().as_secs_f64());
             }
             std::thread::sleep(step);
             drop(batch);

@@ -20,8 +20,8 @@ const BATCH: usize = 256;
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let option = |name: &str, default: f64| {
-        let at = arguments.iter().position(|a| a == name);
-        at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
+        let index = arguments.iter().position(|a| a == name);
+        index.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
     };
     let (seconds, warmup, rounds) =
         (option("--seconds", 3.0), option("--warmup", 1.0), option("--rounds", 2.0) as usize);
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let options: Vec<usize> = ["--seconds", "--warmup", "--rounds", "--only"]
         .iter()
         .filter_map(|name| arguments.iter().position(|a| a == name))
-        .flat_map(|at| [at, at + 1])
+        .flat_map(|index| [index, index + 1])
         .collect();
     let paths = arguments.iter().enumerate().filter(|(i, _)| !options.contains(i)).map(|(_, path)| path);
     let stream = match cuda::stream(0) {

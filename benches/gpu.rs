@@ -148,21 +148,21 @@ impl Gpu {
             let mixing = Mixing { weight: 0.7, cut: None };
             if n < N { erase } else { erase.mix((n + N - 1) % N, &mixing) }.write(record);
         }
-        let at = 4 * (input + output);
+        let offset = 4 * (input + output);
         for i in 0..4 {
             // SAFETY: `pixels` outlives the wait below.
             unsafe { self.own.upload(&memory, i * (input + output), &pixels) }?;
         }
         // SAFETY: `records` outlives the wait below.
-        unsafe { self.own.upload(&memory, at, &records) }?;
+        unsafe { self.own.upload(&memory, offset, &records) }?;
         self.own.synchronize()?;
         for dtype in [Dtype::F16, Dtype::F32, Dtype::Bf16, Dtype::U8] {
             for layout in [Layout::Nchw, Layout::Nhwc] {
                 for (what, size, records, read) in [
                     ("plain", (SIDE, SIDE), None, 1),
-                    ("erase", (SIDE, SIDE), Some(at), 1),
+                    ("erase", (SIDE, SIDE), Some(offset), 1),
                     // The kernel also reads the partner sample.
-                    ("erase, mix", (SIDE, SIDE), Some(at + N * SampleOps::BYTES), 2),
+                    ("erase, mix", (SIDE, SIDE), Some(offset + N * SampleOps::BYTES), 2),
                     ("223 x 223", (223, 223), None, 1),
                 ] {
                     let with_ops = records.is_some();
@@ -175,7 +175,7 @@ impl Gpu {
                         // SAFETY: the records name partners below N, the ranges are disjoint, and
                         // `timed` waits for the work.
                         unsafe {
-                            kernel.launch(&self.own, &memory, Launch { from, to: from + input, records, count: N })
+                            kernel.launch(&self.own, &memory, Launch { from, output: from + input, records, count: N })
                         }
                     })?;
                     let bytes = N * size.0 * size.1 * 3 * (read + dtype.bytes());

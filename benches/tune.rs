@@ -120,15 +120,15 @@ impl Load {
         let mut automatic = automatic.host().unwrap();
         let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();
         let start = Instant::now();
-        let mut found = Vec::new();
+        let mut steps = Vec::new();
         while start.elapsed() < SETTLE {
             Run::new(&mut automatic, step).rate(Duration::from_millis(250));
             let now = (automatic.workers(), automatic.prefetch());
-            if found.last().is_none_or(|(_, last)| *last != now) {
-                found.push((start.elapsed().as_secs_f64(), now));
+            if steps.last().is_none_or(|(_, last)| *last != now) {
+                steps.push((start.elapsed().as_secs_f64(), now));
             }
         }
-        let path: Vec<_> = found.iter().map(|(at, (w, p))| format!("{w}/{p} at {at:.1} s")).collect();
+        let path: Vec<_> = steps.iter().map(|(time, (w, p))| format!("{w}/{p} at {time:.1} s")).collect();
         println!("  automatic workers/prefetch: {}", path.join(", "));
         let mut ratios: Vec<f64> = (0..ROUNDS)
             .map(|_| {

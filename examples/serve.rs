@@ -76,10 +76,10 @@ fn serve<B: Send + 'static>(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while let Some(batch) = joined.next() {
-                let found = batch.pending.wait().and_then(&model);
+                let outputs = batch.pending.wait().and_then(&model);
                 for (answer, places) in batch.requests {
-                    let _ = answer.send(match &found {
-                        Ok(found) => match &found[places.start] {
+                    let _ = answer.send(match &outputs {
+                        Ok(outputs) => match &outputs[places.start] {
                             (None, mean) => Ok(*mean),
                             (Some(error), _) => Err(error.clone()),
                         },
@@ -102,15 +102,15 @@ fn serve<B: Send + 'static>(
             took.extend(client?);
         }
         took.sort();
-        let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+        let quantile = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
         let stats = decoder.stats();
         println!(
             "{} images in {} batches, {} decoded by the GPU; responses after {:.1} ms (median) and {:.1} ms (99th percentile), all correct",
             took.len(),
             stats.batches,
             stats.decoded_on_device,
-            at(0.5),
-            at(0.99),
+            quantile(0.5),
+            quantile(0.99),
         );
         Ok(())
     })

@@ -33,8 +33,8 @@ impl FieldType for Waveform {
         };
         let sound = samples(&wav)?;
         let Some(spare) = sound.len().checked_sub(self.length) else {
-            let found = sound.len();
-            return Err(Error::decode(format!("the wav has {found} samples: expected at least {}", self.length)));
+            let actual = sound.len();
+            return Err(Error::decode(format!("the wav has {actual} samples: expected at least {}", self.length)));
         };
         let start = input.rng().below(spare as u64 + 1) as usize;
         for (to, from) in place.bytes(0).as_chunks_mut::<4>().0.iter_mut().zip(&sound[start..]) {

@@ -91,9 +91,9 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     let scan = marker(jpeg, 0xda).expect("a file has a scan");
     let data = scan + 2 + u16_at(jpeg, scan + 2) as usize;
     let (mut segments, mut from) = (Vec::new(), data);
-    for at in (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
-        segments.push(&jpeg[from..at]);
-        from = at + 2;
+    for offset in (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
+        segments.push(&jpeg[from..offset]);
+        from = offset + 2;
     }
     let margin = u32::from(mcu != (8, 8));
     let reach = |from: u32, count: u32, step: u32, all: u32| {
@@ -121,15 +121,15 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
 
 /// Returns the offset of the first segment with `marker`.
 fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
-    let mut at = 2;
-    while jpeg.get(at + 3).is_some() && jpeg[at + 1] != marker {
-        at += 2 + u16_at(jpeg, at + 2) as usize;
+    let mut offset = 2;
+    while jpeg.get(offset + 3).is_some() && jpeg[offset + 1] != marker {
+        offset += 2 + u16_at(jpeg, offset + 2) as usize;
     }
-    (jpeg.get(at + 1) == Some(&marker)).then_some(at)
+    (jpeg.get(offset + 1) == Some(&marker)).then_some(offset)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u32 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]]).into()
+fn u16_at(bytes: &[u8], offset: usize) -> u32 {
+    u16::from_be_bytes([bytes[offset], bytes[offset + 1]]).into()
 }
 
 struct Random(u64);

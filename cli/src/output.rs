@@ -14,7 +14,7 @@ use warpfeed::{Error, Result};
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
         // Write directly to a pipe or a device, such as /dev/stdout, because it cannot be replaced.
-        Ok(found) if !found.is_file() => fs::write(path, bytes),
+        Ok(metadata) if !metadata.is_file() => fs::write(path, bytes),
         // Replace the target of a symbolic link, but not the link.
         Ok(_) => fs::canonicalize(path).and_then(|target| replace(&target, bytes)),
         Err(_) => replace(path, bytes),

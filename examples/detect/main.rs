@@ -71,23 +71,23 @@ fn run() -> Result<()> {
         Convolution::new(64, 64, 3, 1, true),
         Convolution::new(64, ROWS, 1, 1, false),
     ]);
-    let (mut found, mut right) = (0.0, 0.0);
+    let (mut recall, mut right) = (0.0, 0.0);
     for epoch in 0..epochs {
         let rate = 0.004 * (1.0 - epoch as f32 / epochs as f32);
         let loss = train_epoch(&mut net, &mut train, epoch, rate)?;
-        (found, right) = score(&mut net, &mut held_out)?;
+        (recall, right) = score(&mut net, &mut held_out)?;
         println!(
             "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out objects are found, {:.1} % of the detections are right",
-            100.0 * found,
+            100.0 * recall,
             100.0 * right
         );
     }
     // This comparison is false for NaN, so NaN fails as well.
-    let above = found > FOUND && right > RIGHT;
+    let above = recall > FOUND && right > RIGHT;
     if !above {
         let due = format!("expected more than {FOUND} and {RIGHT}");
         return Err(format!(
-            "{found:.3} of the held-out objects are found, {right:.3} of the detections are right; {due}"
+            "{recall:.3} of the held-out objects are found, {right:.3} of the detections are right; {due}"
         )
         .into());
     }
@@ -129,7 +129,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
 
 /// Returns recall and precision on the held-out objects.
 fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> {
-    let (mut hits, mut objects, mut found) = (0.0, 0.0, 0.0);
+    let (mut hits, mut objects, mut detections) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
         let batch = batch?;
         for (image, truth) in pairs(&batch) {
@@ -137,16 +137,16 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
             let mut left: Vec<&Truth> = truth.iter().collect();
             for Found { corners, class, .. } in &named {
                 let hit = |t: &&Truth| t.class == *class && grid::iou(&t.corners, corners) >= 0.5;
-                if let Some(at) = left.iter().position(hit) {
-                    left.swap_remove(at);
+                if let Some(index) = left.iter().position(hit) {
+                    left.swap_remove(index);
                     hits += 1.0;
                 }
             }
             objects += truth.len() as f64;
-            found += named.len() as f64;
+            detections += named.len() as f64;
         }
     }
-    Ok((hits / objects, hits / found))
+    Ok((hits / objects, hits / detections))
 }
 
 /// Returns the path of the dataset, and generates it if it does not exist.

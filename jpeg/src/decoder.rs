@@ -376,7 +376,7 @@ impl Blocks for Coefficients {
 
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
         let plane = &self.planes()[index];
-        offsets.extend(columns.map(|column| (row * plane.wide as u32 + column) * 64));
+        offsets.extend(columns.map(|column| (row * plane.blocks_per_row as u32 + column) * 64));
         &plane.data
     }
 }

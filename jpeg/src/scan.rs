@@ -59,9 +59,10 @@ pub(super) struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// Creates the state at the start of a scan. The scan's data starts at byte `at` of `bytes`.
-    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
-        State { bits: Bits::new(bytes, at), last_dc: [0; 4], eob_run: 0 }
+    /// Creates the state at the start of a scan. The scan's data starts at byte `offset` of
+    /// `bytes`.
+    pub(super) fn new(bytes: &'a [u8], offset: usize) -> Self {
+        State { bits: Bits::new(bytes, offset), last_dc: [0; 4], eob_run: 0 }
     }
 
     /// Skips to the next restart marker, which should have the number `expected`, and resets the

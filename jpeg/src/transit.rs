@@ -175,7 +175,7 @@ impl Transit {
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::blocks_to_reserve(0);
 
         let pattern = pattern(machine, jpeg)?;
-        let Some((slot, found)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
+        let Some((slot, is_collected)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
@@ -183,7 +183,7 @@ impl Transit {
         // to a large image. A block takes at least two bits, one for its DC coefficient and one for
         // its end.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
-        let is_valid = found && self.segments.iter().all(enough);
+        let is_valid = is_collected && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
         (self.oldest, self.filling, self.next_segment) = (0, 0, 0);
@@ -217,7 +217,7 @@ impl Transit {
             let (lengths, stream) = (header.lengths(bytes, all), machine.stream(&slot));
             match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
                 Err(segments::Refusal::BufferFull) if capacity < data.len() => machine.free(slot),
-                found => return Some((slot, found.is_ok())),
+                result => return Some((slot, result.is_ok())),
             }
             capacity = capacity.saturating_mul(2).min(data.len());
         }
@@ -384,11 +384,11 @@ impl Blocks for BandBlocks<'_> {
             let mcus = &mcus[(first - window.start) as usize..][..columns.len()];
             offsets.extend(mcus.iter().map(|&mcu| mcu + inside));
         } else {
-            for (&mcu, at) in
+            for (&mcu, index) in
                 mcus[(first - window.start) as usize..].iter().zip(first..(columns.end - 1) / component.h + 1)
             {
-                let own = (at * component.h).max(columns.start)..((at + 1) * component.h).min(columns.end);
-                offsets.extend(own.map(|column| mcu + inside + (column - at * component.h) * 64));
+                let own = (index * component.h).max(columns.start)..((index + 1) * component.h).min(columns.end);
+                offsets.extend(own.map(|column| mcu + inside + (column - index * component.h) * 64));
             }
         }
         self.coefficients

@@ -520,8 +520,8 @@ impl Core {
         let monitor = self.monitor.clone();
         let labels = run_on_thread(py, move |_| monitor.labels(&ids))?;
         PyBytes::new_with(py, size_of_val(&labels[..]), |bytes| {
-            for (to, label) in bytes.chunks_exact_mut(8).zip(labels) {
-                to.copy_from_slice(&label.to_ne_bytes());
+            for (out, label) in bytes.chunks_exact_mut(8).zip(labels) {
+                out.copy_from_slice(&label.to_ne_bytes());
             }
             Ok(())
         })

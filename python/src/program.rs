@@ -29,8 +29,8 @@ pub(crate) fn version() -> &'static str {
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
-    let found = Rank::from_env().raised(py)?;
-    Ok(found.map(|rank| (rank.rank, rank.world_size, rank.local_rank, rank.local_world_size)))
+    let rank = Rank::from_env().raised(py)?;
+    Ok(rank.map(|rank| (rank.rank, rank.world_size, rank.local_rank, rank.local_world_size)))
 }
 
 /// Translates a message of the crate to Python spelling.

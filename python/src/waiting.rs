@@ -260,8 +260,8 @@ impl<T> TimedMutex<T> {
 
     /// Locks the mutex. Returns `None` if other threads hold it for longer than a slice.
     pub(crate) fn try_lock_for_slice(&self) -> Option<TimedGuard<'_, T>> {
-        let found = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
-        let value = found.unwrap_or_else(PoisonError::into_inner).0.take()?;
+        let result = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
+        let value = result.unwrap_or_else(PoisonError::into_inner).0.take()?;
         Some(TimedGuard { mutex: self, value: Some(value) })
     }
 }

@@ -78,7 +78,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"trace": ("a", 3)}, TypeError, r"^trace=\('a', 3\): expected a path, or"),
         ({"fields": [NdArray("f32")]}, TypeError, r"^fields=.*: expected a dict of field types by name"),
         ({"fields": {"x": NdArray("f32", [-1])}}, ValueError, r"^fields=NdArray\(.*: shape: .*`-1`"),
-        ({"fields": {"x": Boxes("many")}}, TypeError, r"^fields=Boxes\(most='many', .*: most: .*\"many\""),
+        ({"fields": {"x": Boxes("many")}}, TypeError, r"^fields=Boxes\(max_boxes='many', .*: max_boxes: .*\"many\""),
         ({"fields": {"x": Ragged("u8", [], 3, padding=300)}}, ValueError, r"^fields=Ragged\(.*padding=300"),
         ({"augment": Augment.train("x")}, TypeError, r"^Augment\.train\('x'\): "),
         ({"augment": Augment.resize((-1, 8))}, ValueError, r"^Augment\.resize\(\(-1, 8\)\): "),

@@ -23,11 +23,11 @@ def write(path: Path, seed: int) -> list[int]:
     return [int(token) for token in tokens]
 
 
-@pytest.mark.parametrize(("length", "window", "most"), [(16, 10, 128), (40, 1024, 3), (7, 1, 128)])
-def test_rows_equal_naive_first_fit(tmp_path: Path, length: int, window: int, most: int) -> None:
+@pytest.mark.parametrize(("length", "window", "max_documents"), [(16, 10, 128), (40, 1024, 3), (7, 1, 128)])
+def test_rows_equal_naive_first_fit(tmp_path: Path, length: int, window: int, max_documents: int) -> None:
     tokens = write(tmp_path / "a.bin", length)
-    expected = packed(tokens, END, length, window, most)
-    data = PackedTokens(tmp_path / "a.bin", length, END, window=window, most=most, padding=1)
+    expected = packed(tokens, END, length, window, max_documents)
+    data = PackedTokens(tmp_path / "a.bin", length, END, window=window, max_documents=max_documents, padding=1)
     loader = Loader(data, batch_size=4, shuffle=True, seed=1, output="numpy")
     assert len(loader.dataset) == len(expected)
     seen: list[int] = []

@@ -366,7 +366,7 @@ class Loader(_other_names.EarlierNames):
                 "augment and views: views replace the image; leave augment out, or add fields={'image': Image()}"
             )
         if isinstance(data, PackedTokens):
-            fields = {"tokens": PackedIds(data.length, data.most)} if fields is None else fields
+            fields = {"tokens": PackedIds(data.length, data.max_documents)} if fields is None else fields
         elif isinstance(data, Tokens):
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
         elif isinstance(data, Clips) and fields is None:

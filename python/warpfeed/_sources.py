@@ -326,7 +326,7 @@ class PackedTokens(Arguments):
         length: number of tokens per row.
         end: the token that ends a document.
         window: number of documents that are packed together.
-        most: maximum number of documents per row.
+        max_documents: maximum number of documents per row.
         padding: the token that fills the rest of a row.
         dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
         mmap: maps the files into memory instead of reading them.
@@ -336,13 +336,13 @@ class PackedTokens(Arguments):
     length: int
     end: int
     window: int = 1024
-    most: int = 128
+    max_documents: int = 128
     padding: int = 0
     dtype: str = "u16"
     mmap: bool = True
 
     def _describe_source(self) -> dict[str, Any]:
-        names = ("length", "end", "window", "most", "padding", "mmap")
+        names = ("length", "end", "window", "max_documents", "padding", "mmap")
         described = {name: getattr(self, name) for name in names}
         dtype = one_of("dtype", self.dtype, ("u16", "u32"))
         return {"kind": "packed_tokens", "path": os.fspath(self.path), "dtype": dtype, **described}

@@ -462,9 +462,9 @@ pub(crate) fn try_copy(bytes: &[u8]) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
-pub fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
-    reserve(to, bytes.len())?;
-    to.extend_from_slice(bytes);
+pub fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    reserve(out, bytes.len())?;
+    out.extend_from_slice(bytes);
     Ok(())
 }
 

@@ -26,9 +26,9 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
 ) -> Result<()> {
     let (row_bytes, image) = (writer.sample_bytes(), writer.image_bytes());
     if count.checked_mul(row_bytes) != Some(images.len()) || own.len() != image {
-        let (found, scratch) = (images.len(), own.len());
+        let (bytes, scratch) = (images.len(), own.len());
         let cause = format!(
-            "cannot mix {count} images of {row_bytes} bytes each: the batch has {found} bytes, and the scratch memory \
+            "cannot mix {count} images of {row_bytes} bytes each: the batch has {bytes} bytes, and the scratch memory \
              has {scratch} bytes for an image of {image} bytes"
         );
         return Err(Error::new(ErrorKind::Transform, cause));
@@ -79,14 +79,14 @@ mod tests {
         }
         let (mut own, mut last) = (vec![0; writer.image_bytes()], vec![1; 3]);
         mix(&writer, mixing, &mut batch, (count, |i| &effects[i][..]), &mut own, &mut last).unwrap();
-        for (i, found) in batch.chunks_exact(writer.sample_bytes()).enumerate() {
+        for (i, actual) in batch.chunks_exact(writer.sample_bytes()).enumerate() {
             let image = |i: usize| UncastImage { pixels: &pixels[i], effects: &effects[i] };
             let mut expected = vec![0; writer.sample_bytes()];
             match count {
                 1 => writer.write_changed(image(0), &mut expected).unwrap(),
                 _ => writer.write_mixed(image(i), image((i + count - 1) % count), mixing, &mut expected).unwrap(),
             }
-            assert!(found == expected, "{count} {dtype:?} {layout:?} image {i}");
+            assert!(actual == expected, "{count} {dtype:?} {layout:?} image {i}");
         }
     }
 

@@ -119,8 +119,8 @@ impl Normalize {
     /// the mean is at most 1 and the standard deviation at most 0.5. A std of up to 1 is accepted,
     /// because a std of 1 is a common way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
-        let most = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
-        if most(self.mean) <= 1.0 && most(self.std) <= 1.0 {
+        let largest = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
+        if largest(self.mean) <= 1.0 && largest(self.std) <= 1.0 {
             return Ok(());
         }
         let (mean, std) = (self.mean.map(|m| m / 255.0), self.std.map(|s| s / 255.0));

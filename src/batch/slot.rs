@@ -18,9 +18,9 @@
 //!    most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
 //!    batch's schema. Only the holder of a [`Free`] writes it.
-//! 6. `left` is the number of unfinished parts. The part that decrements it to zero becomes the
-//!    `Full`. The decrement has acquire-release ordering, so that this part sees everything that
-//!    the other parts wrote.
+//! 6. `parts_left` is the number of unfinished parts. The part that decrements it to zero becomes
+//!    the `Full`. The decrement has acquire-release ordering, so that this part sees everything
+//!    that the other parts wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -40,7 +40,7 @@ struct Slot {
     variant: AtomicUsize,
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
-    left: AtomicUsize,
+    parts_left: AtomicUsize,
     /// Number of bytes of entropy-coded data that have been handed out.
     encoded: AtomicUsize,
     /// Number of blocks of coefficients that have been handed out.
@@ -80,7 +80,7 @@ impl Slots {
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
         let [variant, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, left, encoded, blocks }))
+        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, parts_left: left, encoded, blocks }))
     }
 }
 
@@ -100,7 +100,7 @@ impl Free {
         let (len, batch) = (info.len(), self.0.schemas.variant(info.header.variant).batch);
         assert!(0 < len && len <= batch, "{len} samples in a slot: expected 1 to {batch}");
         self.0.variant.store(info.header.variant, Ordering::Relaxed);
-        self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
+        self.0.parts_left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
         self.0.blocks.store(0, Ordering::Relaxed);
         let part = Part::of(self.0, info);
@@ -183,8 +183,8 @@ impl Part {
         let schema = slot.schema();
         let span = schema.encoded()?;
         let Role::Encoded { blocks: each } = schema.spans[span].role else { return None };
-        let take = |counter: &AtomicUsize, count: usize, most: usize| {
-            let next = |taken: usize| taken.checked_add(count).filter(|&end| end <= most);
+        let take = |counter: &AtomicUsize, count: usize, limit: usize| {
+            let next = |taken: usize| taken.checked_add(count).filter(|&end| end <= limit);
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
         };
         let capacity = schema.spans[span].sample_bytes * schema.batch;
@@ -208,7 +208,7 @@ impl Part {
 
     /// Finishes the part. Returns the full slot if this was its last unfinished part.
     pub(crate) fn finish(self) -> Option<Full> {
-        let last = self.slot.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        let last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
         last.then(|| Full(self.slot))
     }
 }
@@ -336,7 +336,7 @@ impl Full {
         let mut starts: Vec<usize> = rows.iter().map(|row| row / group * group).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
-        slot.left.store(starts.len(), Ordering::Relaxed);
+        slot.parts_left.store(starts.len(), Ordering::Relaxed);
         let part = Part::of(slot, self.info_mut());
         starts.into_iter().map(move |start| part(start..len.min(start + group)))
     }

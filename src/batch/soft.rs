@@ -38,14 +38,18 @@ mod tests {
             let smoothing = [0.0, 0.1, 1.0, rng.unit() as f32][case % 4];
             let mut row = vec![9.0; classes];
             soft_label(own, partner, smoothing, &mut row);
-            for (k, found) in row.iter().enumerate() {
+            for (k, actual) in row.iter().enumerate() {
                 let mut share = if own == k as i64 { 1.0 } else { 0.0 };
                 if let Some((other, a)) = partner {
                     let other = if other == k as i64 { 1.0 } else { 0.0 };
                     share = other * (1.0 - a) + share * a;
                 }
                 let expected = mul_add(1.0 - smoothing, share, smoothing / classes as f32);
-                assert_eq!(found.to_bits(), expected.to_bits(), "{own} {partner:?} {smoothing} class {k} of {classes}");
+                assert_eq!(
+                    actual.to_bits(),
+                    expected.to_bits(),
+                    "{own} {partner:?} {smoothing} class {k} of {classes}"
+                );
             }
         }
     }

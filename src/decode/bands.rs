@@ -110,12 +110,12 @@ mod tests {
         let mut damaged = 0;
         for _ in 0..60 {
             let mut jpeg = jpeg.clone();
-            let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+            let offset = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
             // Half of the cases insert or remove a marker, and the other half change one byte.
             if rng.chance(0.5) {
-                jpeg.splice(at..at + 2, [0xff, 0xd0 + rng.below(8) as u8]);
+                jpeg.splice(offset..offset + 2, [0xff, 0xd0 + rng.below(8) as u8]);
             } else {
-                jpeg[at] = rng.below(256) as u8;
+                jpeg[offset] = rng.below(256) as u8;
             }
             let (jpeg, region) = (&jpeg[..], Rect::new(40, 100, 200, 1200));
             let Ok(mut image) = standard().open(jpeg) else { continue };
@@ -124,8 +124,8 @@ mod tests {
             let mut apart = Pixels::new();
             let sound = banded(&Jpeg::open(jpeg).unwrap(), region, &mut apart);
             damaged += u32::from(!sound);
-            assert!(!sound || decoded.is_ok() && apart.data() == whole.data(), "byte {at}");
-            assert!(!sound || whole.damage().is_none(), "byte {at}");
+            assert!(!sound || decoded.is_ok() && apart.data() == whole.data(), "byte {offset}");
+            assert!(!sound || whole.damage().is_none(), "byte {offset}");
         }
         assert!(damaged > 20, "only {damaged} of 60 files are damaged");
     }

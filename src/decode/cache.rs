@@ -183,8 +183,8 @@ mod tests {
         let Lookup::Admitted(all) = cache.find(&image) else { panic!("the space is free again") };
         let pixels = decoded(&mut image, whole);
         all.fill(image.size(), &pixels);
-        let Lookup::Hit(found) = cache.find(&image) else { panic!("the image is in the cache") };
-        assert!(found.data() == pixels.data() && found.size() == pixels.size() && found.origin() == (0, 0));
+        let Lookup::Hit(hit) = cache.find(&image) else { panic!("the image is in the cache") };
+        assert!(hit.data() == pixels.data() && hit.size() == pixels.size() && hit.origin() == (0, 0));
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.images), (1, 4, 1));
         assert_eq!(stats.bytes as usize, 120 * 90 * 3 + ENTRY);

@@ -23,8 +23,8 @@ pub(super) trait Decoder {
     /// Returns the EXIF orientation, from 1 to 8. Any other value is treated as 1 (upright).
     fn orientation(&self) -> u8;
 
-    /// Decodes all pixels into `to`, which must have exactly the size of the pixels in bytes.
-    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
+    /// Decodes all pixels into `out`, which must have exactly the size of the pixels in bytes.
+    fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String>;
 
     /// Returns whether each pixel is stored as a palette index or gray value of at most 8 bits.
     fn is_indexed(&self) -> bool {

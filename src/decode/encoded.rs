@@ -320,16 +320,16 @@ impl<'a> EncodedImage<'a> {
     }
 
     /// Extracts the data that a device needs to decode `region`. Returns `None` if devices cannot
-    /// decode the image, or if the data would exceed `most` bytes.
-    pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
+    /// decode the image, or if the data would exceed `max_bytes` bytes.
+    pub(crate) fn bitstream(&self, region: Rect, max_bytes: usize, out: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(jpeg) = &self.header else { return None };
-        to.take(jpeg, region, most)
+        out.take(jpeg, region, max_bytes)
     }
 
     /// Returns the maximum number of bytes that [`bitstream`](EncodedImage::bitstream) allocates.
-    pub(crate) fn bitstream_memory(&self, region: Rect, most: usize) -> usize {
+    pub(crate) fn bitstream_memory(&self, region: Rect, max_bytes: usize) -> usize {
         match &self.header {
-            Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, most),
+            Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, max_bytes),
             _ => 0,
         }
     }

@@ -62,13 +62,13 @@ impl Image {
         if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
 
-    /// Decodes `bytes` and writes the upright image to `to`. `opened` is the header of the image.
+    /// Decodes `bytes` and writes the upright image to `out`. `opened` is the header of the image.
     pub(super) fn decode<'a>(
         &self,
         bytes: &'a [u8],
         opened: &mut Opened<'a>,
         options: Options,
-        to: &mut [u8],
+        out: &mut [u8],
     ) -> Result<()> {
         let Opened { decoder, stored, orientation, .. } = opened;
         let decoder = match decoder.take() {
@@ -83,18 +83,18 @@ impl Image {
             self.check_depth(color)?;
         }
         if color == Color::RGB8 && orientation.is_upright() {
-            return self.read_image(bytes, decoder, to);
+            return self.read_image(bytes, decoder, out);
         }
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
             let raw = first_bytes(raw, stored.area().saturating_mul(color.bytes()))?;
             self.read_image(bytes, decoder, raw)?;
             if orientation.is_upright() {
-                options.convert(raw, color, to);
+                options.convert(raw, color, out);
                 return Ok(());
             }
             let rgb = first_bytes(rgb, stored.area() * 3)?;
             options.convert(raw, color, rgb);
-            orientation.turn(rgb, *stored, to);
+            orientation.turn(rgb, *stored, out);
             Ok(())
         })
     }
@@ -116,9 +116,9 @@ impl Image {
         (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// Decodes into `to`. If the decoder panics because of a bug, returns an error.
-    fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, to: &mut [u8]) -> Result<()> {
-        catch_unwind(AssertUnwindSafe(|| decoder.read(to)))
+    /// Decodes into `out`. If the decoder panics because of a bug, returns an error.
+    fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
             .map_err(|e| self.fail(bytes, &e))
     }
@@ -164,29 +164,31 @@ fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 
 impl Options {
     /// Converts decoded pixels to RGB.
-    fn convert(self, from: &[u8], color: Color, to: &mut [u8]) {
+    fn convert(self, from: &[u8], color: Color, out: &mut [u8]) {
         match color.depth {
-            Depth::U8 => self.convert_values(from, color.channels, to, |[value]: [u8; 1]| value),
-            Depth::U16 => self.convert_values(from, color.channels, to, |value| (u16::from_ne_bytes(value) >> 8) as u8),
+            Depth::U8 => self.convert_values(from, color.channels, out, |[value]: [u8; 1]| value),
+            Depth::U16 => {
+                self.convert_values(from, color.channels, out, |value| (u16::from_ne_bytes(value) >> 8) as u8)
+            }
             Depth::F32 => {
-                self.convert_values(from, color.channels, to, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
+                self.convert_values(from, color.channels, out, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
             }
         }
     }
 
     /// Converts pixels to RGB. `narrow` converts a value of `N` bytes to 8 bits.
-    fn convert_values<const N: usize>(self, from: &[u8], channels: u8, to: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
-        let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut().0);
+    fn convert_values<const N: usize>(self, from: &[u8], channels: u8, out: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
+        let (from, to) = (from.as_chunks::<N>().0, out.as_chunks_mut().0);
         match channels {
             1 => from.iter().zip(to).for_each(|(&gray, to)| *to = [narrow(gray); 3]),
             2 => {
                 let pixels = from.as_chunks().0.iter().zip(to);
-                pixels.for_each(|(&[gray, alpha], to)| *to = self.blend([narrow(gray); 3], narrow(alpha)));
+                pixels.for_each(|(&[gray, alpha], out)| *out = self.blend([narrow(gray); 3], narrow(alpha)));
             }
             3 => from.as_chunks().0.iter().zip(to).for_each(|(pixel, to)| *to = pixel.map(&narrow)),
             _ => {
                 let pixels = from.as_chunks().0.iter().zip(to);
-                pixels.for_each(|(&[r, g, b, alpha], to)| *to = self.blend([r, g, b].map(&narrow), narrow(alpha)));
+                pixels.for_each(|(&[r, g, b, alpha], out)| *out = self.blend([r, g, b].map(&narrow), narrow(alpha)));
             }
         }
     }

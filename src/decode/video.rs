@@ -109,17 +109,17 @@ impl Codec for VideoFrames {
             let area = orientation.region(region, Size::new(record.width, record.height));
             let Rect { x, y, width, height } = area;
             let shown = (x as usize, y as usize, width as usize, height as usize);
-            let to = out.reset(region.size());
-            let convert = |to: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
-                decoder.decode(&record, |planes| to_rgb(planes, shown, terms, to)).map_err(of_video)
+            let pixels = out.reset(region.size());
+            let convert = |out: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
+                decoder.decode(&record, |planes| to_rgb(planes, shown, terms, out)).map_err(of_video)
             };
             if orientation.is_upright() {
-                convert(to, terms, decoder)?;
+                convert(pixels, terms, decoder)?;
             } else {
-                reserve(stored, to.len().saturating_sub(stored.len()))?;
-                stored.resize(to.len(), 0);
+                reserve(stored, pixels.len().saturating_sub(stored.len()))?;
+                stored.resize(pixels.len(), 0);
                 convert(stored, terms, decoder)?;
-                orientation.turn(stored, area.size(), to);
+                orientation.turn(stored, area.size(), pixels);
             }
             out.set_origin(region.x, region.y);
             Ok(())
@@ -208,8 +208,8 @@ mod tests {
             image.decode(Rect::full(size), &mut whole).unwrap();
             image.decode(Rect::new(7, 9, 25, 11), &mut part).unwrap();
             for (y, row) in part.data().chunks_exact(25 * 3).enumerate() {
-                let at = ((y + 9) * size.width as usize + 7) * 3;
-                assert_eq!(row, &whole.data()[at..at + 25 * 3], "{orientation} {y}");
+                let offset = ((y + 9) * size.width as usize + 7) * 3;
+                assert_eq!(row, &whole.data()[offset..offset + 25 * 3], "{orientation} {y}");
             }
         }
     }

@@ -136,7 +136,7 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
         variants,
         plan,
         free,
-        wanted: AtomicU64::new(0),
+        current_run: AtomicU64::new(0),
         failed: Mutex::default(),
         deferred: Mutex::default(),
         counters: Arc::default(),
@@ -263,7 +263,7 @@ impl<G: Gpu, B> Ring<G, B> {
     /// Ends the run, and frees the slots of the prepared batches.
     fn end_run(&mut self) {
         self.next = None;
-        self.shared.wanted.store(0, Ordering::Relaxed);
+        self.shared.current_run.store(0, Ordering::Relaxed);
         while let Ok((_, message)) = self.messages.try_recv() {
             self.shared.take_back(message);
         }
@@ -291,7 +291,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
     fn start(&mut self, course: Course) {
         self.stop();
         (self.run, self.next) = (course.run, Some(course.first));
-        self.shared.wanted.store(course.run, Ordering::Relaxed);
+        self.shared.current_run.store(course.run, Ordering::Relaxed);
         // If the send fails, the thread has ended after an error, which `next` reports.
         let _ = self.starts.as_ref().expect("the channel is open until the ring is dropped").send(course);
     }

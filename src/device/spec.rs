@@ -215,9 +215,9 @@ impl Spec {
     pub(crate) fn layout(&self) -> SlotLayout {
         let mut end = 0;
         let mut take = |field: &Field| {
-            let at = end;
+            let start = end;
             end += (self.batch * field.sample_bytes()).next_multiple_of(ALIGN);
-            at
+            start
         };
         let arrays: Vec<usize> = self.arrays.iter().map(|array| take(&array.field)).collect();
         let slot_bytes = end;
@@ -229,14 +229,14 @@ impl Spec {
                 array: index,
                 frames,
                 from,
-                to,
+                output: to,
                 records: records.map(|records| arrays[records]),
             };
             match array.origin {
-                Origin::Copied { span } if array.role == Role::Image => copied.push(Upload { span, to }),
-                Origin::Copied { span } => others.push(Upload { span, to }),
+                Origin::Copied { span } if array.role == Role::Image => copied.push(Upload { span, offset: to }),
+                Origin::Copied { span } => others.push(Upload { span, offset: to }),
                 Origin::Converted { span, frames, height, width, records, .. } => {
-                    staged.push(Upload { span, to: staging_bytes });
+                    staged.push(Upload { span, offset: staging_bytes });
                     computed.push(step(At::Staging(staging_bytes), records, frames));
                     staging_bytes += (self.batch * frames * height * width * 3).next_multiple_of(ALIGN);
                 }
@@ -269,12 +269,12 @@ impl Spec {
     /// batches are decoded one after the other.
     fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
         let take = |end: &mut usize, bytes: usize| {
-            let at = *end;
+            let start = *end;
             *end += bytes.next_multiple_of(ALIGN);
-            at
+            start
         };
         let encoded = take(&mut layout.staging_bytes, decoding.encoded_bytes);
-        layout.staged.push(Upload { span: decoding.encoded, to: encoded });
+        layout.staged.push(Upload { span: decoding.encoded, offset: encoded });
         let coefficients = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::COEFFICIENT_BYTES);
         let planes = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.images.iter().map(|image| DecodeOps::axes_bytes(image.height, image.width));
@@ -284,7 +284,7 @@ impl Spec {
         let faults = layout.scratch_bytes;
         for image in &decoding.images {
             let records = take(&mut layout.staging_bytes, self.batch * DecodeOps::BYTES);
-            layout.staged.push(Upload { span: image.records, to: records });
+            layout.staged.push(Upload { span: image.records, offset: records });
             let computed = layout.computed.iter().find(|step| step.array == image.array);
             layout.decoded.push(DecodeStep {
                 array: image.array,
@@ -392,21 +392,21 @@ pub(crate) struct DecodeStep {
     pub(crate) faults: usize,
 }
 
-/// A copy of host span `span` to offset `to`.
+/// A copy of host span `span` to offset `offset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub(crate) span: usize,
-    pub(crate) to: usize,
+    pub(crate) offset: usize,
 }
 
-/// The computation of one array. `to` and `records` are offsets in the slot.
+/// The computation of one array. `output` and `records` are offsets in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
     /// Number of images per sample.
     pub(crate) frames: usize,
     pub(crate) from: At,
-    pub(crate) to: usize,
+    pub(crate) output: usize,
     pub(crate) records: Option<usize>,
 }
 
@@ -478,14 +478,14 @@ mod tests {
     #[test]
     fn each_array_is_copied_converted_or_computed() {
         let full = spec(Dtype::F32, true).layout();
-        assert_eq!(full.staged, [Upload { span: 0, to: 0 }]);
-        assert_eq!(full.copied, [Upload { span: 1, to: 4352 }, Upload { span: 2, to: 8704 }]);
+        assert_eq!(full.staged, [Upload { span: 0, offset: 0 }]);
+        assert_eq!(full.copied, [Upload { span: 1, offset: 4352 }, Upload { span: 2, offset: 8704 }]);
         let records = Some(8704);
         assert_eq!(
             full.computed,
             [
-                Step { array: 0, frames: 1, from: At::Staging(0), to: 0, records },
-                Step { array: 2, frames: 1, from: At::Slot(4352), to: 4608, records },
+                Step { array: 0, frames: 1, from: At::Staging(0), output: 0, records },
+                Step { array: 2, frames: 1, from: At::Slot(4352), output: 4608, records },
             ]
         );
         let plain = spec(Dtype::U8, false).layout();

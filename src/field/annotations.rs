@@ -65,16 +65,16 @@ impl Annotations {
     /// The message states the value found and the value expected.
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
-        let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
-        if found.has_boxes {
-            found.read_boxes(sample, image)?;
+        let mut annotations = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
+        if annotations.has_boxes {
+            annotations.read_boxes(sample, image)?;
         }
         if Mask::is_in(sample, "mask") {
             match Mask::new(Dtype::I64).whole("mask", sample, image) {
                 Ok(values) => {
                     let mut pixels = BTreeMap::new();
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
-                    found.mask = Some(pixels);
+                    annotations.mask = Some(pixels);
                 }
                 // A mask whose values are colors is valid, but there is no map from colors to
                 // values, so only check that it can be decoded.
@@ -84,7 +84,7 @@ impl Annotations {
                 Err(e) => return Err(e),
             }
         }
-        Ok(found)
+        Ok(annotations)
     }
 
     fn read_boxes(&mut self, sample: &Sample<'_>, image: Oriented) -> Result<()> {
@@ -98,8 +98,8 @@ impl Annotations {
             }
             encoded::numbers(sample, name, &mut numbers)?;
             if numbers.len() != all {
-                let found = numbers.len();
-                let cause = format!("field {name:?} has {found} numbers: expected {all}, one for each box");
+                let actual = numbers.len();
+                let cause = format!("field {name:?} has {actual} numbers: expected {all}, one for each box");
                 return Err(Error::in_source(cause));
             }
             Ok(numbers)
@@ -109,9 +109,9 @@ impl Annotations {
         if let Some(masks) = sample.value("boxes.masks.json") {
             let (mut segments, mut mask) = (Segments::default(), Vec::new());
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
-            let found = segments.read(masks).map_err(at_field)?;
-            if found != all {
-                return Err(at_field(Error::in_source(format!("{found} masks: expected {all}, one for each box"))));
+            let actual = segments.read(masks).map_err(at_field)?;
+            if actual != all {
+                return Err(at_field(Error::in_source(format!("{actual} masks: expected {all}, one for each box"))));
             }
             for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
                 segments.draw(index, frame.size(), units, &mut mask).map_err(at_field)?;
@@ -135,9 +135,9 @@ impl Annotations {
 
     /// Returns a field type for samples with the same kinds of annotations. The field has classes
     /// and points if this sample has them, and masks if `masks` is set and this sample has masks.
-    /// The field delivers the first `most` boxes of each sample.
-    pub fn kind(&self, most: usize, masks: bool) -> Boxes {
-        let mut boxes = Boxes::new(most).truncated();
+    /// The field delivers the first `max_boxes` boxes of each sample.
+    pub fn kind(&self, max_boxes: usize, masks: bool) -> Boxes {
+        let mut boxes = Boxes::new(max_boxes).truncated();
         if !self.classes.is_empty() {
             boxes = boxes.column("class", Dtype::I64);
         }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn all_box_fields_are_read() {
-        let found = read(&[
+        let actual = read(&[
             ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
             ("boxes.units.txt", "relative"),
             ("boxes.class.txt", "3 1"),
@@ -170,8 +170,8 @@ mod tests {
             ("boxes.points.txt", "0.5 0.5 2 0 0 0 0 0 1 0 0 0"),
             ("mask.npy", ""),
         ]);
-        assert!(found.unwrap_err().cause().contains("mask.npy"));
-        let found = read(&[
+        assert!(actual.unwrap_err().cause().contains("mask.npy"));
+        let actual = read(&[
             ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
             ("boxes.units.txt", "relative"),
             ("boxes.class.txt", "3 1"),
@@ -190,7 +190,7 @@ mod tests {
             labeled_points: 2,
             mask: None,
         };
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
         assert_eq!(read(&[("jpg", "")]).unwrap(), Annotations::default());
         assert!(read(&[("boxes.txt", "")]).unwrap().has_boxes);
     }

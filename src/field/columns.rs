@@ -43,7 +43,7 @@ impl Column {
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the boxes in `kept` to `to`, without padding. The sample's field
+    /// Writes the numbers of the boxes in `kept` to `out`, without padding. The sample's field
     /// `name` contains the numbers of all `all` boxes.
     pub(super) fn write(
         &self,
@@ -51,7 +51,7 @@ impl Column {
         sample: &Sample<'_>,
         all: usize,
         kept: impl Iterator<Item = usize>,
-        to: &mut [u8],
+        out: &mut [u8],
     ) -> Result<()> {
         if all == 0 {
             return Ok(());
@@ -63,20 +63,20 @@ impl Column {
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {
-                let found = bytes.len() as f64 / read.bytes() as f64;
-                return Err(field.error(format_args!("has {found} numbers: expected {all}, one for each box")));
+                let actual = bytes.len() as f64 / read.bytes() as f64;
+                return Err(field.error(format_args!("has {actual} numbers: expected {all}, one for each box")));
             }
-            for (index, to) in kept.zip(to.chunks_exact_mut(size)) {
+            for (index, out) in kept.zip(out.chunks_exact_mut(size)) {
                 let number = &bytes[index * read.bytes()..][..read.bytes()];
                 if !is_class {
-                    to.copy_from_slice(number);
+                    out.copy_from_slice(number);
                     continue;
                 }
                 let class = sample.class(bytemuck::pod_read_unaligned(number))?;
                 let mut bytes = ArrayVec::<u8, 8>::new();
                 put(Number::Whole(class.into()), self.dtype, &mut bytes)
                     .map_err(|cause| field.at_field(&Error::in_source(format!("box {index} has class {cause}"))))?;
-                to.copy_from_slice(&bytes);
+                out.copy_from_slice(&bytes);
             }
             Ok(())
         })

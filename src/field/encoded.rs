@@ -87,20 +87,20 @@ pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
     find_optional(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }
 
-/// Appends the numbers of the sample's field `name` to `to`, and returns their shape. Numbers in
+/// Appends the numbers of the sample's field `name` to `out`, and returns their shape. Numbers in
 /// text or in an array without a header have one axis.
 ///
 /// # Errors
 /// If the sample has no such field, or if its bytes are not numbers of type `T`.
-pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<T>) -> Result<Shape> {
+pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec<T>) -> Result<Shape> {
     let field = find(sample, name)?;
     field.with_numbers(T::DTYPE, |bytes, shape| {
         let size = size_of::<T>();
         if !bytes.len().is_multiple_of(size) {
-            let found = bytes.len();
-            return Err(field.error(format!("has {found} bytes: expected a multiple of {size}")));
+            let actual = bytes.len();
+            return Err(field.error(format!("has {actual} bytes: expected a multiple of {size}")));
         }
-        to.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
+        out.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
         Ok(shape.cloned().unwrap_or_else(|| Shape::from_iter([bytes.len() / size])))
     })
 }
@@ -129,9 +129,9 @@ impl Encoded<'_> {
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
-        let put = |number: Number<'_>, dtype, to: &mut Vec<u8>| {
+        let put = |number: Number<'_>, dtype, out: &mut Vec<u8>| {
             check_kept(number, dtype)?;
-            put(number, dtype, to)
+            put(number, dtype, out)
         };
         self.with(dtype, put, take)
     }
@@ -202,12 +202,12 @@ impl Encoded<'_> {
         };
         let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
         if claimed != Some(npy.data.len()) {
-            let (found, start) = (npy.data.len(), npy.start);
+            let (actual, start) = (npy.data.len(), npy.start);
             let Some(claimed) = claimed else {
                 return Err(self.error(format_args!("is an npy of shape {shape:?}, which is too large")));
             };
             return Err(self.error(format_args!(
-                "is an npy of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {found}"
+                "is an npy of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {actual}"
             )));
         }
         Ok((npy, shape))
@@ -219,10 +219,10 @@ impl Encoded<'_> {
         shape: &Shape,
         dtype: Dtype,
         put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
-        to: &mut Vec<u8>,
+        out: &mut Vec<u8>,
     ) -> Result<Shape> {
         // Reserve no more memory than `FieldType::memory` returns.
-        to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
+        out.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {
             let word = &mut word[..npy.size];
@@ -230,7 +230,7 @@ impl Encoded<'_> {
             if npy.big_endian {
                 word.reverse();
             }
-            put(Number::from_bytes(npy.kind, word), dtype, to).map_err(|cause| self.element_error(index, cause))?;
+            put(Number::from_bytes(npy.kind, word), dtype, out).map_err(|cause| self.element_error(index, cause))?;
         }
         Ok(shape.clone())
     }
@@ -240,7 +240,7 @@ impl Encoded<'_> {
         &self,
         dtype: Dtype,
         put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
-        to: &mut Vec<u8>,
+        out: &mut Vec<u8>,
     ) -> Result<Shape> {
         let text = std::str::from_utf8(self.bytes).map_err(|e| {
             let offset = e.valid_up_to();
@@ -253,7 +253,7 @@ impl Encoded<'_> {
                 return Err(self.error(format_args!("has no number between two commas, at index {count}")));
             }
             for number in part.split_whitespace() {
-                put(Number::Text(number), dtype, to).map_err(|cause| self.element_error(count, cause))?;
+                put(Number::Text(number), dtype, out).map_err(|cause| self.element_error(count, cause))?;
                 count += 1;
             }
         }

@@ -167,8 +167,8 @@ impl Fields {
             };
             let own = kind.arrays(name, size)?;
             let bytes = own.iter().map(Field::sample_bytes).sum();
-            let to = if kind.copies() { &mut made.copied } else { &mut made.computed };
-            to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
+            let out = if kind.copies() { &mut made.copied } else { &mut made.computed };
+            out.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
             arrays.extend(own.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
@@ -414,15 +414,15 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Replaces the content of `to` with the boxes of `sample`, in pixels of its upright image.
-    pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
+    /// Replaces the content of `out` with the boxes of `sample`, in pixels of its upright image.
+    pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
-        to.clear();
+        out.clear();
         let mut numbers = NUMBERS.take();
         let read =
-            self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, original, &mut numbers, to).map(drop));
+            self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, original, &mut numbers, out).map(drop));
         NUMBERS.set(numbers);
         read
     }

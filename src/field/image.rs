@@ -385,7 +385,9 @@ impl ImageField {
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.reserve_encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
-        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place: index, at, bytes, block }) else { return false };
+        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place: index, offset: at, bytes, block }) else {
+            return false;
+        };
         ops.write(record(part.bytes(decoding, index)));
         self.write_ops(plan, &mut Row::new(part, index));
         true

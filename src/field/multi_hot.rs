@@ -174,8 +174,8 @@ impl MultiHot {
             Encoding::Raw | Encoding::Npy | Encoding::Typed => field.with_numbers(Dtype::I64, |bytes, _| {
                 let (indices, rest) = bytes.as_chunks::<8>();
                 if !rest.is_empty() {
-                    let found = bytes.len();
-                    return Err(field.error(format_args!("has {found} bytes: expected 8 bytes for each label")));
+                    let actual = bytes.len();
+                    return Err(field.error(format_args!("has {actual} bytes: expected 8 bytes for each label")));
                 }
                 let mut labels = indices.iter().map(|label| self.check_index(i64::from_ne_bytes(*label)));
                 labels.try_for_each(|index| index.map(&mut mark)).map_err(|cause| field.error(cause))
@@ -237,9 +237,9 @@ impl FieldType for MultiHot {
     }
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
-        let (field, to) = (encoded::find(input.sample, input.name)?, row.bytes(0));
-        to.fill(0);
+        let (field, out) = (encoded::find(input.sample, input.name)?, row.bytes(0));
+        out.fill(0);
         let size = self.dtype.bytes();
-        self.mark(&field, |class| to[class * size..][..size].copy_from_slice(&self.one))
+        self.mark(&field, |class| out[class * size..][..size].copy_from_slice(&self.one))
     }
 }

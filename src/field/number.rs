@@ -31,22 +31,22 @@ impl Number<'_> {
     }
 }
 
-/// Converts `number` to `dtype`, and appends its bytes to `to`.
+/// Converts `number` to `dtype`, and appends its bytes to `out`.
 ///
 /// # Errors
 /// If the number does not fit into the type, or if the text is not a number. The error is the
 /// number, followed by a description, so that it can be inserted into a sentence.
-pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) -> Result<(), String> {
+pub(super) fn put(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
-        Dtype::U8 => to.extend([whole::<u8>(number, dtype)?]),
-        Dtype::I16 => to.extend(whole::<i16>(number, dtype)?.to_ne_bytes()),
-        Dtype::I32 => to.extend(whole::<i32>(number, dtype)?.to_ne_bytes()),
-        Dtype::I64 => to.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
-        Dtype::U16 => to.extend(whole::<u16>(number, dtype)?.to_ne_bytes()),
-        Dtype::F32 => to.extend(to_f32(number)?.to_ne_bytes()),
-        Dtype::F64 => to.extend(to_f64(number)?.to_ne_bytes()),
-        Dtype::F16 => to.extend(f16::from_f64(to_f64(number)?).to_ne_bytes()),
-        Dtype::Bf16 => to.extend(bf16::from_f64(to_f64(number)?).to_ne_bytes()),
+        Dtype::U8 => out.extend([whole::<u8>(number, dtype)?]),
+        Dtype::I16 => out.extend(whole::<i16>(number, dtype)?.to_ne_bytes()),
+        Dtype::I32 => out.extend(whole::<i32>(number, dtype)?.to_ne_bytes()),
+        Dtype::I64 => out.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
+        Dtype::U16 => out.extend(whole::<u16>(number, dtype)?.to_ne_bytes()),
+        Dtype::F32 => out.extend(to_f32(number)?.to_ne_bytes()),
+        Dtype::F64 => out.extend(to_f64(number)?.to_ne_bytes()),
+        Dtype::F16 => out.extend(f16::from_f64(to_f64(number)?).to_ne_bytes()),
+        Dtype::Bf16 => out.extend(bf16::from_f64(to_f64(number)?).to_ne_bytes()),
     }
     Ok(())
 }

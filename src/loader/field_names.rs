@@ -64,7 +64,8 @@ fn stem(name: &str) -> &str {
 
 /// Returns the name that is most similar to `wanted`, or `None` if none is similar enough.
 fn closest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
-    let (distance, name) = names.iter().map(|name| (distance(wanted, name), *name)).min_by_key(|found| found.0)?;
+    let (distance, name) =
+        names.iter().map(|name| (distance(wanted, name), *name)).min_by_key(|candidate| candidate.0)?;
     (distance <= wanted.chars().count().div_ceil(3)).then_some(name)
 }
 
@@ -77,11 +78,11 @@ fn distance(one: &str, other: &str) -> usize {
     for (i, &a) in one.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, &b) in other.iter().enumerate() {
-            let mut least = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            let mut distance = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && a == other[j - 1] && one[i - 1] == b {
-                least = least.min(rows[i - 1][j - 1] + 1);
+                distance = distance.min(rows[i - 1][j - 1] + 1);
             }
-            row.push(least);
+            row.push(distance);
         }
         rows.push(row);
     }

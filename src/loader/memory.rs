@@ -136,7 +136,7 @@ impl MemoryBound {
             |schemas: &Schemas, ahead| self.need(demand, schemas, ahead).is_some_and(|need| need <= self.bytes());
         let fewer = largest(ahead - 1, |ahead| fits(schemas, ahead));
         let smaller = largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, ahead)));
-        let least = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
+        let fitting = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
         let without_cache = self.need(demand, schemas, ahead).map(|need| need - scratch.cache);
         let cache = without_cache.and_then(|need| self.bytes().checked_sub(need)).filter(|_| scratch.cache > 0);
         text += &match (cache, fewer, smaller) {
@@ -144,7 +144,7 @@ impl MemoryBound {
             (None, Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
             (None, Some(ahead), None) => format!("prefetch({ahead}) fits"),
             (None, None, Some(batch)) => format!("batch_size({batch}) fits"),
-            (None, None, None) => match least() {
+            (None, None, None) => match fitting() {
                 Some(batch) => format!("batch_size({batch}) with prefetch(1) fits"),
                 None => "not even batch_size(1) with prefetch(1) fits".to_owned(),
             },
@@ -162,10 +162,10 @@ pub(super) struct Demand<'a> {
     pub(super) device_bytes: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
-/// Returns the largest number from 1 to `most` that fits, if any does. If a number fits, every
+/// Returns the largest number from 1 to `max` that fits, if any does. If a number fits, every
 /// smaller number must fit as well.
-fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
-    let (mut fitting, mut beyond) = (0, most.checked_add(1)?);
+fn largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut fitting, mut beyond) = (0, max.checked_add(1)?);
     while beyond - fitting > 1 {
         let middle = fitting + (beyond - fitting) / 2;
         if fits(middle) { fitting = middle } else { beyond = middle }
@@ -296,13 +296,13 @@ mod tests {
         let array = Field { name: "x".to_owned(), dtype: Dtype::U8, shape: vec![1 << 20] };
         let schemas = Schemas::one(Schema::new(3, [(array, Role::Plain)]).unwrap());
         let (scratch, device_bytes) = (ScratchPlan::ample(32, 2, 1 << 18), |_: &Schemas, _: usize| 0);
-        let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
+        let min_bytes = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
-        for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
+        for left in (0..200).map(|halves| halves << 19).chain([min_bytes - 1, min_bytes, usize::MAX]) {
             for bound in [MemoryBound::Available(left), MemoryBound::Limit(left)] {
                 let prefetch = bound.automatic_prefetch(false, &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
-                assert_eq!(bound.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");
+                assert_eq!(bound.grant(&demand).is_ok(), min_bytes <= left, "{left}: {prefetch:?}");
             }
         }
     }

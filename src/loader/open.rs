@@ -306,14 +306,14 @@ impl Opened {
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
-        let (at, changed) = resume.unwrap_or_default();
+        let (position, changed) = resume.unwrap_or_default();
         if let (Some(changed), Some(changes)) = (changed, schedule.changes()) {
             changes.set(changed);
         }
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         // All requests belong to one epoch.
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
-        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
+        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), position);
         Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
 }
@@ -384,12 +384,12 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
 
 /// Returns whether workers can copy the samples of `source` from memory to a batch with `fields`.
 fn copies(source: &dyn Source, fields: &Fields) -> bool {
-    let found = guarded(|| {
+    let result = guarded(|| {
         let names = source.fields().unwrap_or_default();
         let [name] = &names[..] else { return Ok(false) };
         Ok(fields.alone(name).is_some() && !source.is_empty() && source.stored(0, &mut String::new()).is_some())
     });
-    found.unwrap_or(false)
+    result.unwrap_or(false)
 }
 
 /// Creates the trace file and starts tracing. This must be the last step of opening, so that a

@@ -100,8 +100,8 @@ fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let (own, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
     // Rounding must not decide between two sizes with the same aspect ratio.
     let distance = |size: &Size| (ratio(size) - own).abs();
-    let least = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
-    let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= least + 1e-9);
+    let nearest = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
+    let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= nearest + 1e-9);
     let best = close.min_by_key(|(_, size)| match size.area() <= area {
         true => (false, u64::MAX - size.area()),
         false => (true, size.area()),

@@ -207,28 +207,28 @@ pub(super) struct Leftovers {
 
 impl Leftovers {
     pub(super) fn of(ends: &[String]) -> Self {
-        let mut found = Leftovers::default();
+        let mut leftovers = Leftovers::default();
         for end in ends {
-            let to = if let Some((tar, rest)) = end.split_once(".tar.") {
+            let names = if let Some((tar, rest)) = end.split_once(".tar.") {
                 match rest.strip_suffix(PARTIAL).filter(|_| number(tar).is_some()) {
-                    Some(id) if is_hex(id) => &mut found.staged,
+                    Some(id) if is_hex(id) => &mut leftovers.staged,
                     Some(ids) if ids.split_once('.').is_some_and(|(id, one)| is_hex(id) && is_hex(one)) => {
-                        &mut found.attempts
+                        &mut leftovers.attempts
                     }
                     _ => continue,
                 }
             } else if end.starts_with(".part-") && id(end).is_some() && end.split('.').count() == 4 {
-                if end.ends_with(".json") { &mut found.parts } else { &mut found.journals }
+                if end.ends_with(".json") { &mut leftovers.parts } else { &mut leftovers.journals }
             } else if end.strip_suffix(PARTIAL).and_then(|end| end.rsplit_once('.')).is_some_and(|(_, one)| is_hex(one))
             {
                 // A small file that an attempt is writing.
-                &mut found.attempts
+                &mut leftovers.attempts
             } else {
                 continue;
             };
-            to.push(end.clone());
+            names.push(end.clone());
         }
-        found
+        leftovers
     }
 
     pub(super) fn all(self) -> Vec<String> {
@@ -274,10 +274,10 @@ mod tests {
         let others =
             [".plan.partial", ".merge.partial", ".lock.partial", "-000017.tar", ".manifest.json", "-x.tar.partial"];
         let others = others.iter().map(|&other| other.to_owned());
-        let found = Leftovers::of(&names.iter().cloned().chain(others).collect::<Vec<_>>());
-        assert_eq!(found.staged, names[..1]);
-        assert_eq!((found.journals, found.parts), (names[2..3].to_vec(), names[3..4].to_vec()));
-        assert_eq!(found.attempts, [names[1].clone(), names[4].clone(), names[5].clone()]);
+        let leftovers = Leftovers::of(&names.iter().cloned().chain(others).collect::<Vec<_>>());
+        assert_eq!(leftovers.staged, names[..1]);
+        assert_eq!((leftovers.journals, leftovers.parts), (names[2..3].to_vec(), names[3..4].to_vec()));
+        assert_eq!(leftovers.attempts, [names[1].clone(), names[4].clone(), names[5].clone()]);
         let ids = names.iter().map(|name| id(name));
         assert!(ids.eq([Some(plan), Some(plan), Some(plan), Some(plan), None, Some(plan)]), "{names:?}");
         let parts = names.iter().map(|name| part_of(name));

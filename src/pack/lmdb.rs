@@ -195,9 +195,9 @@ impl DatasetWriter for LmdbWriter {
         }
         let values: Vec<_> = sample.fields().iter().map(|(name, value)| (name, value.encoded(name))).collect();
         if let Some((name, bytes)) = values.iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
-            let (found, most) = (bytes.len(), u32::MAX);
+            let (count, max_bytes) = (bytes.len(), u32::MAX);
             return Err(Error::in_source(format!(
-                "field {name:?} has {found} bytes, but MessagePack allows at most {most}"
+                "field {name:?} has {count} bytes, but MessagePack allows at most {max_bytes}"
             )));
         }
         let out = &mut self.values;

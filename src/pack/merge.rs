@@ -365,7 +365,7 @@ pub(super) fn report(destination: &dyn Destination, shards: &[ShardEntry], dupli
         bytes += entry.bytes;
     }
     // The path of a shard is determined by the end of its name, starting with the last `-`.
-    let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
+    let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |dash| entry.name[dash..].to_owned());
     let paths = shards.iter().map(|entry| destination.path_of(&end(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };
     counts.report(duplicate_keys, written)

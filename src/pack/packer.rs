@@ -132,8 +132,8 @@ impl Packer<'_> {
                     (false, false) => {
                         let differ = manifest.plan.check(&self.plan, "the set", "this run").err();
                         let how = differ.map_or(String::new(), |e| format!("; {}", e.cause()));
-                        let at = destination.path_of(MANIFEST_END);
-                        return Err(Error::config(format!("{}{how}", exists(&at).cause())).at_path(at));
+                        let path = destination.path_of(MANIFEST_END);
+                        return Err(Error::config(format!("{}{how}", exists(&path).cause())).at_path(path));
                     }
                 }
             }

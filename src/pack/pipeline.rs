@@ -89,13 +89,13 @@ impl Run<'_> {
             Ok(wanted.contains(&key).then_some((index as u64, key)))
         };
         let all = 0..self.source.len();
-        let found: Vec<(u64, String)> = self.pool()?.install(|| {
+        let keyed: Vec<(u64, String)> = self.pool()?.install(|| {
             all.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
         })?;
-        let seen: HashSet<&str> = found.iter().map(|(_, key)| &**key).collect();
+        let seen: HashSet<&str> = keyed.iter().map(|(_, key)| &**key).collect();
         let mut missing: Vec<&str> = wanted.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();
         if missing.is_empty() {
-            return Ok(found.into_iter().map(|(index, _)| index).collect());
+            return Ok(keyed.into_iter().map(|(index, _)| index).collect());
         }
         missing.sort_unstable();
         let more = missing.len().saturating_sub(MAX_NAMED);

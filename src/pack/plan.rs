@@ -74,8 +74,9 @@ impl Plan {
     /// If a sample cannot be read or stored.
     pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
         let count = chosen.len().min(PROBES);
-        let at = |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
-        let probes = Chosen::Listed((0..count).map(at).collect());
+        let sample_at =
+            |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
+        let probes = Chosen::Listed((0..count).map(sample_at).collect());
         let (mut hash, mut bytes, mut member) = (Hash::default(), 0, Vec::new());
         let keep_bad = Run { keep_bad: true, ..*run };
         keep_bad.for_each(&probes, 0..count, &mut |index, prepared, _| {

@@ -73,9 +73,9 @@ impl Prepared {
             } else if images.iter().any(|image| is_image_field(name, image)) {
                 // The field keeps its name, because programs read it by name. The format of an
                 // image is detected from its first bytes.
-                let found = self.images.len();
+                let count = self.images.len();
                 task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
-                for image in &mut self.images[found..] {
+                for image in &mut self.images[count..] {
                     image.problem = image.problem.take().map(|problem| problem.of_field(name));
                 }
             } else {

@@ -69,10 +69,10 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
         for row in 0..pass.rows(size) {
             png.read(1)?;
             let y = (pass.y + row * pass.down) as usize;
-            let to = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
-            for (to, &old) in to.zip(png.values()) {
+            let out = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
+            for (out, &old) in out.zip(png.values()) {
                 let known_value = &mut known[usize::from(old)];
-                *to = match *known_value {
+                *out = match *known_value {
                     Some(new) => new,
                     None => *known_value.insert(new(old)?),
                 };

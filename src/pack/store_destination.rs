@@ -62,10 +62,10 @@ impl Destination for StoreDestination {
 
     fn suffixes(&self) -> Result<Vec<String>> {
         let base = self.base.clone();
-        let found = self.remote.repeated(move |store| store.list(&base))?;
+        let listing = self.remote.repeated(move |store| store.list(&base))?;
         let end =
             |object: &Object| object.url.strip_prefix(&self.base).filter(|end| !end.contains('/')).map(str::to_owned);
-        let mut ends: Vec<String> = found.iter().filter_map(end).collect();
+        let mut ends: Vec<String> = listing.iter().filter_map(end).collect();
         ends.sort();
         Ok(ends)
     }
@@ -216,7 +216,7 @@ fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
             true => Err(e),
             false => Ok(None),
         },
-        found => found.map(Some),
+        object => object.map(Some),
     })
 }
 

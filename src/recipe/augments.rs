@@ -36,12 +36,12 @@ impl Augments {
         for (dataset, own) in augments.iter().enumerate() {
             for &epoch in &epochs {
                 let [one, other] = [&common, own].map(|augment| augment.at_epoch(epoch));
-                let [expected, found] = [one, other].map(Augment::output_size);
-                if found != expected {
+                let [expected, actual] = [one, other].map(Augment::output_size);
+                if actual != expected {
                     return Err(Error::config(format!(
                         "augment_for: dataset {dataset} has images of {}x{} pixels in epoch {epoch}, but dataset 0 has \
                          {}x{}: a batch needs images of one size",
-                        found.width, found.height, expected.width, expected.height
+                        actual.width, actual.height, expected.width, expected.height
                     )));
                 }
                 if !one.mixes_like(other) {

@@ -227,8 +227,8 @@ mod tests {
         let encoded = codecs.open(&large).unwrap();
         let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
         let both = left.around(right);
-        let [least, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(both)];
-        assert!(together > 5 * least, "{together} bytes together, {least} bytes separately");
+        let [separate, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(both)];
+        assert!(together > 5 * separate, "{together} bytes together, {separate} bytes separately");
         assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
         assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
         // Overlapping views need less memory if they are decoded together.

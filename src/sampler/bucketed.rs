@@ -324,9 +324,9 @@ mod tests {
                     });
                     assert!(mixed.count() < filled.len(), "{count} samples, batches of {batch}, {bounds:?}");
                     for (sample, from) in (0..count + 2).flat_map(|sample| [0, count / 2].map(|from| (sample, from))) {
-                        let found = (from..count).find(|&position| all[position as usize] == sample);
-                        let found = found.map_or(Position::Absent, Position::At);
-                        assert_eq!(order.position(epoch, sample, from), found);
+                        let next = (from..count).find(|&position| all[position as usize] == sample);
+                        let next = next.map_or(Position::Absent, Position::At);
+                        assert_eq!(order.position(epoch, sample, from), next);
                     }
                 }
             }

@@ -111,10 +111,10 @@ impl Rank {
     }
 
     fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>> {
-        let mut found: Option<(Rank, &Launcher)> = None;
+        let mut detected: Option<(Rank, &Launcher)> = None;
         for launcher in &LAUNCHERS {
-            match (found, launcher.read(variable)) {
-                (None, Ok(Some(rank))) => found = Some((rank, launcher)),
+            match (detected, launcher.read(variable)) {
+                (None, Ok(Some(rank))) => detected = Some((rank, launcher)),
                 (None, Err(e)) => return Err(e),
                 (Some((inner, by)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
                     return Err(Error::config(format!(
@@ -132,7 +132,7 @@ impl Rank {
                 _ => {}
             }
         }
-        Ok(found.map(|(rank, _)| rank))
+        Ok(detected.map(|(rank, _)| rank))
     }
 
     /// Returns the ranks on this machine, provided that the launcher assigned consecutive ranks to

@@ -49,9 +49,9 @@ pub(crate) struct Entry {
 
 /// Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 ///
-/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for any
-/// number of ranks, and has at most `batch` samples. Each rank gets a contiguous range of them, in
-/// the order of the ranks. If the number of samples is not divisible by the number of ranks, the
+/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for
+/// any number of ranks, and has at most `batch` samples. Each rank gets a contiguous range of them,
+/// in the order of the ranks. If the number of samples is not divisible by the number of ranks, the
 /// first ranks get one extra sample each.
 #[derive(Clone)]
 pub(crate) struct Schedule {
@@ -180,8 +180,9 @@ impl Schedule {
     pub(crate) fn batch_from(&self, position: u64, draws: u64) -> BatchIndex {
         let draws = draws.max(1);
         let index = BatchIndex { epoch: position / draws, batch: position % draws / self.batch };
-        // Among the samples that `LastBatch::Drop` drops, this is the first batch of the next epoch.
-        // `num_batches` would be wrong here: it is smaller in the epoch in which the run ends.
+        // Among the samples that `LastBatch::Drop` drops, this is the first batch of the next
+        // epoch. `num_batches` would be wrong here: it is smaller in the epoch in which the run
+        // ends.
         if self.last == LastBatch::Drop && index.batch >= draws / self.batch {
             return BatchIndex { epoch: index.epoch + 1, batch: 0 };
         }
@@ -218,9 +219,9 @@ impl Schedule {
     /// around at the end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
-        let least = self.min_share(samples);
-        let before = (rank as u64 * least).saturating_sub(share.start);
-        before..before + least.saturating_sub(share.end - share.start)
+        let min_share = self.min_share(samples);
+        let before = (rank as u64 * min_share).saturating_sub(share.start);
+        before..before + min_share.saturating_sub(share.end - share.start)
     }
 
     /// Returns the first batch of `epoch`, at or after `from`, in which a rank on this machine
@@ -246,15 +247,15 @@ impl Schedule {
             match self.order.position(epoch, sample, position) {
                 Position::Unknown => return Position::Unknown,
                 // A custom order that ignores `from` would cause an endless loop.
-                Position::At(at) if at < position => return Position::Unknown,
-                Position::At(at) if at / self.batch < padded.unwrap_or(batches) => {
-                    let (batch, place) = (at / self.batch, at % self.batch);
+                Position::At(next_position) if next_position < position => return Position::Unknown,
+                Position::At(next_position) if next_position / self.batch < padded.unwrap_or(batches) => {
+                    let (batch, place) = (next_position / self.batch, next_position % self.batch);
                     let first = self.share_of(machine.start, samples(batch)).start;
                     let end = self.share_of(machine.end - 1, samples(batch)).end;
                     if (first..end).contains(&place) {
                         return Position::At(batch);
                     }
-                    position = at + 1;
+                    position = next_position + 1;
                 }
                 Position::At(_) | Position::Absent => return padded.map_or(Position::Absent, Position::At),
             }
@@ -271,20 +272,20 @@ impl Schedule {
         }
         let mut position = batches.begins(from);
         loop {
-            let at = match self.order.position(epoch, sample, position) {
-                Position::At(at) if at >= position => at,
+            let next_position = match self.order.position(epoch, sample, position) {
+                Position::At(next_position) if next_position >= position => next_position,
                 Position::Absent => return Position::Absent,
                 _ => return Position::Unknown,
             };
-            if let Some(batch) = batches.batch_of(epoch, at).filter(|batch| *batch >= from) {
+            if let Some(batch) = batches.batch_of(epoch, next_position).filter(|batch| *batch >= from) {
                 let range = batches.range(epoch, batch);
                 let samples = range.end - range.start;
                 let first = self.share_of(machine.start, samples).start;
-                if (first..self.share_of(machine.end - 1, samples).end).contains(&(at - range.start)) {
+                if (first..self.share_of(machine.end - 1, samples).end).contains(&(next_position - range.start)) {
                     return Position::At(batch);
                 }
             }
-            position = at + 1;
+            position = next_position + 1;
         }
     }
 
@@ -292,14 +293,14 @@ impl Schedule {
     fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
-            && let Position::At(at) = self.order.position(epoch, sample, position)
-            && (position..len).contains(&at)
+            && let Position::At(next_position) = self.order.position(epoch, sample, position)
+            && (position..len).contains(&next_position)
         {
-            let ahead = (at + len - padding.start % len) % len;
+            let ahead = (next_position + len - padding.start % len) % len;
             if padding.start + ahead < padding.end {
                 return true;
             }
-            position = at + 1;
+            position = next_position + 1;
         }
         false
     }
@@ -319,7 +320,7 @@ impl Schedule {
         let entry = |Occurrence { index: sample, variant }, valid| Entry { sample, variant, valid };
         entries.clear();
         let positions = first + share.start..first + share.end;
-        self.order.for_each(epoch, positions, &mut |at| entries.push(entry(at, true)));
+        self.order.for_each(epoch, positions, &mut |occurrence| entries.push(entry(occurrence, true)));
         entries.extend(padding.map(|p| entry(self.order.at(epoch, p % len), false)));
     }
 }
@@ -381,9 +382,9 @@ mod tests {
                     let batches = here.num_batches(1);
                     for from in [0, batches / 2, batches] {
                         let scanned = (from..batches).find(|&batch| reads(batch));
-                        let found = here.next(1, sample, from);
+                        let next = here.next(1, sample, from);
                         let scanned = scanned.map_or(Position::Absent, Position::At);
-                        assert!(found == scanned || (world > 1 && found == Position::Unknown), "{found:?} {scanned:?}");
+                        assert!(next == scanned || (world > 1 && next == Position::Unknown), "{next:?} {scanned:?}");
                     }
                 }
             }
@@ -421,10 +422,13 @@ mod tests {
                             for sample in 0..20 {
                                 for from in 0..batches + 1 {
                                     let expected = (from..batches).find(|&b| read[b as usize].contains(&sample));
-                                    let found = schedule(rank).next(epoch, sample, from);
+                                    let actual = schedule(rank).next(epoch, sample, from);
                                     let expected = expected.map_or(Position::Absent, Position::At);
-                                    let at = format!("{last:?}, rank {rank} of {world}, batches of {batch}");
-                                    assert_eq!(found, expected, "{at}: sample {sample} of epoch {epoch} from {from}");
+                                    let context = format!("{last:?}, rank {rank} of {world}, batches of {batch}");
+                                    assert_eq!(
+                                        actual, expected,
+                                        "{context}: sample {sample} of epoch {epoch} from {from}"
+                                    );
                                 }
                             }
                         }

@@ -93,7 +93,7 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 
     fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
-        self.inner.for_each(epoch, positions, &mut |at| take(self.listed(at)));
+        self.inner.for_each(epoch, positions, &mut |occurrence| take(self.listed(occurrence)));
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -104,16 +104,16 @@ impl<O: Sampler> Sampler for Subset<O> {
             positions
         });
         let first = positions.partition_point(|position| sample(position) < index);
-        let mut found = Position::Absent;
+        let mut next_position = Position::Absent;
         for &position in positions[first..].iter().take_while(|position| sample(position) == index) {
-            found = match (self.inner.position(epoch, position, from), found) {
+            next_position = match (self.inner.position(epoch, position, from), next_position) {
                 (Position::Unknown, _) => return Position::Unknown,
-                (Position::Absent, found) => found,
+                (Position::Absent, next_position) => next_position,
                 (Position::At(a), Position::At(b)) => Position::At(a.min(b)),
-                (at, _) => at,
+                (position, _) => position,
             };
         }
-        found
+        next_position
     }
 }
 

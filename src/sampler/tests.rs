@@ -40,26 +40,26 @@ impl Naive {
         if let Some((_, proportions)) = self.calls.iter().rev().find(|(from, _)| *from <= now) {
             return proportions.clone();
         }
-        let mut found = self.proportions.clone();
+        let mut current = self.proportions.clone();
         // Use the same operations as the mixture, because remainders may be tied.
         let normal = |list: &[f64]| {
             let largest = list.iter().copied().fold(0.0, f64::max);
             list.iter().map(|p| p / largest / list.iter().map(|p| p / largest).sum::<f64>()).collect::<Vec<_>>()
         };
-        let mut before = normal(&found);
+        let mut before = normal(&current);
         for (start, end, cosine, proportions) in &self.schedule {
             let (steps, after) = (((end - start) / span).min(100), normal(proportions));
             for step in (0..steps).filter(|step| start + (end - start) * step / steps <= now) {
                 let x = (step as f64 + 0.5) / steps as f64;
                 let x = if *cosine { Curve::Cosine.at(x) } else { x };
-                found = before.iter().zip(&after).map(|(before, after)| before + (after - before) * x).collect();
+                current = before.iter().zip(&after).map(|(before, after)| before + (after - before) * x).collect();
             }
             if *end <= now {
-                found.clone_from(proportions);
+                current.clone_from(proportions);
             }
             before = after;
         }
-        found
+        current
     }
 
     /// Returns the number of draws from each source in a round, which is at most `left` for each
@@ -158,9 +158,9 @@ fn delivered(
         }
         all
     };
-    let found: Vec<Vec<_>> = (0..batches).map(of_batch).collect();
-    assert_eq!(schedule(0, 1).samples(epoch), found.iter().flatten().count() as u64);
-    found
+    let lists: Vec<Vec<_>> = (0..batches).map(of_batch).collect();
+    assert_eq!(schedule(0, 1).samples(epoch), lists.iter().flatten().count() as u64);
+    lists
 }
 
 /// Compares the next batch of a sample with a scan of `batches`, the batches of `epoch`.
@@ -218,7 +218,7 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
     for _ in 0..draw.to(3) {
         let (from, until) = (end + draw.to(300), 1 + draw.to(4000));
         // Steps and epochs begin at these samples.
-        let (at, start) = match draw.to(3) {
+        let (point, start) = match draw.to(3) {
             0 if !sized => (At::Sample(from), from),
             1 => (At::Epoch(from.div_ceil(epoch)), from.div_ceil(epoch) * epoch),
             _ => {
@@ -234,9 +234,9 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
             until = At::Epoch(end / epoch);
         }
         options = match (end > start, cosine) {
-            (false, _) => options.proportions(at, proportions.clone()),
-            (true, true) => options.cosine(at, until, proportions.clone()),
-            (true, false) => options.linear(at, until, proportions.clone()),
+            (false, _) => options.proportions(point, proportions.clone()),
+            (true, true) => options.cosine(point, until, proportions.clone()),
+            (true, false) => options.linear(point, until, proportions.clone()),
         };
         schedule.push((start, end, cosine, proportions));
     }
@@ -348,14 +348,14 @@ fn compare_weights(draw: &mut Draw) -> usize {
     let history = saved(&*changes.current());
     let resumed = changes.with(&history).unwrap();
     for number in keep / epoch..keep / epoch + 2 {
-        let at = |position: u64| {
+        let occurrence_at = |position: u64| {
             let sample = number * epoch + position;
             tables.iter().rev().find(|table| table.0 <= sample).unwrap().1.at(number, position)
         };
-        let expected: Vec<_> = (0..epoch).map(at).map(|o| (o.index, o.variant)).collect();
+        let expected: Vec<_> = (0..epoch).map(occurrence_at).map(|o| (o.index, o.variant)).collect();
         for order in [&changed, &resumed] {
-            let found = delivered(order, draw, batch, LastBatch::Keep, number).concat();
-            assert_eq!(found, expected, "epoch {number}");
+            let actual = delivered(order, draw, batch, LastBatch::Keep, number).concat();
+            assert_eq!(actual, expected, "epoch {number}");
         }
     }
     2 * epoch as usize

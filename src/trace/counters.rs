@@ -219,10 +219,10 @@ impl Counters {
             consumer.start_ns += waited;
             consumer.epochs += 1;
         }
-        let at = now.duration_since(self.opened).as_secs_f64();
-        consumer.timeline.delivered(at, samples, waited as f64 * 1e-9, || {
+        let seconds = now.duration_since(self.opened).as_secs_f64();
+        consumer.timeline.delivered(seconds, samples, waited as f64 * 1e-9, || {
             let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
-            self.slow_ns.store(fade(&mut slowest, at), Relaxed);
+            self.slow_ns.store(fade(&mut slowest, seconds), Relaxed);
             self.busy()
         });
     }
@@ -262,16 +262,16 @@ impl Counters {
     ) {
         let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("a sample has at least one stage");
         let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
-        let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
+        let (seconds, now) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
         let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
-        if let Some(known) = slowest.iter_mut().find(|s| s.of.sample == sample) {
-            known.of.times += 1;
-            known.of.total_seconds += seconds;
-            known.of.at_seconds = at;
-            if seconds > known.counts(at) {
-                known.longest_at = at;
-                known.of.seconds = seconds;
-                longest.clone_into(&mut known.of.stage);
+        if let Some(known) = slowest.iter_mut().find(|s| s.straggler.sample == sample) {
+            known.straggler.times += 1;
+            known.straggler.total_seconds += seconds;
+            known.straggler.at_seconds = now;
+            if seconds > known.counts(now) {
+                known.longest_at = now;
+                known.straggler.seconds = seconds;
+                longest.clone_into(&mut known.straggler.stage);
             }
         } else {
             let of = Straggler {
@@ -281,18 +281,18 @@ impl Counters {
                 seconds,
                 times: 1,
                 total_seconds: seconds,
-                at_seconds: at,
+                at_seconds: now,
                 bytes: bytes as u64,
             };
-            slowest.push(Slow { of, longest_at: at });
+            slowest.push(Slow { straggler: of, longest_at: now });
         }
-        self.slow_ns.store(fade(&mut slowest, at), Relaxed);
+        self.slow_ns.store(fade(&mut slowest, now), Relaxed);
     }
 
     /// Describes what each busy worker and reader is doing, such as `worker 3 in decode of sample
     /// 18231` or `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
-        let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
+        let activity_of = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
             let stage = w.stage.load(Relaxed);
             let stage = stage
@@ -307,7 +307,7 @@ impl Counters {
             let seconds = now.saturating_sub(r.since.load(Relaxed)) as f64 * 1e-9;
             Some(format!("reader {i} reading sample {sample} for {seconds:.1} s"))
         };
-        let workers = self.workers.iter().enumerate().filter_map(at);
+        let workers = self.workers.iter().enumerate().filter_map(activity_of);
         workers.chain(self.readers.iter().enumerate().filter_map(reads)).collect()
     }
 
@@ -333,7 +333,7 @@ impl Counters {
         let busy = self.busy();
         let mut consumer = self.consumer();
         let slowest = self.slowest.lock().expect("no code panics while holding this lock");
-        let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.of.clone()).collect();
+        let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.straggler.clone()).collect();
         slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         Stats {
@@ -442,7 +442,7 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 
 /// One of the slowest samples.
 struct Slow {
-    of: Straggler,
+    straggler: Straggler,
     /// Moment at which `of.seconds` was measured, in seconds since the loader was opened.
     longest_at: f64,
 }
@@ -450,7 +450,7 @@ struct Slow {
 impl Slow {
     /// Returns the weight of the sample at time `now`: its longest time, which decays with age.
     fn counts(&self, now: f64) -> f64 {
-        self.of.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
+        self.straggler.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }
 }
 
@@ -466,14 +466,14 @@ mod tests {
     #[test]
     fn a_slow_start_does_not_hide_later_stragglers() {
         let slow = |sample: u64, seconds: f64, longest_at: f64| Slow {
-            of: Straggler { sample, seconds, ..Straggler::default() },
+            straggler: Straggler { sample, seconds, ..Straggler::default() },
             longest_at,
         };
         let mut slowest: Vec<_> = (0..STRAGGLERS as u64).map(|sample| slow(sample, 0.5, 1.0)).collect();
         assert_eq!(fade(&mut slowest, 1.0), 500_000_000);
         slowest.push(slow(90, 0.3, 2.0));
         fade(&mut slowest, 2.0);
-        assert!(slowest.iter().all(|s| s.of.sample != 90), "recent stragglers are kept");
+        assert!(slowest.iter().all(|s| s.straggler.sample != 90), "recent stragglers are kept");
         let threshold = fade(&mut slowest, 61.0);
         assert!(
             (124_000_000..126_000_000).contains(&threshold),
@@ -481,7 +481,7 @@ mod tests {
         );
         slowest.push(slow(91, 0.3, 61.0));
         fade(&mut slowest, 61.0);
-        assert_eq!((slowest[0].of.sample, slowest.len()), (91, STRAGGLERS));
+        assert_eq!((slowest[0].straggler.sample, slowest.len()), (91, STRAGGLERS));
     }
 
     #[test]

@@ -443,7 +443,7 @@ impl fmt::Display for Stats {
             percent(self.stall_fraction().min(1.0))
         )?;
         self.rows(f)?;
-        let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
+        let automatic = |max: usize, now: usize| if max > now { format!(", at most {max}") } else { String::new() };
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;

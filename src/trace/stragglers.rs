@@ -47,23 +47,23 @@ impl Evidence<'_> {
 
     pub(super) fn stragglers(&self) -> Option<Judgment> {
         let (stats, slow) = (self.stats, self.slow(false));
-        let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let (first, max_excess) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
         let sum = |all: bool| slow.iter().filter(|(of, _)| all || self.is_large(of)).map(|(_, s)| s).sum::<f64>();
         let (excess, large) = (sum(true), sum(false));
         // The waits for late batches cover all samples, but `slowest` lists only a few.
         let late = stats.behind.seconds.min(stats.waited_seconds);
         // Subtract the waits for a core, because they make samples appear slow.
         let explained = f64::max(f64::max(excess, late) - stats.delayed_seconds, late * large / excess);
-        (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, most))
+        (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, max_excess))
     }
 
     /// Returns the judgment for a loader with slow samples. `first` is the sample with the greatest
-    /// excess, and `most` is this excess.
-    fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, most: f64) -> Judgment {
+    /// excess, and `max_excess` is this excess.
+    fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, max_excess: f64) -> Judgment {
         let (stats, large) = (self.stats, self.is_large(first));
         let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());
         // Exclude samples whose excess is less than a tenth of the slowest sample's.
-        let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
+        let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * max_excess).count();
         let (headline, them) = match count {
             1 => ("limited by 1 slow sample".into(), "it"),
             STRAGGLERS.. => ("limited by rare slow samples".into(), "them (`stats.slowest`)"),

@@ -158,8 +158,8 @@ impl Crop {
 
 /// Returns the error for an image with a size that the crop does not support. `says` connects the
 /// two sizes in the message.
-fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
-    let text = format!("the image is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
+fn unlike(actual: Size, says: &str, size: Size, hint: &str) -> Error {
+    let text = format!("the image is {}x{}, {says} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
 }
 
@@ -298,12 +298,12 @@ mod tests {
         let heights = (0..60).map(|sample| size(&several, (200, 200), sample).height);
         let sides: std::collections::BTreeSet<_> = heights.collect();
         assert_eq!(sides.into_iter().collect::<Vec<_>>(), [100, 120, 140]);
-        let (mut least, mut most) = (u32::MAX, 0);
+        let (mut min_height, mut max_height) = (u32::MAX, 0);
         for sample in 0..500 {
             let resized = size(&Augment::random_resize(24, 20, 30), (500, 375), sample);
             assert_eq!(resized.width, resized.height * 500 / 375);
-            (least, most) = (least.min(resized.height), most.max(resized.height));
+            (min_height, max_height) = (min_height.min(resized.height), max_height.max(resized.height));
         }
-        assert_eq!((least, most), (20, 29));
+        assert_eq!((min_height, max_height), (20, 29));
     }
 }

@@ -127,8 +127,8 @@ impl fmt::Display for Augment {
 }
 
 impl Serialize for Augment {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        self.steps.serialize(to)
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.steps.serialize(serializer)
     }
 }
 

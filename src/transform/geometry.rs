@@ -97,7 +97,7 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
 /// If a side is longer than 65,535 pixels.
 pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
-    let longer = |side: f64, least: u32| (side.round_ties_even() as u32).max(least);
+    let longer = |side: f64, min: u32| (side.round_ties_even() as u32).max(min);
     let resized = if w * height >= h * width {
         Size::new(longer(w * height / h, output.width), output.height)
     } else {
@@ -135,7 +135,7 @@ pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let factor = (height / h).min(width / w);
     // In Ultralytics, a side of a very thin image can become 0. In this function, a side is at
     // least 1.
-    let side = |length: f64, most: u32| ((length * factor).round_ties_even() as u32).clamp(1, most);
+    let side = |length: f64, max: u32| ((length * factor).round_ties_even() as u32).clamp(1, max);
     let (width, height) = (side(w, output.width), side(h, output.height));
     Rect::new((output.width - width) / 2, (output.height - height) / 2, width, height)
 }

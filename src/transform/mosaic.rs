@@ -232,18 +232,18 @@ mod tests {
             }
             let expected = moved(on, f64::from(s), tiling.scale, tiling.shift);
             let own = [size.width, size.height, size.width, size.height].map(f64::from);
-            let found = plan.clip_box(std::array::from_fn(|i| edges[i] * own[i]));
+            let actual = plan.clip_box(std::array::from_fn(|i| edges[i] * own[i]));
             let empty = expected[2] - expected[0] < 3.0 || expected[3] - expected[1] < 3.0;
-            let Some(found) = found.filter(|_| !empty) else {
-                assert!(empty, "{expected:?} {found:?}");
+            let Some(actual) = actual.filter(|_| !empty) else {
+                assert!(empty, "{expected:?} {actual:?}");
                 hidden += 1;
                 continue;
             };
             // The result of `fit_into` may differ by one canvas pixel, and the position is rounded
             // twice. The scale multiplies these differences.
             let tolerance = 1.0 + 2.0 * tiling.scale;
-            let near = found.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);
-            assert!(near, "{:?} {expected:?} {plan:?}", found.corners);
+            let near = actual.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);
+            assert!(near, "{:?} {expected:?} {plan:?}", actual.corners);
             shown += 1;
         }
         assert!(shown > 1200 && hidden > 300, "{shown} {hidden}");

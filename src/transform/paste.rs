@@ -96,12 +96,12 @@ impl Pasting {
     /// Draws the indices of the objects to paste, like torchvision's
     /// `unique(randint(0, count, (count,)))`. `count` is the number of the partner's objects, and
     /// `rng` is the sample's generator.
-    pub(crate) fn choose(count: usize, rng: &Rng, to: &mut Vec<usize>) {
+    pub(crate) fn choose(count: usize, rng: &Rng, out: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
-        to.clear();
-        to.extend((0..count).map(|_| rng.below(count as u64) as usize));
-        to.sort_unstable();
-        to.dedup();
+        out.clear();
+        out.extend((0..count).map(|_| rng.below(count as u64) as usize));
+        out.sort_unstable();
+        out.dedup();
     }
 
     /// Returns the generator for the crop and the flips of the partner. `rng` is the sample's

@@ -74,9 +74,9 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
     let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
-    let edge = |at: u32| {
-        let at = (f64::from(place + at) - f64::from(start)) * f64::from(output) / f64::from(shown);
-        at.round().clamp(0.0, f64::from(output)) as u32
+    let edge = |offset: u32| {
+        let scaled = (f64::from(place + offset) - f64::from(start)) * f64::from(output) / f64::from(shown);
+        scaled.round().clamp(0.0, f64::from(output)) as u32
     };
     let from = edge(first).min(output - 1);
     ((first, last - first), (from, edge(last).max(from + 1) - from))
@@ -138,16 +138,16 @@ mod tests {
             assert!(plan.crop.fits(size) && plan.target.fits(output) && plan.target.size().area() > 0, "{plan:?}");
             smaller += u32::from(plan.target.size() != output);
             for (of, expected) in boxes.iter().zip(chain(size, output, &boxes, &mut draws())) {
-                let found = plan.clip_box(of.map(f64::from)).map(|found| found.corners);
-                match (found, expected) {
-                    (Some(found), Some(expected)) => {
-                        let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1.0);
-                        assert!(near, "{found:?} {expected:?} {plan:?}");
+                let actual = plan.clip_box(of.map(f64::from)).map(|actual| actual.corners);
+                match (actual, expected) {
+                    (Some(actual), Some(expected)) => {
+                        let near = actual.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1.0);
+                        assert!(near, "{actual:?} {expected:?} {plan:?}");
                         kept += 1;
                     }
                     (None, Some(of)) => assert!(of[2] - of[0] < 1.0 || of[3] - of[1] < 1.0, "{of:?}"),
-                    (found, None) => {
-                        assert_eq!(found, None);
+                    (actual, None) => {
+                        assert_eq!(actual, None);
                         removed += 1;
                     }
                 }

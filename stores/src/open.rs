@@ -346,8 +346,8 @@ mod tests {
             ("https://host/train", "HttpStore"),
         ] {
             for access in [Access::Read, Access::Write] {
-                let found = client(&Parts::of(url).unwrap(), url, access).unwrap().store.to_string();
-                assert!(found.contains(store), "{url}: {found}");
+                let description = client(&Parts::of(url).unwrap(), url, access).unwrap().store.to_string();
+                assert!(description.contains(store), "{url}: {description}");
             }
         }
     }

@@ -208,7 +208,7 @@ impl Uploading {
 async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool> {
     match store.head(path).await {
         Err(object_store::Error::NotFound { .. }) => Ok(false),
-        found => found.map(|_| true).map_err(|e| convert(e, url, WHAT)),
+        result => result.map(|_| true).map_err(|e| convert(e, url, WHAT)),
     }
 }
 

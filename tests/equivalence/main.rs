@@ -173,7 +173,7 @@ fn of_fixtures() -> RandomDataset {
         }));
         classes.push(folder.file_name().unwrap().to_str().unwrap().to_owned());
     }
-    RandomDataset { kind: Kind::Labeled, classes, named: false, variant: 0, samples, target: (0, 0) }
+    RandomDataset { kind: Kind::Labeled, classes, has_class_names: false, variant: 0, samples, target: (0, 0) }
 }
 
 /// Compares with fixture files that the original library of each format wrote.

@@ -124,7 +124,7 @@ fn cause(e: &Error) -> String {
     let mut cause = e.cause().to_owned();
     // Remove the key and path if the cause quotes the error of one sample:
     // `...; the last: sample 3 (KEY): PATH: decode: ...`.
-    if let Some(start) = cause.find(": sample ").and_then(|at| Some(at + cause[at..].find(" (")?)) {
+    if let Some(start) = cause.find(": sample ").and_then(|start| Some(start + cause[start..].find(" (")?)) {
         let end = KINDS.iter().filter_map(|kind| cause[start..].find(kind)).min();
         cause.replace_range(start..start + end.unwrap_or(0), "");
     }

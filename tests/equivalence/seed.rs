@@ -101,22 +101,22 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
         fs::create_dir(&folder).unwrap();
         let name = (format.write)(&dataset, &folder);
         for member in (combinations.storages)(format, &folder, &name) {
-            let found = see(&member);
+            let actual = see(&member);
             let place = Opened { format: member.format, storage: member.storage };
             let words = format!("{}, {}", place.format, place.storage);
             counts.combinations += 1;
-            if found.is_refused && (combinations.may_refuse)(&place) {
+            if actual.is_refused && (combinations.may_refuse)(&place) {
                 *counts.refused.entry(words).or_default() += 1;
             } else {
                 *counts.by_format.entry(words).or_default() += 1;
-                if let Some(difference) = difference(&dataset, format, &expected, &found) {
+                if let Some(difference) = difference(&dataset, format, &expected, &actual) {
                     // Describe only the first difference of a seed in full.
                     let what = if reported { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
                     reported = true;
                     counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.storage));
                 }
             }
-            all.push((place, found));
+            all.push((place, actual));
         }
     }
     all.push((Opened { format: "memory", storage: "machine" }, expected));
@@ -139,26 +139,26 @@ fn difference(
     dataset: &RandomDataset,
     format: &Format,
     expected: &Observations,
-    found: &Observations,
+    actual: &Observations,
 ) -> Option<String> {
-    if found.is_refused {
-        return Some(format!("refused: {}", found.opened[0]));
+    if actual.is_refused {
+        return Some(format!("refused: {}", actual.opened[0]));
     }
-    for (part, expected, found) in [
-        ("batches", &expected.batches, &found.batches),
-        ("resumed batches", &expected.resumed, &found.resumed),
-        ("faults", &expected.faults, &found.faults),
+    for (part, expected, actual) in [
+        ("batches", &expected.batches, &actual.batches),
+        ("resumed batches", &expected.resumed, &actual.resumed),
+        ("faults", &expected.faults, &actual.faults),
     ] {
-        let lines = expected.len().max(found.len());
-        if let Some(line) = (0..lines).find(|&line| expected.get(line) != found.get(line)) {
-            let (expected, found) = (expected.get(line), found.get(line));
-            return Some(format!("{part}, line {line}:\n    expected {expected:?}\n    found    {found:?}"));
+        let lines = expected.len().max(actual.len());
+        if let Some(line) = (0..lines).find(|&line| expected.get(line) != actual.get(line)) {
+            let (expected, actual) = (expected.get(line), actual.get(line));
+            return Some(format!("{part}, line {line}:\n    expected {expected:?}\n    found    {actual:?}"));
         }
     }
-    if dataset.named && found.classes != dataset.classes {
-        return Some(format!("the classes are {:?}, not {:?}", found.classes, dataset.classes));
+    if dataset.has_class_names && actual.classes != dataset.classes {
+        return Some(format!("the classes are {:?}, not {:?}", actual.classes, dataset.classes));
     }
-    let wrong = found.keys.iter().flatten().find(|(id, key)| *key != (format.key)(dataset, *id as usize));
+    let wrong = actual.keys.iter().flatten().find(|(id, key)| *key != (format.key)(dataset, *id as usize));
     wrong.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(dataset, *id as usize)))
 }
 

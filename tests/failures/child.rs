@@ -221,15 +221,15 @@ fn functions(trace: &str) -> String {
 
 /// Runs `run` in a child process in which the call selected by `fails` returns an error.
 pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> Attempt {
-    let (stream, to) = UnixStream::pair().unwrap();
+    let (stream, socket) = UnixStream::pair().unwrap();
     // SAFETY: invariant 1.
     let id = unsafe { libc::fork() };
     assert!(id >= 0, "fork failed");
     if id == 0 {
         drop(stream);
-        child_process(to, fails, run);
+        child_process(socket, fails, run);
     }
-    drop(to);
+    drop(socket);
     stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
     let mut child = Child { id, stream: BufReader::new(stream), has_ended: false };
     let (mut place, mut end) = (None, None);
@@ -275,8 +275,8 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
     }
 }
 
-fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
-    *PARENT.lock().unwrap() = Some(to);
+fn child_process(socket: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
+    *PARENT.lock().unwrap() = Some(socket);
     std::panic::set_hook(Box::new(|panic| PANICS.lock().unwrap().push_str(&format!("{panic}\n"))));
     // Suppress the allocator's abort message and core dumps.
     quiet();

@@ -39,7 +39,7 @@ pub(crate) struct Table {
     rows: BTreeMap<(String, Kind), Row>,
     /// For each stack, the number of allocation failures that ended the process.
     aborts: BTreeMap<String, usize>,
-    wrong: Vec<String>,
+    failures: Vec<String>,
     /// The functions on the stack of a call, by the hash of the stack.
     places: BTreeMap<String, String>,
 }
@@ -140,7 +140,7 @@ impl Table {
             }
         }
         if !wrong.is_empty() {
-            self.wrong.push(format!("{}: {kind:?} {number}: {}\n    at {}", case.name, wrong.join("; "), place()));
+            self.failures.push(format!("{}: {kind:?} {number}: {}\n    at {}", case.name, wrong.join("; "), place()));
         }
     }
 
@@ -163,10 +163,10 @@ impl Table {
         for (place, count) in &self.aborts {
             println!("abort ({count}): {place}");
         }
-        for wrong in &self.wrong {
+        for wrong in &self.failures {
             println!("WRONG {wrong}");
         }
-        assert!(self.wrong.is_empty(), "{} runs ended in an unacceptable way", self.wrong.len());
+        assert!(self.failures.is_empty(), "{} runs ended in an unacceptable way", self.failures.len());
     }
 }
 
@@ -190,8 +190,8 @@ fn row_text([calls, failed, errors, same, aborts]: [usize; 5]) -> String {
 }
 
 fn difference(text: &str, expected: &str) -> String {
-    let at = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
-    let start = at.saturating_sub(60);
-    let part = |text: &str| text.get(start..text.len().min(at + 200)).unwrap_or("?").to_owned();
+    let length = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
+    let start = length.saturating_sub(60);
+    let part = |text: &str| text.get(start..text.len().min(length + 200)).unwrap_or("?").to_owned();
     format!("{:?} instead of {:?}", part(text), part(expected))
 }

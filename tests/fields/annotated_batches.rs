@@ -103,7 +103,7 @@ fn packed_datasets_give_the_same_batches_bit_for_bit() {
     let batch = whole(root.path(), boxes().masks());
     let mask = &batch.field("boxes.masks").unwrap().bytes()[..200];
     let expected: Vec<u8> =
-        (0..200).map(|at| u8::from((2..10).contains(&(at % 20)) && (2..6).contains(&(at / 20)))).collect();
+        (0..200).map(|index| u8::from((2..10).contains(&(index % 20)) && (2..6).contains(&(index / 20)))).collect();
     assert_eq!(mask, expected);
 }
 

@@ -92,8 +92,8 @@ impl Case {
         if rotated && self.is_mirrored() {
             expected.swap(0, 1);
         }
-        let found = batch.field("boxes.points").unwrap().as_f32().unwrap();
-        assert_eq!(found[..9], *expected.as_flattened(), "{name}");
+        let actual = batch.field("boxes.points").unwrap().as_f32().unwrap();
+        assert_eq!(actual[..9], *expected.as_flattened(), "{name}");
         if rotated {
             let masks = batch.field("boxes.masks").unwrap().bytes();
             for (mask, runs) in masks.chunks_exact(width * height).zip(&self.masks_upright) {
@@ -216,10 +216,10 @@ fn yolo_annotations_follow_the_option() {
             _ => names_the_option(load(None)),
         }
         let near = |batch: &HostBatch, expected: &[f32]| {
-            let found = batch.field("boxes").unwrap().as_f32().unwrap().to_vec();
+            let actual = batch.field("boxes").unwrap().as_f32().unwrap().to_vec();
             assert!(
-                found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3),
-                "{}: {found:?} {expected:?}",
+                actual.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3),
+                "{}: {actual:?} {expected:?}",
                 case.name
             );
         };
@@ -285,10 +285,10 @@ fn masks_maps_and_points_follow_every_rotation() {
     for case in cases() {
         let frame =
             Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();
-        let at = |upright: bool, x: u32, y: u32| if upright { frame.pixel(x, y) } else { (x, y) };
+        let placed = |upright: bool, x: u32, y: u32| if upright { frame.pixel(x, y) } else { (x, y) };
         let sample = |upright: bool| {
             let [width, height] = if upright { case.upright } else { case.stored };
-            let all = || (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| at(upright, x, y));
+            let all = || (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| placed(upright, x, y));
             let mask: Vec<u8> = all().map(|(x, y)| ((x * 7 + y * 11) % 251) as u8).collect();
             let depth = all().flat_map(|(x, y)| ((x * 3 + y * 5) as f32).to_le_bytes()).collect::<Vec<_>>();
             let flow = all().flat_map(|(x, y)| {

@@ -91,7 +91,7 @@ impl Truth {
     fn transformed_box(&self, i: usize, plan: &[i64], output: Size) -> Option<([f64; 4], f64)> {
         let t: Vec<f64> = plan.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
-            let clip = |v: f64, most: f64| v.max(0.0).min(most);
+            let clip = |v: f64, max: f64| v.max(0.0).min(max);
             let crop = |v: f64| clip(v - t[a], t[a + 2]);
             let resize = |v: f64| v * t[a + 4] / t[a + 2];
             let part = |v: f64| clip(v - t[a + 6], t[a + 10]) + t[a + 8];
@@ -284,8 +284,8 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                     let numbers = if relative { parts(numbers) } else { numbers };
                     let boxes = Boxes::new(1).from(from).to(to);
                     let text = OwnedSample::new("x").field("boxes.json", format!("[{numbers:?}]"));
-                    let found = plain(text.clone(), if relative { boxes.clone().relative() } else { boxes.clone() });
-                    assert_eq!(found, expected);
+                    let actual = plain(text.clone(), if relative { boxes.clone().relative() } else { boxes.clone() });
+                    assert_eq!(actual, expected);
                     assert_eq!(
                         plain(
                             text.clone(),
@@ -437,12 +437,12 @@ fn points_of_the_image_follow_it() {
                         let from = if mirrored { [0, 3, 2, 1][k] } else { k };
                         let [x, y, v] = truth.points[0][from];
                         let expected = truth.point([x.min(10.0), y, v], plan, output);
-                        let found = &get("a")[(place * K + k) * 3..][..3];
+                        let actual = &get("a")[(place * K + k) * 3..][..3];
                         let near = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() < 1e-4;
-                        assert!(found.iter().zip(&expected).all(near), "{found:?}, not {expected:?}");
-                        let found = &get("b")[(place * K + k) * 2..][..2];
-                        let shown = found.iter().zip(&expected).all(near);
-                        assert!(shown || expected == [0.0; 3], "{found:?}, not {expected:?}");
+                        assert!(actual.iter().zip(&expected).all(near), "{actual:?}, not {expected:?}");
+                        let actual = &get("b")[(place * K + k) * 2..][..2];
+                        let shown = actual.iter().zip(&expected).all(near);
+                        assert!(shown || expected == [0.0; 3], "{actual:?}, not {expected:?}");
                     }
                 }
             }

@@ -110,14 +110,14 @@ fn each_frame_is_the_image_that_the_plan_makes_of_it() {
         };
         // Eleven frames are decoded in two groups.
         for count in [1, 3, 11] {
-            let found = rows(all(clips(count)), 1, "image");
-            assert!(found == rows(all(clips(count)).workers(3).prefetch(3), 1, "image"), "{count} {augment:?}");
+            let actual = rows(all(clips(count)), 1, "image");
+            assert!(actual == rows(all(clips(count)).workers(3).prefetch(3), 1, "image"), "{count} {augment:?}");
             for frame in 0..count {
                 let expected = rows(all(singles(frame)), 1, "image");
                 let each = expected[0].len();
-                let frames: Vec<_> = found.iter().map(|row| row[frame * each..][..each].to_vec()).collect();
+                let frames: Vec<_> = actual.iter().map(|row| row[frame * each..][..each].to_vec()).collect();
                 assert!(frames == expected, "frame {frame} of {count}, {dtype:?} {layout:?} {augment:?}");
-                assert_eq!(found[0].len(), count * each);
+                assert_eq!(actual[0].len(), count * each);
             }
         }
     }
@@ -213,8 +213,8 @@ fn errors_name_the_field_and_the_frame() {
         assert!(text.contains(&format!("frame {damaged} of field \"image\": ")), "{text}");
         bad[damaged] = encoded(2, 0);
         let text = failed(clip(&bad));
-        let found = if damaged == 0 { "frame 1 of field \"image\" has 43x49" } else { "has 46x48 pixels" };
-        assert!(text.contains(found) && text.contains("must have the same size"), "{text}");
+        let cause = if damaged == 0 { "frame 1 of field \"image\" has 43x49" } else { "has 46x48 pixels" };
+        assert!(text.contains(cause) && text.contains("must have the same size"), "{text}");
     }
     for count in [0, 9, 11] {
         let text = failed(clip(&frames(1, count)));
@@ -233,8 +233,8 @@ fn errors_name_the_field_and_the_frame() {
 fn a_failed_clip_is_replaced_and_damage_is_counted() {
     let frame = |clip: usize, damaged: bool| {
         let mut bytes = encoded(clip, 0);
-        let at = bytes.len() / 2;
-        bytes[at..at + if damaged { 100 } else { 0 }].fill(0);
+        let offset = bytes.len() / 2;
+        bytes[offset..offset + if damaged { 100 } else { 0 }].fill(0);
         bytes
     };
     let sample = |clip: usize| {
@@ -292,6 +292,6 @@ fn the_memory_of_a_clip_does_not_grow_with_its_length() {
     assert!(plan(64) <= plan(8) + 4096, "{} and {}", plan(64), plan(8));
     // The smallest possible memory limit does not change the images.
     let limit = |bytes: usize| clips(16).augment(Augment::train(16)).prefetch(1).memory_limit(bytes);
-    let least = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
-    assert!(rows(limit(least), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));
+    let min_limit = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
+    assert!(rows(limit(min_limit), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));
 }

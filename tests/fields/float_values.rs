@@ -21,10 +21,10 @@ fn png(image: impl Into<image::DynamicImage>) -> Vec<u8> {
     out.into_inner()
 }
 
-/// Returns `count` random values up to `most`.
-fn random(count: u32, most: u64) -> Vec<u16> {
+/// Returns `count` random values up to `max`.
+fn random(count: u32, max: u64) -> Vec<u16> {
     let mut rng = Rng::new(7, 0, u64::from(count));
-    (0..SIZE.area() * u64::from(count)).map(|_| rng.below(most + 1) as u16).collect()
+    (0..SIZE.area() * u64::from(count)).map(|_| rng.below(max + 1) as u16).collect()
 }
 
 /// Encodes a TIFF of this size with one strip per plane.
@@ -146,9 +146,9 @@ fn the_whole_map_has_the_stored_values_in_either_layout() {
         let loader = Loader::source(source).augment(Augment::pass_through(SIZE.width, SIZE.height));
         let (w, h) = (SIZE.width as usize, SIZE.height as usize);
         let batch = first(loader.clone().field("image", map(channels).image())).unwrap();
-        let found = batch.field("image").unwrap();
-        assert_eq!(found.shape(), [1, h, w].into_iter().chain(channels).collect::<Vec<_>>());
-        assert!(found.as_f32().unwrap() == values, "{field} of {channels:?}");
+        let actual = batch.field("image").unwrap();
+        assert_eq!(actual.shape(), [1, h, w].into_iter().chain(channels).collect::<Vec<_>>());
+        assert!(actual.as_f32().unwrap() == values, "{field} of {channels:?}");
         let batch = first(loader.field("image", map(channels).image().layout(Layout::Nchw))).unwrap();
         let each = channels.unwrap_or(1);
         let planes: Vec<f32> = (0..each).flat_map(|c| values.iter().skip(c).step_by(each).copied()).collect();
@@ -332,7 +332,7 @@ fn one_channel_is_the_brightness_of_the_finished_image() {
             let normalize = Normalize { mean: [0.3, 0.9, 0.9], std: [0.5, 0.7, 0.7] };
             let floats = first(loader(&augment).channels(1).normalize(normalize).layout(layout)).unwrap();
             assert_eq!(floats.images().shape(), if layout == Layout::Nchw { [8, 1, h, w] } else { [8, h, w, 1] });
-            let near = |(found, &gray): (&f32, &u8)| (found - (f32::from(gray) / 255.0 - 0.3) / 0.5).abs() < 1e-6;
+            let near = |(actual, &gray): (&f32, &u8)| (actual - (f32::from(gray) / 255.0 - 0.3) / 0.5).abs() < 1e-6;
             assert!(floats.images().as_f32().unwrap().iter().zip(&expected).all(near));
         }
     }

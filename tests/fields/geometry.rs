@@ -26,7 +26,7 @@ struct Case {
     vertical_flip: bool,
     augment: Option<String>,
     boxes: Vec<[f64; 4]>,
-    kept: Vec<bool>,
+    is_kept: Vec<bool>,
     points: Vec<[f64; 2]>,
     shown: Vec<bool>,
 }
@@ -118,7 +118,7 @@ fn masks_have_the_bits_of_torchvision() {
 fn boxes_are_clipped_and_dropped_as_by_torchvision() {
     for case in cases() {
         let plan = case.plan();
-        for ((ours, theirs), kept) in boxes().into_iter().zip(&case.boxes).zip(&case.kept) {
+        for ((ours, theirs), kept) in boxes().into_iter().zip(&case.boxes).zip(&case.is_kept) {
             let clipped = plan.clip_box(ours);
             let [x1, y1, x2, y2] = *theirs;
             let area = (x2 - x1) * (y2 - y1);
@@ -311,12 +311,12 @@ fn iou_crops_have_the_moments_of_torchvision() {
             let row = [width.into(), height.into(), x.into(), y.into(), kept as f64];
             columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));
         }
-        let found = f64::from(whole) / n as f64;
+        let actual = f64::from(whole) / n as f64;
         // Five times the combined standard error of both samples.
         let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
         assert!(
-            (found - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
-            "fraction of uncropped images: {found}, not {share}"
+            (actual - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
+            "fraction of uncropped images: {actual}, not {share}"
         );
         for (column, (mean, deviation)) in columns.iter().zip(expected) {
             let n = column.len() as f64;

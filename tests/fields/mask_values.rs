@@ -96,13 +96,13 @@ fn renumbered_classes_agree_in_masks_and_boxes() {
         let expected: Vec<_> = masks
             .iter()
             .enumerate()
-            .map(|(at, mask)| {
-                let class = list.iter().position(|name| *name == SORTED[at % 3]).unwrap() as i64;
+            .map(|(index, mask)| {
+                let class = list.iter().position(|name| *name == SORTED[index % 3]).unwrap() as i64;
                 (class, renumbered(mask, &SORTED, &list))
             })
             .collect();
         let plain = delivered(Loader::new(root.path())).unwrap();
-        assert!(plain.iter().zip(&masks).all(|((_, found), mask)| *found == renumbered(mask, &SORTED, &SORTED)));
+        assert!(plain.iter().zip(&masks).all(|((_, actual), mask)| *actual == renumbered(mask, &SORTED, &SORTED)));
         assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
         // Pack the mask with the new class indices, or pack it unchanged and change the indices
         // later.
@@ -125,12 +125,12 @@ fn joined_datasets_number_mask_classes_by_name() {
         let (sets, join): ([&[&str]; 2], _) = ([&["ant", "bee"], &["bee", "fox"]], ["ant", "bee", "fox"]);
         let roots = [voc(sets[0], 4, 10), voc(sets[1], 4, 20)];
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
-        let found = delivered(Loader::source(Concat::match_labels_by_name(parts).unwrap())).unwrap();
+        let actual = delivered(Loader::source(Concat::match_labels_by_name(parts).unwrap())).unwrap();
         let expected = roots
             .iter()
             .zip(sets)
             .flat_map(|((_, masks), names)| masks.iter().map(move |mask| renumbered(mask, names, &join)));
-        assert!(found.iter().map(|(_, mask)| mask.clone()).eq(expected));
+        assert!(actual.iter().map(|(_, mask)| mask.clone()).eq(expected));
         // In a packed mask, each class keeps its color when its index changes.
         let target = roots[0].0.path().join("joined.tar");
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
@@ -141,7 +141,7 @@ fn joined_datasets_number_mask_classes_by_name() {
         let image = image::load_from_memory(&sample.field("mask.png").unwrap()).unwrap().to_rgb8();
         let old = &roots[1].1[0];
         assert!(image.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors have not changed");
-        assert_eq!(delivered(Loader::new(&target)).unwrap(), found);
+        assert_eq!(delivered(Loader::new(&target)).unwrap(), actual);
     });
 }
 
@@ -186,8 +186,8 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     let ignored: Vec<i64> = mask.iter().map(|&value| if value == 1 { 0 } else { 255 }).collect();
     assert_eq!(one("mask.png", stored(), kind().map([(1, 0)]).ignore(255)).unwrap(), ignored);
     let e = one("mask.png", stored(), kind().map([(0, 0), (1, 1), (3, 2), (255, 255)])).unwrap_err();
-    let at = mask.iter().position(|&value| value == 2).unwrap();
-    let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", at % 20, at / 20);
+    let index = mask.iter().position(|&value| value == 2).unwrap();
+    let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", index % 20, index / 20);
     assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
     // If the number of classes is given, 255 can be the ignored value, although it is not the fill
     // value.
@@ -229,8 +229,8 @@ fn colors_map_to_classes_in_every_color_format() {
         let words = format!("the color ({}, {}, {}) is not in the map", wrong[0], wrong[1], wrong[2]);
         assert!(e.cause().contains(&words), "{e}");
         let sample = OwnedSample::new("x").field(name, encoded(format));
-        let found = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
-        assert!(found.mask.is_none(), "{name}: without a map, colors are not read as classes");
+        let actual = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
+        assert!(actual.mask.is_none(), "{name}: without a map, colors are not read as classes");
         let e = one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
         assert!(e.cause().contains("to read other masks, use Mask::colors"), "{name}: {e}");
     }
@@ -323,8 +323,8 @@ fn every_lossless_format_gives_the_same_mask() {
             // A file that is cut anywhere must fail. Other damage must not change the size or cause
             // a hang.
             for cut in (0..mask.len().min(200)).chain([mask.len() - 1]) {
-                if let Ok(found) = one(name, mask[..cut].to_vec(), kind()) {
-                    assert_eq!(found.len(), 200, "{name} of {cut} bytes");
+                if let Ok(actual) = one(name, mask[..cut].to_vec(), kind()) {
+                    assert_eq!(actual.len(), 200, "{name} of {cut} bytes");
                 }
             }
         }

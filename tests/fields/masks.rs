@@ -27,11 +27,11 @@ struct Stored {
 /// Returns values of `depth` bits, arranged in blocks with noise.
 fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
     let mut rng = Rng::new(seed, 7, 7);
-    let most = 1_u64 << depth;
+    let levels = 1_u64 << depth;
     let step = 1 + rng.below(9) as u32;
     (0..size.height)
         .flat_map(|y| (0..size.width).map(move |x| (x, y)))
-        .map(|(x, y)| if rng.chance(0.2) { rng.below(most) as u32 } else { (x / step + y / 3) % most as u32 })
+        .map(|(x, y)| if rng.chance(0.2) { rng.below(levels) as u32 } else { (x / step + y / 3) % levels as u32 })
         .collect()
 }
 
@@ -128,7 +128,7 @@ fn as_integers<T: Element + Into<i64>>(batch: &HostBatch) -> Vec<i64> {
 fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill: i64) {
     let mask = batch.field("mask").unwrap();
     assert_eq!(mask.shape(), [batch.len(), output.height as usize, output.width as usize]);
-    let found = match mask.dtype() {
+    let actual = match mask.dtype() {
         Dtype::U8 => as_integers::<u8>(batch),
         Dtype::U16 => as_integers::<u16>(batch),
         Dtype::I16 => as_integers::<i16>(batch),
@@ -140,7 +140,7 @@ fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill
         let told = &told[place * 14..][..14];
         let expected = planes[id as usize].follow(told, output, fill).values;
         let area = output.area() as usize;
-        assert_eq!(found[place * area..][..area], expected, "sample {id} of {:?} by {told:?}", sizes[id as usize]);
+        assert_eq!(actual[place * area..][..area], expected, "sample {id} of {:?} by {told:?}", sizes[id as usize]);
     }
 }
 
@@ -192,8 +192,8 @@ fn a_mask_larger_than_a_decompression_step_is_complete() {
             let loader = Loader::source(Memory::new(vec![sample])).drop_field("label").workers(1);
             let loader = loader.augment(Augment::pass_through(size.width, size.height));
             let batch = loader.field("mask", Mask::new(Dtype::U16)).into_iter().next().unwrap().unwrap();
-            let found = batch.field("mask").unwrap().elements::<u16>().unwrap();
-            assert!(found.iter().map(|&value| u32::from(value)).eq(values), "{size:?}");
+            let mask = batch.field("mask").unwrap().elements::<u16>().unwrap();
+            assert!(mask.iter().map(|&value| u32::from(value)).eq(values), "{size:?}");
         }
     });
 }
@@ -376,8 +376,8 @@ fn damage_anywhere_in_a_png_mask_fails_every_crop() {
             if case % 3 == 0 {
                 bytes.truncate(rng.below(whole.len() as u64 - 1) as usize);
             } else {
-                let at = rng.below(whole.len() as u64) as usize;
-                bytes[at] ^= 1 << rng.below(8);
+                let offset = rng.below(whole.len() as u64) as usize;
+                bytes[offset] ^= 1 << rng.below(8);
             }
             samples.push(sample(bytes));
         }

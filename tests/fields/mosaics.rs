@@ -120,9 +120,9 @@ fn a_run_with_mosaics_resumes() {
 #[test]
 fn partners_stay_within_the_samples_of_the_epoch() {
     let few = vec![3, 8, 9, 20, 31];
-    let found = epoch(loader().subset(few.clone()), 0);
-    assert_eq!(found.keys().copied().collect::<Vec<_>>(), few);
-    let mut all: Vec<u64> = found.values().flat_map(|[image, ..]| seen(image)).collect();
+    let samples = epoch(loader().subset(few.clone()), 0);
+    assert_eq!(samples.keys().copied().collect::<Vec<_>>(), few);
+    let mut all: Vec<u64> = samples.values().flat_map(|[image, ..]| seen(image)).collect();
     all.sort_unstable();
     all.dedup();
     assert_eq!(all, few);
@@ -141,7 +141,7 @@ fn boxes_move_with_their_images() {
             // Each box covers a whole source image, so its edges are on pixel boundaries.
             assert!(corners.iter().all(|edge| edge.fract() == 0.0), "{corners:?}");
             let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|edge| corners[edge] as usize);
-            (y1..y2).flat_map(|y| (x1..x2).map(move |x| y * 32 + x)).for_each(|at| own[at] = Some(class as u8));
+            (y1..y2).flat_map(|y| (x1..x2).map(move |x| y * 32 + x)).for_each(|index| own[index] = Some(class as u8));
         }
         for (pixel, own) in image.chunks(3).zip(own) {
             assert_eq!(pixel, own.map_or([255, 0, 0], |class| [class, 200, 100]));
@@ -157,9 +157,9 @@ fn samples_outside_mosaics_keep_their_crop() {
     let half = epoch(loader().augment(plain().mosaic(Mosaic::new().probability(0.5))), 5);
     let always = epoch(loader(), 5);
     let mut counts = [0; 2];
-    for (sample, found) in &half {
-        assert!(*found == without[sample] || *found == always[sample]);
-        counts[usize::from(*found == without[sample])] += 1;
+    for (sample, content) in &half {
+        assert!(*content == without[sample] || *content == always[sample]);
+        counts[usize::from(*content == without[sample])] += 1;
     }
     assert!(counts.iter().all(|&count| count > 10), "{counts:?}");
     let closed = || loader().augment(augment().from_epoch(5, plain()));

@@ -52,8 +52,8 @@ fn f64_fields_are_exact_and_f32_rejects_inexact_integers() {
     let (numbers, rows) = (|dtype| NdArray::new(dtype, [2]), |dtype| Ragged::new(dtype, [], 3));
     for batch in all(loader().field("x", numbers(Dtype::F64)).shuffle(1)) {
         let expected: Vec<f64> = batch.ids().flat_map(|id| [(id + (1 << 24)) as f64, 0.1]).collect();
-        let found = batch.field("x").unwrap();
-        assert_eq!((found.dtype(), found.elements::<f64>().unwrap()), (Dtype::F64, &expected[..]));
+        let actual = batch.field("x").unwrap();
+        assert_eq!((actual.dtype(), actual.elements::<f64>().unwrap()), (Dtype::F64, &expected[..]));
     }
     let batches = all(loader().field("x", rows(Dtype::F64).padding(-1.5_f64)));
     assert_eq!(batches[0].field("x").unwrap().elements::<f64>().unwrap()[..3], [16_777_216.0, 0.1, -1.5]);
@@ -408,8 +408,8 @@ impl FieldType for Large {
 
     fn write(&self, _: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         use std::sync::atomic::Ordering::SeqCst;
-        let [now, most] = &*self.0;
-        most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+        let [now, max_running] = &*self.0;
+        max_running.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
         std::thread::sleep(std::time::Duration::from_millis(2));
         now.fetch_sub(1, SeqCst);
         place.bytes(0).fill(7);
@@ -426,13 +426,13 @@ fn the_memory_plan_includes_the_memory_of_custom_fields() {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);
             let mut batches = loader.field(name, kind.clone()).host().unwrap();
-            let most = || kind.0[1].load(std::sync::atomic::Ordering::SeqCst);
-            for epoch in (0..epochs).take_while(|_| most() < enough) {
+            let max_running = || kind.0[1].load(std::sync::atomic::Ordering::SeqCst);
+            for epoch in (0..epochs).take_while(|_| max_running() < enough) {
                 for batch in batches.epoch(epoch) {
                     assert!(batch.unwrap().field(name).unwrap().bytes().iter().all(|&byte| byte == 7));
                 }
             }
-            most()
+            max_running()
         };
         assert_eq!(most_in("large", 1, 2), 1, "each worker waits for memory");
         assert!(most_in("small", 20, 2) > 1, "other workers do not wait");

@@ -88,8 +88,8 @@ fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
         assert!(one.iter().filter(|(sample, of)| other[sample] != **of).count() > 25);
     }
     let few = vec![3, 8, 9, 20];
-    let found = epoch(loader().subset(few.clone()), 0);
-    assert!(found.values().flat_map(classes).all(|class| few.contains(&(class as u64))));
+    let samples = epoch(loader().subset(few.clone()), 0);
+    assert!(samples.values().flat_map(classes).all(|class| few.contains(&(class as u64))));
 }
 
 #[test]
@@ -128,13 +128,13 @@ fn effects_apply_alike_to_pasted_objects_and_the_image() {
 #[test]
 fn objects_that_are_mostly_hidden_are_dropped() {
     let counts = |boxes: Boxes| {
-        let found = epoch(with_boxes(samples(), boxes), 1);
-        found.iter().filter(|(sample, of)| classes(of).contains(&(**sample as i64))).count()
+        let samples = epoch(with_boxes(samples(), boxes), 1);
+        samples.iter().filter(|(sample, of)| classes(of).contains(&(**sample as i64))).count()
     };
     let plain = epoch(loader().augment(plain()), 1);
     let all = plain.values().filter(|of| !classes(of).is_empty()).count();
-    let (some, most) = (counts(Boxes::new(4)), counts(Boxes::new(4).min_visible(0.9)));
-    assert!(most < some && some <= all, "{most} {some} {all}");
+    let (some, visible) = (counts(Boxes::new(4)), counts(Boxes::new(4).min_visible(0.9)));
+    assert!(visible < some && some <= all, "{visible} {some} {all}");
 }
 
 #[test]
@@ -143,10 +143,10 @@ fn samples_without_pastes_are_unchanged() {
     let always = epoch(loader(), 5);
     let half = epoch(loader().augment(plain().copy_paste(CopyPaste::new().probability(0.5))), 5);
     let (mut same, mut changed) = (0, 0);
-    for (sample, found) in &half {
-        assert!(*found == without[sample] || *found == always[sample]);
-        same += usize::from(*found == without[sample]);
-        changed += usize::from(*found != without[sample]);
+    for (sample, content) in &half {
+        assert!(*content == without[sample] || *content == always[sample]);
+        same += usize::from(*content == without[sample]);
+        changed += usize::from(*content != without[sample]);
     }
     assert!(same > 5 && changed > 5, "{same} {changed}");
     let closed = || loader().augment(plain().copy_paste(CopyPaste::new()).from_epoch(5, plain()));

@@ -62,8 +62,8 @@ fn naflex(rgb: &[u8], (height, width): (usize, usize), patch: usize) -> Vec<u8> 
     let mut values = Vec::new();
     for (patch_row, patch_column) in pairs(height / patch, width / patch) {
         for (row, column) in pairs(patch, patch) {
-            let at = (patch_row * patch + row) * width + patch_column * patch + column;
-            values.extend(&rgb[at * 3..at * 3 + 3]);
+            let index = (patch_row * patch + row) * width + patch_column * patch + column;
+            values.extend(&rgb[index * 3..index * 3 + 3]);
         }
     }
     values
@@ -245,16 +245,16 @@ fn values_are_normalized_and_cast_like_images() -> Result<()> {
         let (scale, bias) = normalize.scale_bias();
         let levels = levels.field("p").unwrap().as_u8().unwrap().to_vec();
         let view = floats.field("p").unwrap();
-        for (at, level) in levels.iter().enumerate() {
-            let channel = at % 384 / 128;
+        for (index, level) in levels.iter().enumerate() {
+            let channel = index % 384 / 128;
             let expected = scale[channel].mul_add(f32::from(*level), bias[channel]);
-            let found = match dtype {
-                Dtype::F32 => view.as_f32().unwrap()[at],
-                Dtype::F16 => view.as_f16().unwrap()[at].to_f32(),
-                _ => view.as_bf16().unwrap()[at].to_f32(),
+            let actual = match dtype {
+                Dtype::F32 => view.as_f32().unwrap()[index],
+                Dtype::F16 => view.as_f16().unwrap()[index].to_f32(),
+                _ => view.as_bf16().unwrap()[index].to_f32(),
             };
             let tolerance = if dtype == Dtype::F32 { 0.0 } else { 0.02 };
-            assert!((found - expected).abs() <= tolerance, "{dtype:?}: {found} is not {expected}");
+            assert!((actual - expected).abs() <= tolerance, "{dtype:?}: {actual} is not {expected}");
         }
     }
     Ok(())

@@ -190,25 +190,25 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         return true;
     }
     // Apart from the position and unknown keys, an accepted checkpoint equals the loader's own.
-    let mut found = serde_json::to_value(&state).expect("plain data serializes");
+    let mut restored = serde_json::to_value(&state).expect("plain data serializes");
     for field in ["epoch", "batch", "epoch_samples", "order"] {
-        found[field] = saved.value[field].clone();
+        restored[field] = saved.value[field].clone();
     }
-    for (found, own) in
-        found["probes"].as_array_mut().into_iter().flatten().zip(saved.value["probes"].as_array().expect("a list"))
+    for (restored, own) in
+        restored["probes"].as_array_mut().into_iter().flatten().zip(saved.value["probes"].as_array().expect("a list"))
     {
-        if found["key"].is_null() {
-            found["key"] = own["key"].clone();
+        if restored["key"].is_null() {
+            restored["key"] = own["key"].clone();
         }
     }
     // Compare augmentations as parsed values, because the same one can be written in several ways.
     // Skip the comparison if the augmentation is missing.
     let augments =
         |of: &Value| of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"));
-    if augments(&found).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {
-        found["augment"] = saved.value["augment"].clone();
+    if augments(&restored).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {
+        restored["augment"] = saved.value["augment"].clone();
     }
-    assert!(found == saved.value, "accepted {found}, but the loader saved {}", saved.value);
+    assert!(restored == saved.value, "accepted {restored}, but the loader saved {}", saved.value);
 
     let batches = schedule.num_batches(state.epoch());
     assert!(state.batch() <= batches);

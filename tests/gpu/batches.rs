@@ -87,10 +87,10 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
                 let (a, b) = (a.unwrap(), b.unwrap());
                 assert_eq!((b.number(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
                 assert!(a.ids().eq(b.ids()) && a.keys().eq(b.keys()), "{what}");
-                let (found, expected) = (b.images().download().unwrap(), a.images().bytes());
-                let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
+                let (actual, expected) = (b.images().download().unwrap(), a.images().bytes());
+                let wrong = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
                 assert_eq!(
-                    (found.len(), wrong),
+                    (actual.len(), wrong),
                     (expected.len(), 0),
                     "{what} batch {number}: (length, mismatched bytes)"
                 );
@@ -120,9 +120,9 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
         assert_eq!(names, ["image", "label", "soft_label"]);
         assert!(b.counts("image").is_none(), "images are not variable-length");
         for name in names {
-            let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
-            assert_eq!(found.shape(), expected.shape(), "{name}");
-            assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+            let (actual, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
+            assert_eq!(actual.shape(), expected.shape(), "{name}");
+            assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
         }
         batches += 1;
     }
@@ -158,9 +158,9 @@ fn device_fields_equal_host_fields_for_any_image_count() {
             let (a, b) = (a.unwrap(), b.unwrap());
             assert!(b.fields().map(|field| &field.name).eq(names));
             for name in names {
-                let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
-                assert_eq!(found.shape(), expected.shape(), "{name}");
-                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+                let (actual, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
+                assert_eq!(actual.shape(), expected.shape(), "{name}");
+                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
             }
             assert_eq!(integers(b.counts("rows").unwrap().download().unwrap()), a.counts("rows").unwrap());
             batches += 1;
@@ -205,9 +205,9 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
         for (a, b) in host.epoch(1).zip(device.epoch(1)) {
             let (a, b) = (a.unwrap(), b.unwrap());
             for name in ["mask", "boxes", "boxes.count", "boxes.class", "spots"] {
-                let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
-                assert_eq!((found.shape(), found.dtype()), (&*expected.shape(), expected.dtype()), "{name}");
-                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+                let (actual, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
+                assert_eq!((actual.shape(), actual.dtype()), (&*expected.shape(), expected.dtype()), "{name}");
+                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
             }
             batches += 1;
         }
@@ -375,8 +375,8 @@ fn no_batch_is_torn_stale_or_out_of_order() {
                 std::thread::sleep(std::time::Duration::from_millis(rng.below(4)));
             }
         }
-        let found = stream.clone_dtoh(&sums).unwrap();
-        assert_eq!(found, expected[(round % 4) as usize], "round {round}");
+        let actual = stream.clone_dtoh(&sums).unwrap();
+        assert_eq!(actual, expected[(round % 4) as usize], "round {round}");
     }
     eprintln!("{} batches checked", batches.div_ceil(20) * 20);
 }

@@ -49,9 +49,9 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         }
         // Damage the entropy-coded data, so that a decoder loses synchronization.
         let data = bytes.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
-        let at = data + (bytes.len() - data) * 3 / 4;
-        if damaged && n % 4 == 3 && at + 8 < bytes.len() {
-            bytes[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
+        let offset = data + (bytes.len() - data) * 3 / 4;
+        if damaged && n % 4 == 3 && offset + 8 < bytes.len() {
+            bytes[offset..offset + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
         }
         bytes
     };
@@ -78,11 +78,11 @@ fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what
         let mut count = 0;
         for (a, b) in host.epoch(epoch).zip(device.epoch(epoch)) {
             let (a, b) = (a.unwrap(), b.unwrap());
-            let (expected, found) = (a.images().bytes(), b.images().download().unwrap());
-            if expected != found {
+            let (expected, actual) = (a.images().bytes(), b.images().download().unwrap());
+            if expected != actual {
                 let each = expected.len() / a.len();
                 let keys: Vec<_> = (0..a.len())
-                    .filter(|i| expected[i * each..][..each] != found[i * each..][..each])
+                    .filter(|i| expected[i * each..][..each] != actual[i * each..][..each])
                     .map(|i| a.keys().nth(i).unwrap().to_owned())
                     .collect();
                 panic!("{what}, {decode_on:?}, batch {count} of epoch {epoch}: samples {keys:?} differ");
@@ -137,8 +137,11 @@ fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
             let loader = loader(&images).augment(augment);
             for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
                 let left = compare(&loader, &stream, decode_on, name);
-                let (all, least) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
-                assert!(decode_on == DecodeOn::Auto || left > least, "{name}: the device decoded {left} of {all}");
+                let (all, min_decoded) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
+                assert!(
+                    decode_on == DecodeOn::Auto || left > min_decoded,
+                    "{name}: the device decoded {left} of {all}"
+                );
             }
         }
     }
@@ -274,9 +277,9 @@ fn faults_and_replacements_equal_those_of_the_host() {
 /// Returns the file with `rest` inserted after the last MCU of its first or last segment.
 fn with_rest(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
     let data = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 2;
-    let mut ends = (data..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
-    let at = if first { ends.next() } else { ends.next_back() }.unwrap();
-    [&jpeg[..at], rest, &jpeg[at..]].concat()
+    let mut ends = (data..jpeg.len() - 1).filter(|&offset| jpeg[offset] == 0xff && jpeg[offset + 1] != 0);
+    let offset = if first { ends.next() } else { ends.next_back() }.unwrap();
+    [&jpeg[..offset], rest, &jpeg[offset..]].concat()
 }
 
 #[test]
@@ -294,8 +297,8 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let mut device = loader.decode_on(DecodeOn::Gpu).cuda(&stream).unwrap();
         device.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        let (expected, found) = (host.stats().damaged, device.stats().damaged);
-        assert!(found == expected && found > 5, "{name}: {found} are damaged on the device, {expected} on the host");
+        let (expected, actual) = (host.stats().damaged, device.stats().damaged);
+        assert!(actual == expected && actual > 5, "{name}: {actual} are damaged on the device, {expected} on the host");
     }
 }
 

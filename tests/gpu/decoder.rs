@@ -85,8 +85,8 @@ fn zoo() -> Vec<Vec<u8>> {
     let mut all = drawn(40);
     // Damage the entropy-coded data, so that a decoder loses synchronization.
     for image in all.iter_mut().skip(5).step_by(7) {
-        let at = image.len() * 3 / 4;
-        image[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
+        let offset = image.len() * 3 / 4;
+        image[offset..offset + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
     }
     let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
     let turned = [&all[0][..2], exif, &all[0][2..]].concat();
@@ -155,17 +155,17 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 answers.push(decoder.submit(request.to_vec()).unwrap());
                 rest = left;
             }
-            let found = answers.into_iter().flat_map(|answer| {
+            let actual = answers.into_iter().flat_map(|answer| {
                 let batch = answer.wait().unwrap();
                 assert!((0..batch.valid().len()).all(|place| batch.error(place).is_none()));
                 assert!(batch.valid().all(|valid| valid));
                 let bytes = batch.bytes();
                 bytes.chunks(bytes.len() / batch.valid().len()).map(<[u8]>::to_vec).collect::<Vec<_>>()
             });
-            let found: Vec<_> = found.collect();
-            assert_eq!(found.len(), expected.len());
-            for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                assert!(found == expected, "image {place}, {dtype:?} {layout:?}");
+            let actual: Vec<_> = actual.collect();
+            assert_eq!(actual.len(), expected.len());
+            for (place, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                assert!(actual == expected, "image {place}, {dtype:?} {layout:?}");
             }
         }
     }

@@ -69,8 +69,8 @@ fn every_kernel_gives_the_bits_of_the_host() {
     // Widths divisible by 8, by 4 and by neither; more than one block per sample; a single pixel.
     let sizes = [(224, 224), (32, 32), (17, 40), (9, 36), (5, 33), (1, 1), (31, 2), (64, 300), (3, 7), (2, 1000)];
     for (height, width) in sizes {
-        let most = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
-        let count = 1 + rng.below(most as u64) as usize;
+        let max_count = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
+        let count = 1 + rng.below(max_count as u64) as usize;
         let input = random_bytes(&mut rng, count * height * width * 3);
         upload(&own, &memory, from, &input);
         for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
@@ -94,7 +94,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 let records = with_ops.then_some(records);
                 // SAFETY: all partners in the records are below `count`, the ranges are disjoint,
                 // and the kernel stays loaded until the download below has waited for it.
-                unsafe { kernel.launch(&own, &memory, Launch { from, to, records, count }) }.unwrap();
+                unsafe { kernel.launch(&own, &memory, Launch { from, output: to, records, count }) }.unwrap();
                 own.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
@@ -118,18 +118,19 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     let kernel = Retouch::load(context, size).unwrap();
     // SAFETY: nothing is mixed, and the kernel stays loaded until the download below has waited for
     // it.
-    unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: copies, records: Some(records), count }) }.unwrap();
-    let mut found = vec![0; images.len() + 64];
-    stream.download(&mut found, &memory, 0).unwrap();
-    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "the kernel wrote past the end");
+    unsafe { kernel.launch(stream, &memory, Launch { from: 0, output: copies, records: Some(records), count }) }
+        .unwrap();
+    let mut actual = vec![0; images.len() + 64];
+    stream.download(&mut actual, &memory, 0).unwrap();
+    assert!(actual[images.len()..].iter().all(|&byte| byte == 0xa5), "the kernel wrote past the end");
     let mut expected = images.to_vec();
-    let check = |((expected, found), plan): ((&mut [u8], &[u8]), &Plan)| {
+    let check = |((expected, actual), plan): ((&mut [u8], &[u8]), &Plan)| {
         plan.retouch(&mut ImageMut::new(expected, size.1 as u32, size.0 as u32));
-        let wrong = expected.iter().zip(found).position(|(a, b)| a != b);
+        let wrong = expected.iter().zip(actual).position(|(a, b)| a != b);
         assert_eq!(wrong, None, "{size:?}: {plan:?}");
     };
     std::thread::scope(|scope| {
-        for one in expected.chunks_mut(each).zip(found.chunks(each)).zip(plans) {
+        for one in expected.chunks_mut(each).zip(actual.chunks(each)).zip(plans) {
             scope.spawn(move || check(one));
         }
     });
@@ -249,7 +250,7 @@ fn kernels_process_more_samples_than_a_grid_has_rows() {
     let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
     // SAFETY: the ranges are disjoint, and the kernel stays loaded until the download below has
     // waited for it.
-    unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: at, records: None, count }) }.unwrap();
+    unsafe { kernel.launch(&own, &memory, Launch { from: 0, output: at, records: None, count }) }.unwrap();
     let mut output = vec![0; count * 48];
     own.download(&mut output, &memory, at).unwrap();
     assert!(output == convert(&input, &[], size, Dtype::F16, Layout::Nchw, Normalize::UNIT));
@@ -275,7 +276,7 @@ fn soft_labels_are_mixed_and_smoothed() {
     let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
     // SAFETY: all partners in the records are below `count`, the ranges are disjoint, and the
     // kernel stays loaded until the download below has waited for it.
-    unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: 4096, records: Some(256), count: 4 }) }.unwrap();
+    unsafe { kernel.launch(&own, &memory, Launch { from: 0, output: 4096, records: Some(256), count: 4 }) }.unwrap();
     let mut output = vec![0; 4 * 300 * 4];
     own.download(&mut output, &memory, 4096).unwrap();
     let rows = output.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>();
@@ -284,8 +285,8 @@ fn soft_labels_are_mixed_and_smoothed() {
     {
         for class in 0..300 {
             let share = shares.iter().filter(|(c, _)| *c == class).map(|(_, s)| s).sum::<f32>();
-            let (found, expected) = (rows[n * 300 + class], 0.9 * share + 0.1 / 300.0);
-            assert!((found - expected).abs() < 1e-6, "sample {n} class {class}: {found}, not {expected}");
+            let (actual, expected) = (rows[n * 300 + class], 0.9 * share + 0.1 / 300.0);
+            assert!((actual - expected).abs() < 1e-6, "sample {n} class {class}: {actual}, not {expected}");
         }
     }
 }
@@ -304,11 +305,11 @@ fn pinned_memory_streams_and_events_work() {
     {
         let mut pinned = Pinned::new(&context, len, after_fork).unwrap();
         assert!(pinned.iter().all(|&byte| byte == 0), "all {len} bytes are zero");
-        let found = after_forks(pinned.as_ptr() as usize);
+        let state = after_forks(pinned.as_ptr() as usize);
         if after_fork == AfterFork::Shared {
-            assert_ne!(found, Found::Absent, "{len} bytes");
+            assert_ne!(state, Found::Absent, "{len} bytes");
         }
-        assert_ne!(found, Found::Copied, "{len} bytes, {after_fork:?}");
+        assert_ne!(state, Found::Copied, "{len} bytes, {after_fork:?}");
         pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), len));
         let memory = DeviceBuffer::new(&context, len).unwrap();
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());

@@ -37,18 +37,18 @@ impl Codec for Ppm {
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         self.opened.fetch_add(1, SeqCst);
         let cut = || Error::decode("ppm header is cut short");
-        let (mut numbers, mut at) = ([0u32; 3], 3);
+        let (mut numbers, mut offset) = ([0u32; 3], 3);
         for number in &mut numbers {
-            let digits = bytes[at..].iter().position(u8::is_ascii_whitespace).ok_or_else(cut)?;
-            let text = std::str::from_utf8(&bytes[at..at + digits]).ok().and_then(|text| text.parse().ok());
+            let digits = bytes[offset..].iter().position(u8::is_ascii_whitespace).ok_or_else(cut)?;
+            let text = std::str::from_utf8(&bytes[offset..offset + digits]).ok().and_then(|text| text.parse().ok());
             *number = text.ok_or_else(cut)?;
-            at += digits + 1;
+            offset += digits + 1;
         }
         let size = Size::new(numbers[0], numbers[1]);
-        if bytes.len() as u64 != at as u64 + 3 * size.area() {
+        if bytes.len() as u64 != offset as u64 + 3 * size.area() {
             return Err(Error::decode(format!("ppm of {} bytes", bytes.len())));
         }
-        Ok(EncodedImage::new(bytes, size).with_header(Start(at)))
+        Ok(EncodedImage::new(bytes, size).with_header(Start(offset)))
     }
 
     fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
@@ -129,8 +129,8 @@ fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
             let seed: u32 = key[2..].parse().unwrap();
             let file = if label == 0 { jpeg(seed, SIDE, SIDE) } else { ppm(seed, SIDE, SIDE) };
             let expected = if label == 0 { whole(&Codecs::new(), &file).unwrap() } else { rgb(seed, SIDE, SIDE) };
-            let found = &batch.images().as_u8().unwrap()[place * image..][..image];
-            assert!(found == expected, "{key}");
+            let actual = &batch.images().as_u8().unwrap()[place * image..][..image];
+            assert!(actual == expected, "{key}");
             seen |= 1 << (label * 6 + i64::from(seed));
         }
         assert_eq!(seen, (1 << 12) - 1, "every file is loaded once");
@@ -243,9 +243,9 @@ fn adjacent_samples_of_several_codecs_share_one_decode_call() {
         let full = whole(&codecs, bytes).unwrap();
         let (width, part) = (job.image.size().width, job.out.locate(region).unwrap());
         for row in 0..region.height {
-            let at = |x: u32, y: u32, width: u32| 3 * (y * width + x) as usize;
-            let found = &job.out.data()[at(part.x, part.y + row, job.out.size().width)..][..24];
-            assert_eq!(found, &full[at(region.x, region.y + row, width)..][..24]);
+            let offset_of = |x: u32, y: u32, width: u32| 3 * (y * width + x) as usize;
+            let actual = &job.out.data()[offset_of(part.x, part.y + row, job.out.size().width)..][..24];
+            assert_eq!(actual, &full[offset_of(region.x, region.y + row, width)..][..24]);
         }
     }
 }

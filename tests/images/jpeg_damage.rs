@@ -127,9 +127,9 @@ fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
 }
 
 /// Overwrites 200 bytes inside the data with zeros, as a failing disk may do.
-fn with_zeros(jpeg: &[u8], at: usize) -> Vec<u8> {
+fn with_zeros(jpeg: &[u8], offset: usize) -> Vec<u8> {
     let mut damaged = jpeg.to_vec();
-    damaged[at..at + 200].fill(0);
+    damaged[offset..offset + 200].fill(0);
     damaged
 }
 
@@ -137,14 +137,14 @@ fn with_zeros(jpeg: &[u8], at: usize) -> Vec<u8> {
 fn zeroed_data_is_tolerated_and_found_by_check() {
     for (name, whole) in files() {
         let from = data(&whole);
-        for at in (from + 100..whole.len() - 300).step_by(501) {
-            let damaged = with_zeros(&whole, at);
+        for offset in (from + 100..whole.len() - 300).step_by(501) {
+            let damaged = with_zeros(&whole, offset);
             match check(&damaged) {
-                Condition::Tolerated(what) => assert!(what.contains("damaged in MCU"), "{name} at {at}: {what}"),
-                other => panic!("{name} at {at}: {other:?}"),
+                Condition::Tolerated(what) => assert!(what.contains("damaged in MCU"), "{name} at {offset}: {what}"),
+                other => panic!("{name} at {offset}: {other:?}"),
             }
             decode(&damaged, WHOLE).unwrap();
-            assert!(repack_jpeg(&damaged, &mut Vec::new()).is_err(), "{name} at {at}");
+            assert!(repack_jpeg(&damaged, &mut Vec::new()).is_err(), "{name} at {offset}");
         }
     }
 }
@@ -159,10 +159,10 @@ fn data_after_the_last_mcu_is_reported() {
     }
 }
 
-/// Replaces `count` bytes at `at` with `bytes`.
-fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
+/// Replaces `count` bytes at `offset` with `bytes`.
+fn spliced(jpeg: &[u8], offset: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     let mut changed = jpeg.to_vec();
-    changed.splice(at..at + count, bytes.iter().copied());
+    changed.splice(offset..offset + count, bytes.iter().copied());
     changed
 }
 
@@ -175,7 +175,8 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         |jpeg: &[u8], from: usize, marker: [u8; 2]| from + jpeg[from..].windows(2).position(|w| w == marker).unwrap();
     let (from, second) = (data(&plain) + 40, find(&restarts, data(&restarts), [0xff, 0xd1]));
     // The first scan after the DC scans of the three components.
-    let scan = (0..progressive.len()).filter(|&at| progressive[at..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
+    let scan =
+        (0..progressive.len()).filter(|&offset| progressive[offset..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
     let stuffed = find(&plain, data(&plain), [0xff, 0]);
     let early = "a segment that ends before its last MCU, including an EOI in the middle of the data";
     let late = "eight or more bits after the last MCU of a segment";
@@ -219,8 +220,8 @@ fn with_noise(jpeg: &[u8], seed: u64) -> Vec<u8> {
     let (mut damaged, from, mut state) = (jpeg.to_vec(), data(jpeg), seed);
     for _ in 0..40 {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let at = from + (state >> 33) as usize % (jpeg.len() - 2 - from);
-        damaged[at] = (state >> 20) as u8;
+        let index = from + (state >> 33) as usize % (jpeg.len() - 2 - from);
+        damaged[index] = (state >> 20) as u8;
     }
     damaged
 }
@@ -238,8 +239,8 @@ fn damage_found_while_decoding_is_counted() {
     for (name, whole) in files() {
         // Damage at the beginning of a scan, which every crop needs, and a missing last marker.
         let mut marked = whole.clone();
-        let at = data(&whole) + 40;
-        marked[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
+        let offset = data(&whole) + 40;
+        marked[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
         let images = [whole.clone(), marked, whole[..whole.len() - 2].to_vec(), whole.clone()];
         for (augment, crops) in [(whole_image.clone(), false), (Augment::train(32), true)] {
             let mut batches = loader(&images).augment(augment).epochs(2).host().unwrap();
@@ -289,8 +290,8 @@ fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
 fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
     let (_, whole) = files()[0].clone();
     let mut damaged = whole.clone();
-    let at = data(&whole) + 40;
-    damaged[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
+    let offset = data(&whole) + 40;
+    damaged[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
     let options = Decoder::builder().batch_size(2).workers(1).augment(Augment::eval(40, 32));
     let decoder = options.clone().host().unwrap();
     let batch = decoder.decode([damaged.clone(), whole.clone()]).unwrap();
@@ -307,8 +308,8 @@ fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
 fn damage_of_batches_that_are_not_delivered_does_not_count() {
     let (_, whole) = files()[0].clone();
     let mut damaged = whole.clone();
-    let at = data(&whole) + 40;
-    damaged[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
+    let offset = data(&whole) + 40;
+    damaged[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
     let images = vec![damaged; 8];
     let mut batches = loader(&images).augment(Augment::resize(32, 32)).prefetch(2).host().unwrap();
     for (epoch, taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {

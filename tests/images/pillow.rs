@@ -32,9 +32,9 @@ fn images_have_the_pixels_of_pillow() {
             continue;
         }
         let bytes = fs::read(&path).unwrap();
-        let found = decoded(&codecs, &bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let actual = decoded(&codecs, &bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let expected = decoded(&codecs, &fs::read(expected).unwrap()).unwrap();
-        assert!(found == expected, "{}: {:?}, Pillow has {:?}", path.display(), found.0, expected.0);
+        assert!(actual == expected, "{}: {:?}, Pillow has {:?}", path.display(), actual.0, expected.0);
         assert!(matches!(check(&bytes), Condition::Sound), "{}", path.display());
         count += 1;
     }
@@ -44,10 +44,10 @@ fn images_have_the_pixels_of_pillow() {
 #[test]
 fn planes_in_tiles_that_overhang_the_image_are_read() {
     // The file contains consecutive numbers in three planes of 24 rows with 40 pixels.
-    let (size, found) = decoded(&Codecs::new(), &fs::read(folder().join("tiled_planes.tif")).unwrap()).unwrap();
+    let (size, actual) = decoded(&Codecs::new(), &fs::read(folder().join("tiled_planes.tif")).unwrap()).unwrap();
     let area = 24 * 40;
     let expected: Vec<u8> = (0..area).flat_map(|i| [i, i + area, i + 2 * area].map(|value| value as u8)).collect();
-    assert!(size == Size::new(40, 24) && found == expected);
+    assert!(size == Size::new(40, 24) && actual == expected);
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn every_format_has_the_pixels_of_the_crate_image() {
             let file = file.into_inner();
             // Like this library, `into_rgb8` drops the alpha channel.
             let expected = image::load_from_memory_with_format(&file, format).unwrap().into_rgb8().into_raw();
-            let (size, found) = decoded(&codecs, &file).unwrap();
-            assert!(size == Size::new(w, h) && found == expected, "{format:?} of {:?}", image.color());
+            let (size, actual) = decoded(&codecs, &file).unwrap();
+            assert!(size == Size::new(w, h) && actual == expected, "{format:?} of {:?}", image.color());
         }
     }
 }

@@ -90,8 +90,8 @@ fn evaluation_matches_torchvision_and_pillow() {
 fn assert_filtered(name: &str, ours: &[u8], theirs: &[u8]) {
     let (mean, largest) = difference(ours, theirs);
     println!("{name}: mean difference {mean:.4} levels, largest {largest}");
-    let most = if name.ends_with(".tensor") { 0 } else { 1 + u8::from(name.contains("lanczos")) };
-    assert!(mean < 0.02 && largest <= most, "{name}: mean difference {mean:.4} of 255, largest {largest}");
+    let tolerance = if name.ends_with(".tensor") { 0 } else { 1 + u8::from(name.contains("lanczos")) };
+    assert!(mean < 0.02 && largest <= tolerance, "{name}: mean difference {mean:.4} of 255, largest {largest}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn without_antialiasing_pixels_equal_torchvision() {
         ("grow", Some(Rect::new(60, 50, 31, 40))),
         ("eval", None),
     ] {
-        for (filter, of, most) in [
+        for (filter, of, tolerance) in [
             (Interpolation::Bilinear, "bilinear", 1),
             (Interpolation::BilinearExact, "bilinear", 0),
             (Interpolation::Bicubic, "bicubic", 0),
@@ -149,7 +149,7 @@ fn without_antialiasing_pixels_equal_torchvision() {
             };
             let (mean, largest) = difference(&ours, &theirs);
             println!("{name} by {filter:?}: mean difference {mean:.4} levels, largest {largest}");
-            assert!(largest <= most, "{name} by {filter:?}: mean difference {mean:.4} of 255, largest {largest}");
+            assert!(largest <= tolerance, "{name} by {filter:?}: mean difference {mean:.4} of 255, largest {largest}");
         }
     }
 }
@@ -157,9 +157,9 @@ fn without_antialiasing_pixels_equal_torchvision() {
 /// Returns only the pixels of `rect`, like a decoder that decodes only a region.
 fn part(whole: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
-    for (row, to) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
-        let at = ((y as usize + row) * whole.size().width as usize + x as usize) * 3;
-        to.copy_from_slice(&whole.data()[at..at + to.len()]);
+    for (row, out) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
+        let offset = ((y as usize + row) * whole.size().width as usize + x as usize) * 3;
+        out.copy_from_slice(&whole.data()[offset..offset + out.len()]);
     }
     part.set_origin(x, y);
     part
@@ -219,8 +219,11 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
         let row = |row: u32| ((y + row) * all.width + x) as usize * 3;
         let theirs: Vec<u8> = (0..crop).flat_map(|of| whole[row(of)..][..crop as usize * 3].iter().copied()).collect();
         let (mean, largest) = difference(&ours, &theirs);
-        let most = if filter == Interpolation::Bilinear { 2 } else { 0 };
-        assert!(largest <= most, "{size:?} to {shorter} and {crop} by {filter:?}, {antialias}: {largest}, mean {mean}");
+        let tolerance = if filter == Interpolation::Bilinear { 2 } else { 0 };
+        assert!(
+            largest <= tolerance,
+            "{size:?} to {shorter} and {crop} by {filter:?}, {antialias}: {largest}, mean {mean}"
+        );
     }
     assert!(drawn.iter().all(|&count| count > 60), "{drawn:?}");
 }
@@ -230,9 +233,9 @@ fn a_random_crop_is_a_part_of_torchvisions_padded_image() {
     let (left, top, size) = (33, 21, Size::new(40, 30));
     let whole = source();
     let mut pixels = Pixels::new();
-    for (row, to) in pixels.reset(size).chunks_exact_mut(size.width as usize * 3).enumerate() {
-        let at = ((top + row) * SOURCE.width as usize + left) * 3;
-        to.copy_from_slice(&whole.data()[at..at + to.len()]);
+    for (row, out) in pixels.reset(size).chunks_exact_mut(size.width as usize * 3).enumerate() {
+        let offset = ((top + row) * SOURCE.width as usize + left) * 3;
+        out.copy_from_slice(&whole.data()[offset..offset + out.len()]);
     }
     for (name, border) in [
         ("constant", Border::Constant),
@@ -313,8 +316,8 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
     let mut rng = Rng::new(9, 9, 9);
     let mut resizer = Resizer::new();
     for case in 0..2000 {
-        let most = [6, 40, 130, 400][case % 4];
-        let mut side = || rng.below(most) as u32 + 1;
+        let max_side = [6, 40, 130, 400][case % 4];
+        let mut side = || rng.below(max_side) as u32 + 1;
         let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
         let mut pixels = Pixels::new();
         // Alternate between noise and constant runs, to test clamping to black and to white.

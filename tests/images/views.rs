@@ -31,12 +31,12 @@ pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
         let data = file.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14;
         for _ in 0..8 {
             let mut damaged = file.clone();
-            let at = data + rng.below((file.len() - data - 4) as u64) as usize;
+            let offset = data + rng.below((file.len() - data - 4) as u64) as usize;
             match rng.below(4) {
-                0 => drop(damaged.splice(at..at, [0xff, 0xd0 + rng.below(8) as u8])),
-                1 => drop(damaged.drain(at..(at + 30).min(file.len() - 2))),
-                2 => damaged[at..at + 2].fill(0x55),
-                _ => damaged.truncate(at),
+                0 => drop(damaged.splice(offset..offset, [0xff, 0xd0 + rng.below(8) as u8])),
+                1 => drop(damaged.drain(offset..(offset + 30).min(file.len() - 2))),
+                2 => damaged[offset..offset + 2].fill(0x55),
+                _ => damaged.truncate(offset),
             }
             all.push((name, damaged));
         }
@@ -119,19 +119,19 @@ fn views_decoded_together_equal_views_decoded_alone() {
     let skip = OnError::Skip { max_skipped: 1000 };
     for workers in [1, 3] {
         let mut batches = together.clone().on_error(skip).batch_size(64).workers(workers).host().unwrap();
-        let mut at = 0;
+        let mut index = 0;
         for batch in batches.epoch(0) {
             let batch = batch.unwrap();
             let images = batch.field("views.1").unwrap().bytes().chunks_exact(24 * 24 * 3);
             for (image, valid) in images.zip(batch.valid()) {
-                assert_eq!(valid, all[at].0.is_some());
+                assert_eq!(valid, all[index].0.is_some());
                 assert!(
-                    all[at].0.as_ref().is_none_or(|images| images[1] == *image),
-                    "sample {at} of {workers} workers"
+                    all[index].0.as_ref().is_none_or(|images| images[1] == *image),
+                    "sample {index} of {workers} workers"
                 );
-                at += 1;
+                index += 1;
             }
         }
-        assert_eq!(at as u64, samples);
+        assert_eq!(index as u64, samples);
     }
 }

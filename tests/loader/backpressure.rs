@@ -148,9 +148,9 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
     // A worker's image buffer is part of the plan.
     let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
-    let least = plan.host_bytes + 2 * IMAGE;
-    assert_eq!(limited(least).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
-    let e = limited(least - 1).host().unwrap_err();
+    let min_limit = plan.host_bytes + 2 * IMAGE;
+    assert_eq!(limited(min_limit).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
+    let e = limited(min_limit - 1).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
     let slot = plan.slot_bytes;
     assert_eq!(
@@ -160,12 +160,12 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
              prefetch(2) fits, or batch_size(6)",
             5 * slot,
             2 * IMAGE,
-            least - 1
+            min_limit - 1
         )
     );
     // Following the suggestions in the message works.
-    limited(least - 1).prefetch(2).host().unwrap();
-    limited(least - 1).batch_size(6).host().unwrap();
+    limited(min_limit - 1).prefetch(2).host().unwrap();
+    limited(min_limit - 1).batch_size(6).host().unwrap();
 }
 
 #[test]

@@ -250,19 +250,19 @@ type Known = Rc<std::result::Result<Run, String>>;
 /// Cached runs with a single setter, by setter and data.
 struct Alone<'a> {
     root: &'a Path,
-    known: RefCell<BTreeMap<(String, Data), Known>>,
+    answers: RefCell<BTreeMap<(String, Data), Known>>,
 }
 
 impl Alone<'_> {
     fn run(&self, name: &str, data: &Data) -> Known {
         let key = (name.to_owned(), data.clone());
-        if let Some(run) = self.known.borrow().get(&key) {
+        if let Some(run) = self.answers.borrow().get(&key) {
             return run.clone();
         }
         let names: Vec<&str> = [name].into_iter().filter(|name| !name.is_empty()).collect();
         let saved = (name == "resume").then(|| self.saved("", data)).flatten();
         let run = Rc::new(Run::of(&names, data, self.root, saved));
-        self.known.borrow_mut().insert(key, run.clone());
+        self.answers.borrow_mut().insert(key, run.clone());
         run
     }
 
@@ -348,7 +348,7 @@ fn check_pairs() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     write(&root);
-    let alone = Alone { root: &root, known: RefCell::default() };
+    let alone = Alone { root: &root, answers: RefCell::default() };
     let mut problems = Vec::new();
     for setter in SETTERS {
         let data = Data::of(&[setter.name]);
@@ -386,7 +386,7 @@ fn check_pairs() {
 /// Returns the methods of `Loader` that return one or several loaders.
 fn public_setters() -> BTreeSet<String> {
     // A macro generates the setters in `OPTIONS`.
-    let mut found: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();
+    let mut setters: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap() {
         let path = entry.unwrap().path();
         let Some("rs") = path.extension().and_then(|end| end.to_str()) else { continue };
@@ -395,7 +395,7 @@ fn public_setters() -> BTreeSet<String> {
                 && call.mac.path.is_ident("shared_setters")
             {
                 let tokens: Vec<_> = call.mac.tokens.clone().into_iter().map(|token| token.to_string()).collect();
-                found.extend(tokens.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].clone()));
+                setters.extend(tokens.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].clone()));
             }
             let Item::Impl(block) = item else { continue };
             if block.trait_.is_some() || !matches!(&*block.self_ty, Type::Path(of) if of.path.is_ident("Loader")) {
@@ -408,12 +408,12 @@ fn public_setters() -> BTreeSet<String> {
                 let returned = idents(returned);
                 let is_loader = returned.iter().any(|word| word == "Self" || word == "Loader");
                 if takes && is_loader && matches!(method.vis, Visibility::Public(_)) {
-                    found.insert(method.sig.ident.to_string());
+                    setters.insert(method.sig.ident.to_string());
                 }
             }
         }
     }
-    found
+    setters
 }
 
 /// Returns all identifiers that occur in a type.

@@ -29,10 +29,10 @@ mod codes {
     pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit on open files"), (8, "out of memory")];
 }
 
-/// A source in which sample 5 fails `left` times with the error `code`.
+/// A source in which sample 5 fails `failures_left` times with the error `code`.
 struct Shaky {
     numbers: Numbers,
-    left: Arc<AtomicUsize>,
+    failures_left: Arc<AtomicUsize>,
     code: i32,
 }
 
@@ -42,8 +42,8 @@ impl Source for Shaky {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let fails =
-            index == 5 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+        let fails = index == 5
+            && self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
         if fails {
             // Data left behind by a failed attempt must have no effect.
             scratch.resize(1000, 0xee);
@@ -55,7 +55,7 @@ impl Source for Shaky {
 
 fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(failures));
-    let source = Shaky { numbers: Numbers::new(14), left: left.clone(), code };
+    let source = Shaky { numbers: Numbers::new(14), failures_left: left.clone(), code };
     (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7).workers(2), left)
 }
 

@@ -47,9 +47,9 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded.
-    now: Arc<AtomicUsize>,
+    decoding: Arc<AtomicUsize>,
     /// Maximum of `now`.
-    most: Arc<AtomicUsize>,
+    max_decoding: Arc<AtomicUsize>,
 }
 
 impl Codec for Huge {
@@ -62,10 +62,10 @@ impl Codec for Huge {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
-        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        self.max_decoding.fetch_max(self.decoding.fetch_add(1, SeqCst) + 1, SeqCst);
         out.reset(image.size());
         std::thread::sleep(Duration::from_millis(2));
-        self.now.fetch_sub(1, SeqCst);
+        self.decoding.fetch_sub(1, SeqCst);
         Ok(())
     }
 }
@@ -84,10 +84,14 @@ fn large_images_of_patches_fit_the_plan() {
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
             batches.memory_plan()
         });
-        let (one, most) = (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.most.load(SeqCst));
+        let (one, max_decoding) =
+            (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.max_decoding.load(SeqCst));
         let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
         assert!(peak <= all && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-        assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
+        assert!(
+            max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),
+            "{max_decoding} images at once: {plan}"
+        );
     });
 }
 
@@ -115,7 +119,7 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
                 assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 512);
                 batches.memory_plan()
             });
-            let most = decoder.most.load(SeqCst);
+            let max_decoding = decoder.max_decoding.load(SeqCst);
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
@@ -124,7 +128,10 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
             assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
+            assert!(
+                max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),
+                "{max_decoding} images at once: {plan}"
+            );
             assert!(peak >= LARGE_BYTES, "the images were not decoded");
         }
     });
@@ -246,11 +253,12 @@ fn maps_that_are_converted_stay_within_the_plan() {
         let loader = loader.batch_size(32).workers(16).prefetch(1).memory_limit(64 * MIB);
         let mut batches = loader.host().unwrap();
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
-        let (plan, converted, most) = (batches.memory_plan(), 600 * 600 * 8 * 4, decoder.huge.most.load(SeqCst));
+        let (plan, converted, max_decoding) =
+            (batches.memory_plan(), 600 * 600 * 8 * 4, decoder.huge.max_decoding.load(SeqCst));
         assert_eq!(count, 32);
         assert!(peak + MIB >= converted, "a map was converted");
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "the peak is {} MiB: {plan}", peak / MIB);
-        assert!(most * converted <= plan.shared_scratch_bytes, "{most} maps at a time: {plan}");
+        assert!(max_decoding * converted <= plan.shared_scratch_bytes, "{max_decoding} maps at a time: {plan}");
     });
 }
 
@@ -288,7 +296,7 @@ fn an_image_larger_than_the_shared_scratch_decodes_alone() {
         let mut batches = huge(&decoder, 8).memory_limit(MIB).host().unwrap();
         assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
-        assert_eq!(decoder.most.load(SeqCst), 1);
+        assert_eq!(decoder.max_decoding.load(SeqCst), 1);
         // Canceling an epoch does not wait for workers that are queued for shared memory.
         drop(batches.epoch(1).next());
         drop(batches);
@@ -307,12 +315,12 @@ fn batches_are_the_same_for_any_scratch_limit() {
         for spare in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
-            let least = plan.host_bytes + 3 * 16 * 16 * 3;
-            let mut batches = loader().memory_limit(least + spare).host().unwrap();
+            let min_limit = plan.host_bytes + 3 * 16 * 16 * 3;
+            let mut batches = loader().memory_limit(min_limit + spare).host().unwrap();
             let scratch = batches.memory_plan().scratch_bytes;
             assert!(scratch <= spare + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
-            let found: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
-            assert_eq!(found, expected, "with {scratch} bytes");
+            let actual: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert_eq!(actual, expected, "with {scratch} bytes");
         }
     });
 }
@@ -495,10 +503,10 @@ impl Codec for Claims {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
-        self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        self.huge.max_decoding.fetch_max(self.huge.decoding.fetch_add(1, SeqCst) + 1, SeqCst);
         out.reset(image.size());
         std::thread::sleep(self.wait.max(Duration::from_millis(2)));
-        self.huge.now.fetch_sub(1, SeqCst);
+        self.huge.decoding.fetch_sub(1, SeqCst);
         Ok(())
     }
 }
@@ -526,10 +534,13 @@ fn small_images_are_estimated_when_memory_is_scarce() {
             let decoder = Claims { side: 100, ..Claims::default() };
             let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).epochs(1).host().unwrap();
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
-            (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.memory_plan())
+            (decoder.asked.load(SeqCst), decoder.huge.max_decoding.load(SeqCst), batches.memory_plan())
         };
-        let (asked, most, plan) = run(4 * MIB);
-        assert!((asked, most) == (64, 1), "{asked} of 64 images were estimated, {most} decoded at once: {plan}");
+        let (asked, max_decoding, plan) = run(4 * MIB);
+        assert!(
+            (asked, max_decoding) == (64, 1),
+            "{asked} of 64 images were estimated, {max_decoding} decoded at once: {plan}"
+        );
         let (asked, _, plan) = run(1 << 30);
         assert_eq!(asked, 0, "eight small images fit in a worker's share: {plan}");
     });

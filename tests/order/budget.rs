@@ -62,7 +62,7 @@ impl Case {
         let all: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..self.lengths.len() as u64).collect());
         let length = |id: &u64| self.lengths[*id as usize];
         let longest = all.iter().map(length).max().unwrap();
-        let mut found = Vec::new();
+        let mut list = Vec::new();
         for number in 0..=self.bounds.len() {
             let within = |id: &u64| self.bounds.iter().filter(|bound| length(id) > **bound).count() == number;
             let samples: Vec<u64> = all.iter().copied().filter(within).collect();
@@ -72,10 +72,10 @@ impl Case {
                 while count < self.batch && (count as u64 + 1) * u64::from(width) <= self.budget {
                     count += 1;
                 }
-                found.push((samples, count));
+                list.push((samples, count));
             }
         }
-        found
+        list
     }
 
     /// Returns the batches in the order of the source.
@@ -91,8 +91,8 @@ impl Case {
 /// Returns the samples of each batch from `first` on, without padding.
 fn read(loader: Loader, epoch: u64, first: u64) -> Vec<Vec<u64>> {
     let mut batches = loader.host().unwrap();
-    let most = batches.memory_plan();
-    assert!(most.slots > 0);
+    let plan = batches.memory_plan();
+    assert!(plan.slots > 0);
     let batches = batches.epoch_from(epoch, first).map(|batch| {
         let batch = batch.unwrap();
         let row = batch.field("text").unwrap();

@@ -71,12 +71,12 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
     no_hang(|| {
         let (old, new_) = (run(weighted(&OLD), 3, |_, _| ()), run(weighted(&new()), 3, |_, _| ()));
         for (prefetch, workers, world) in [(1, 1, 1), (9, 3, 1), (4, 2, 2)] {
-            for (at, after) in [((0, 0), 0), ((0, 2), 3), ((0, 6), 0), ((1, 1), 1), ((0, 3), 9)] {
-                let effective = 7 * at.0 + at.1 + 1 + after;
+            for (start, after) in [((0, 0), 0), ((0, 2), 3), ((0, 6), 0), ((1, 1), 1), ((0, 3), 9)] {
+                let effective = 7 * start.0 + start.1 + 1 + after;
                 let rank = |rank| {
                     let loader = weighted(&OLD).prefetch(prefetch).workers(workers).rank(rank, world);
                     run(loader, 3, |batches, step| {
-                        if (step.0, step.1) == at {
+                        if (step.0, step.1) == start {
                             // Give the workers time to prepare later batches.
                             std::thread::sleep(std::time::Duration::from_millis(10));
                             let BatchIndex { epoch, batch } = batches.set_weights(&new(), after).unwrap();
@@ -84,9 +84,9 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
                         }
                     })
                 };
-                let found = joined((0..world).map(rank).collect());
+                let actual = joined((0..world).map(rank).collect());
                 let expected = [&old[..effective as usize], &new_[effective as usize..]].concat();
-                assert_eq!(found, expected, "after {at:?} and {after} batches, prefetch {prefetch}, {world} ranks");
+                assert_eq!(actual, expected, "after {start:?} and {after} batches, prefetch {prefetch}, {world} ranks");
             }
         }
     });
@@ -97,21 +97,21 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
 fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     no_hang(|| {
         let (old, new_) = (run(weighted(&OLD), 1, |_, _| ()), run(weighted(&new()), 1, |_, _| ()));
-        for (at, after) in [(4, 0), (4, 1), (5, 0)] {
+        for (change_after, after) in [(4, 0), (4, 1), (5, 0)] {
             let mut batches = weighted(&OLD).prefetch(5).workers(2).host().unwrap();
             for _ in 0..2 {
                 assert!(batches.epoch(0).map(|batch| step(&batch.unwrap())).eq(old.clone()));
             }
-            let (mut epoch, mut found) = (batches.epoch(0), Vec::new());
+            let (mut epoch, mut steps) = (batches.epoch(0), Vec::new());
             while let Some(batch) = epoch.next() {
-                found.push(step(&batch.unwrap()));
-                if found.len() == at {
+                steps.push(step(&batch.unwrap()));
+                if steps.len() == change_after {
                     std::thread::sleep(std::time::Duration::from_millis(20));
-                    assert_eq!(epoch.set_weights(&new(), after).unwrap().batch, at as u64 + after);
+                    assert_eq!(epoch.set_weights(&new(), after).unwrap().batch, change_after as u64 + after);
                 }
             }
-            let border = at + after as usize;
-            assert_eq!(found, [&old[..border], &new_[border..]].concat());
+            let border = change_after + after as usize;
+            assert_eq!(steps, [&old[..border], &new_[border..]].concat());
         }
     });
 }
@@ -421,20 +421,20 @@ fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
         };
         let whole = run(sized(options()), 5, change);
         assert_eq!(whole.iter().map(|step| step.2.len()).collect::<Vec<_>>()[40..], [9; 20]);
-        for (at, world, next) in [(5, 1, 3), (22, 3, 2), (41, 2, 1)] {
+        for (step_count, world, next) in [(5, 1, 3), (22, 3, 2), (41, 2, 1)] {
             let mut saved = None;
             let before = |rank| {
                 let mut steps = Vec::new();
                 let mut batches = sized(options()).rank(rank, world).host().unwrap();
                 for number in 0..5 {
                     let mut epoch = batches.epoch(number);
-                    while steps.len() < at
+                    while steps.len() < step_count
                         && let Some(batch) = epoch.next()
                     {
                         steps.push(step(&batch.unwrap()));
                         change(&epoch, steps.last().unwrap());
                     }
-                    if steps.len() == at {
+                    if steps.len() == step_count {
                         saved.get_or_insert(epoch.checkpoint());
                         break;
                     }
@@ -445,7 +445,7 @@ fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
             let saved: Checkpoint = saved.unwrap();
             let after = |rank| run(sized(options()).rank(rank, next).resume(saved.clone()), 5, change);
             steps.extend(joined((0..next).map(after).collect()));
-            assert_eq!(steps, whole, "after {at} batches, from {world} to {next} ranks");
+            assert_eq!(steps, whole, "after {step_count} batches, from {world} to {next} ranks");
         }
     });
 }

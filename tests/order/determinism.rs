@@ -74,12 +74,12 @@ fn a_later_augmentation_begins_with_its_epoch() {
                 || loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers).prefetch(prefetch);
             let mut batches = make().host().unwrap();
             for (epoch, expected) in (0..).zip(&expected) {
-                let found: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
-                assert!(found == *expected, "epoch {epoch}, {workers} workers");
+                let actual: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
+                assert!(actual == *expected, "epoch {epoch}, {workers} workers");
             }
             let mut batches = make().host().unwrap();
-            let found: Vec<_> = batches.epoch_from(2, 4).map(|batch| Content::from(&batch.unwrap())).collect();
-            assert!(found == expected[2][4..], "{workers} workers");
+            let actual: Vec<_> = batches.epoch_from(2, 4).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert!(actual == expected[2][4..], "{workers} workers");
         }
     });
 }

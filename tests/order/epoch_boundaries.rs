@@ -123,10 +123,10 @@ fn preparation_is_limited_by_free_slots() {
             let source = Recorded::new();
             let mut batches = loader(&source, |_| 20).prefetch(prefetch).host().unwrap();
             assert_eq!(contents(&mut batches, 0).len(), 5);
-            let most = 4 * (prefetch as u64 + 2);
-            source.until(|source| source.from(1) == most);
+            let max_prepared = 4 * (prefetch as u64 + 2);
+            source.until(|source| source.from(1) == max_prepared);
             drop(batches);
-            assert_eq!((source.of(0), source.from(1)), (20, most), "prefetch({prefetch})");
+            assert_eq!((source.of(0), source.from(1)), (20, max_prepared), "prefetch({prefetch})");
         }
     });
 }
@@ -195,11 +195,11 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                 let taken = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
                 let all = |batches: &mut Batches<HostBatch>| -> Vec<_> {
                     let mut epoch = batches.epoch_from(epoch, first);
-                    let mut found = Vec::new();
-                    while let Some(batch) = epoch.next().filter(|_| found.len() < taken) {
-                        found.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
+                    let mut contents = Vec::new();
+                    while let Some(batch) = epoch.next().filter(|_| contents.len() < taken) {
+                        contents.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
                     }
-                    found
+                    contents
                 };
                 assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {taken} taken");
                 assert_eq!(batches.checkpoint(), plain.checkpoint());

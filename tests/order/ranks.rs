@@ -72,13 +72,15 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
                 "batch {number} of {world} ranks differs from the batch of a single rank"
             );
             let sizes: Vec<_> = parts().map(|part| part.0.ids.len()).collect();
-            let (least, most) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
+            let (smallest, largest) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
             let padding = parts().flat_map(|part| &part.1).filter(|valid| !**valid).count();
             match last {
-                LastBatch::Pad => assert_eq!((least, most), (global.div_ceil(world), global.div_ceil(world))),
-                LastBatch::Drop => assert!(padding == 0 && sizes.iter().sum::<usize>() == global && most - least <= 1),
+                LastBatch::Pad => assert_eq!((smallest, largest), (global.div_ceil(world), global.div_ceil(world))),
+                LastBatch::Drop => {
+                    assert!(padding == 0 && sizes.iter().sum::<usize>() == global && largest - smallest <= 1)
+                }
                 LastBatch::Keep => {
-                    assert!(padding == world.saturating_sub(expected.ids.len()) && most - least <= 1)
+                    assert!(padding == world.saturating_sub(expected.ids.len()) && largest - smallest <= 1)
                 }
             }
         }

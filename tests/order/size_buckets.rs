@@ -31,7 +31,8 @@ struct Case {
 impl Case {
     fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed, 2, 3);
-        let size = |rng: &mut Rng, most: u64| Size::new(1 + rng.below(most) as u32, 1 + rng.below(most) as u32);
+        let size =
+            |rng: &mut Rng, max_side: u64| Size::new(1 + rng.below(max_side) as u32, 1 + rng.below(max_side) as u32);
         let images: Vec<Size> = (0..1 + rng.below(40)).map(|_| size(&mut rng, 30)).collect();
         let mut sizes: Vec<Size> = Vec::new();
         for _ in 0..1 + rng.below(5) {
@@ -101,10 +102,11 @@ impl Case {
         let mut counts = Vec::new();
         for (bucket, size) in self.sizes.iter().enumerate() {
             let mut left = buckets.iter().filter(|of| **of == bucket).count();
-            let most = self.budget.map_or(u64::MAX, |budget| budget / size.area()).min(self.batch as u64) as usize;
-            while left >= most || (left > 0 && self.last == LastBatch::Keep) {
-                counts.push((bucket, left.min(most)));
-                left -= left.min(most);
+            let max_images =
+                self.budget.map_or(u64::MAX, |budget| budget / size.area()).min(self.batch as u64) as usize;
+            while left >= max_images || (left > 0 && self.last == LastBatch::Keep) {
+                counts.push((bucket, left.min(max_images)));
+                left -= left.min(max_images);
             }
         }
         counts.sort_unstable();
@@ -219,8 +221,8 @@ fn image_sizes_are_upright_and_zero_for_unreadable_headers() {
     // The unreadable image counts as a square, and fails when it is loaded.
     let sizes = [Size::new(4, 2), Size::new(3, 3), Size::new(2, 4)];
     let loader = loader.size_buckets(images, sizes);
-    let found: Vec<_> = loader.clone().host().unwrap().epoch(0).map(|batch| batch.map(|batch| batch.len())).collect();
-    let errors: Vec<String> = found.iter().filter_map(|batch| Some(batch.as_ref().err()?.to_string())).collect();
+    let lens: Vec<_> = loader.clone().host().unwrap().epoch(0).map(|batch| batch.map(|batch| batch.len())).collect();
+    let errors: Vec<String> = lens.iter().filter_map(|batch| Some(batch.as_ref().err()?.to_string())).collect();
     assert!(errors.len() == 1 && errors[0].contains("sample 1"), "{errors:?}");
     let skip = loader.on_error(OnError::Skip { max_skipped: 1 });
     let valid = |batch: HostBatch| batch.ids().zip(batch.valid()).filter(|(_, valid)| *valid).collect::<Vec<_>>();

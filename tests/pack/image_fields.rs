@@ -85,11 +85,11 @@ fn named_image_fields_are_encoded_and_other_fields_are_not() {
                 all.push(psnr(picture(seed).as_raw(), &pixels(image)));
             }
         }
-        let found = report.psnr.unwrap();
+        let psnr = report.psnr.unwrap();
         let lowest = all.iter().copied().fold(f64::INFINITY, f64::min);
-        assert!((found.mean - all.iter().sum::<f64>() / 10.0).abs() < 0.006, "{} {all:?}", found.mean);
-        assert!((found.lowest - lowest).abs() < 0.006 && (5.0..60.0).contains(&lowest), "{} {all:?}", found.lowest);
-        assert_eq!(found.lowest_key, if all[..5].contains(&lowest) { "0" } else { "1" });
+        assert!((psnr.mean - all.iter().sum::<f64>() / 10.0).abs() < 0.006, "{} {all:?}", psnr.mean);
+        assert!((psnr.lowest - lowest).abs() < 0.006 && (5.0..60.0).contains(&lowest), "{} {all:?}", psnr.lowest);
+        assert_eq!(psnr.lowest_key, if all[..5].contains(&lowest) { "0" } else { "1" });
     }
 }
 

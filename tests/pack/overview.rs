@@ -9,8 +9,8 @@ use warpfeed::pack::{Merge, Overview, Pack};
 use crate::object_store::{Objects, URL};
 use crate::parts::{Hooked, numbers, part};
 
-fn facts(found: &Overview) -> (u64, u64, Option<u64>, &str, bool) {
-    (found.samples, found.total, found.parts, &found.missing, found.merged)
+fn facts(overview: &Overview) -> (u64, u64, Option<u64>, &str, bool) {
+    (overview.samples, overview.total, overview.parts, &overview.missing, overview.merged)
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn the_progress_of_a_pack_without_parts_is_known() {
     });
     Pack::new(&fails).workers(1).shard_size(20_000).to(root.path().join("x.tar")).unwrap_err();
     let progress = || Merge::new(root.path().join("x.tar")).progress().unwrap();
-    let found = progress();
-    assert!((1..=40).contains(&found.samples) && found.total == 50 && !found.merged, "{found:?}");
-    assert_eq!((found.parts, &*found.missing), (Some(1), "0"));
+    let overview = progress();
+    assert!((1..=40).contains(&overview.samples) && overview.total == 50 && !overview.merged, "{overview:?}");
+    assert_eq!((overview.parts, &*overview.missing), (Some(1), "0"));
     Pack::new(&numbers(50)).shard_size(20_000).to(root.path().join("x.tar")).unwrap();
     assert_eq!(facts(&progress()), (50, 50, None, "", true));
 }

@@ -34,8 +34,8 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// Returns the file in `folder` with a name that consists of `start`, the plan id, and `end`.
 fn named(folder: &Path, start: &str, end: &str) -> PathBuf {
-    let found = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
-    folder.join(found.unwrap_or_else(|| panic!("no {start}*{end}")))
+    let name = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
+    folder.join(name.unwrap_or_else(|| panic!("no {start}*{end}")))
 }
 
 pub(crate) fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
@@ -398,49 +398,49 @@ fn a_damaged_dataset_is_repacked_only_on_request() {
 fn a_dataset_opens_completely_or_not_at_all() {
     let set = numbers(40);
     let root = whole(&set);
-    let at = |name: &str| root.path().join(name);
+    let path_of = |name: &str| root.path().join(name);
     let refused = |words: &str| {
-        for path in [root.path().to_owned(), at("x.manifest.json")] {
+        for path in [root.path().to_owned(), path_of("x.manifest.json")] {
             let e = open(&path).err().unwrap();
             assert!(e.to_string().contains(words), "{e}");
         }
     };
-    for path in [root.path().to_owned(), at("x.manifest.json"), at("x-{000000..000009}.tar")] {
+    for path in [root.path().to_owned(), path_of("x.manifest.json"), path_of("x-{000000..000009}.tar")] {
         assert_eq!(read_all(&*open(path).unwrap()), read_all(&set));
     }
     // A shard left by an attempt with a different plan is not part of the dataset.
-    fs::copy(at("x-000003.tar"), at("x-000010.tar")).unwrap();
+    fs::copy(path_of("x-000003.tar"), path_of("x-000010.tar")).unwrap();
     assert_eq!(open(root.path()).unwrap().len(), 40);
     let merged = merge(root.path()).run().unwrap();
-    assert_eq!(merged.orphans, [at("x-000010.tar")]);
-    fs::remove_file(at("x-000010.tar")).unwrap();
+    assert_eq!(merged.orphans, [path_of("x-000010.tar")]);
+    fs::remove_file(path_of("x-000010.tar")).unwrap();
 
-    let sound = fs::read(at("x-000003.tar")).unwrap();
-    fs::write(at("x-000003.tar"), &sound[..sound.len() - 512]).unwrap();
+    let sound = fs::read(path_of("x-000003.tar")).unwrap();
+    fs::write(path_of("x-000003.tar"), &sound[..sound.len() - 512]).unwrap();
     refused("x-000003.tar has");
-    fs::remove_file(at("x-000003.tar")).unwrap();
+    fs::remove_file(path_of("x-000003.tar")).unwrap();
     refused("1 of the 10 shards in x.manifest.json have changed since packing: x-000003.tar is missing");
     // A different shard of the same size is rejected.
     let mut other = sound.clone();
     other.truncate(1024);
     other.resize(sound.len(), 0);
-    fs::write(at("x-000003.tar"), other).unwrap();
+    fs::write(path_of("x-000003.tar"), other).unwrap();
     refused("samples, but its manifest claims 4");
-    fs::write(at("x-000003.tar"), sound).unwrap();
+    fs::write(path_of("x-000003.tar"), sound).unwrap();
 
-    fs::copy(at("x-000003.tar"), at("more.tar")).unwrap();
+    fs::copy(path_of("x-000003.tar"), path_of("more.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
     assert!(e.cause().contains("1 tar files that x.manifest.json does not list, such as more.tar"), "{e}");
-    assert_eq!(open(at("x.manifest.json")).unwrap().len(), 40);
-    fs::remove_file(at("more.tar")).unwrap();
-    Pack::new(&numbers(3)).shard_samples(2).to(at("y.tar")).unwrap();
+    assert_eq!(open(path_of("x.manifest.json")).unwrap().len(), 40);
+    fs::remove_file(path_of("more.tar")).unwrap();
+    Pack::new(&numbers(3)).shard_samples(2).to(path_of("y.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
     assert!(
         e.cause()
             .contains("the folder contains 2 sets of shards: open one of their manifests, such as x.manifest.json"),
         "{e}"
     );
-    assert_eq!(open(at("y.manifest.json")).unwrap().len(), 3);
+    assert_eq!(open(path_of("y.manifest.json")).unwrap().len(), 3);
     for (text, words) in [
         ("{\"warpfeed_set\": 2, \"shards\": []}", "version 2"),
         ("{\"warpfeed_set\": 1, \"shards\": []}", "no shards"),
@@ -450,8 +450,8 @@ fn a_dataset_opens_completely_or_not_at_all() {
         ),
         ("{\"warpfeed_set\": 1, ", "damaged manifest"),
     ] {
-        fs::write(at("z.manifest.json"), text).unwrap();
-        let e = open(at("z.manifest.json")).err().unwrap();
+        fs::write(path_of("z.manifest.json"), text).unwrap();
+        let e = open(path_of("z.manifest.json")).err().unwrap();
         assert!(e.cause().contains(words) && e.to_string().contains("z.manifest.json"), "{e}");
     }
 }

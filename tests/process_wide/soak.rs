@@ -170,23 +170,23 @@ fn open_and_close_loaders() {
     let mut stays = open_loader(&paths[2]);
     // Lowest number of allocated bytes in each block of 100 rounds. A leak increases it, but memory
     // that is freed late does not.
-    let mut least = vec![usize::MAX];
+    let mut fewest = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
         let kept: Vec<_> = batches.epoch(round).take(1 + round as usize % 4).map(|batch| batch.unwrap()).collect();
         drop(batches);
         assert!(kept.iter().all(|batch| batch.len() == 10));
         wait_for_threads(3);
-        let now = least.last_mut().unwrap();
+        let now = fewest.last_mut().unwrap();
         *now = allocated().min(*now);
         if round % 100 == 99 {
-            least.push(usize::MAX);
+            fewest.push(usize::MAX);
         }
     });
-    least.pop();
-    let third = least.len() / 3;
+    fewest.pop();
+    let third = fewest.len() / 3;
     let of = |range: &[usize]| range.iter().copied().min();
-    let (before, after) = (of(&least[third..2 * third]), of(&least[2 * third..]));
+    let (before, after) = (of(&fewest[third..2 * third]), of(&fewest[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
         // Thread stacks and buffer growth make the minima of blocks of 100 rounds vary by about 40

@@ -48,11 +48,11 @@ impl Source for Bytes {
 /// A codec of gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image
 /// takes `each`.
 struct Gray {
-    each: Duration,
+    delay: Duration,
     straggler: Duration,
 }
 
-const FAST: Gray = Gray { each: Duration::ZERO, straggler: Duration::ZERO };
+const FAST: Gray = Gray { delay: Duration::ZERO, straggler: Duration::ZERO };
 
 impl Codec for Gray {
     fn format(&self) -> Format {
@@ -64,7 +64,7 @@ impl Codec for Gray {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        sleep_for(if image.bytes() == b"key7" { self.straggler } else { self.each });
+        sleep_for(if image.bytes() == b"key7" { self.straggler } else { self.delay });
         out.reset(region.size());
         out.set_origin(region.x, region.y);
         Ok(())
@@ -82,7 +82,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn slow(ms: u64) -> Gray {
-    Gray { each: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
+    Gray { delay: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
 }
 
 fn loader(source: Bytes, codec: Gray) -> Loader {
@@ -311,7 +311,7 @@ fn one_slow_sample_is_named() {
     let stats = named(
         Bottleneck::Straggler,
         &["limited by 1 slow sample\n- ", "sample 7 (key7) takes ", "ms, most of it in decode"],
-        || run(loader(samples(160), Gray { each: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
+        || run(loader(samples(160), Gray { delay: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
     );
     let slowest = &stats.slowest[0];
     assert_eq!((slowest.sample, &*slowest.key, &*slowest.stage, slowest.times), (7, "key7", "decode", 1));

@@ -105,9 +105,9 @@ impl Schedule {
         let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
         let place = |n: u64| [Stage::Read, Stage::Size, Stage::Decode, Stage::Transform][n as usize];
         let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
-            (0, 0, at) => Fate::Panics(at),
-            (0, _, at) => Fate::Fails(at),
-            (1, _, at) => Fate::Slow(at),
+            (0, 0, stage) => Fate::Panics(stage),
+            (0, _, stage) => Fate::Fails(stage),
+            (1, _, stage) => Fate::Slow(stage),
             _ => Fate::Sound,
         });
         let fates: Arc<[Fate]> = fates.collect();
@@ -199,9 +199,9 @@ impl Schedule {
             return Ok(());
         }
         match self.fates[sample as usize] {
-            Fate::Slow(at) if at == place => std::thread::sleep(Duration::from_micros(200)),
-            Fate::Fails(at) if at == place => return Err(Error::in_source(format!("fails at {place:?}"))),
-            Fate::Panics(at) if at == place => panic!("panics at {place:?}"),
+            Fate::Slow(stage) if stage == place => std::thread::sleep(Duration::from_micros(200)),
+            Fate::Fails(stage) if stage == place => return Err(Error::in_source(format!("fails at {place:?}"))),
+            Fate::Panics(stage) if stage == place => panic!("panics at {place:?}"),
             _ => {}
         }
         Ok(())
@@ -211,7 +211,8 @@ impl Schedule {
     fn samples(&self, epoch: u64) -> Vec<Vec<u64>> {
         let len = self.fates.len() as u64;
         let order = Shuffled::new(len, self.seed);
-        let all: Vec<u64> = (0..len).map(|at| if self.shuffle { order.index(epoch, at) } else { at }).collect();
+        let all: Vec<u64> =
+            (0..len).map(|position| if self.shuffle { order.index(epoch, position) } else { position }).collect();
         let whole = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
         all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
     }
@@ -311,7 +312,7 @@ pub(crate) struct Account {
     pub(crate) skipped: u64,
     /// Samples of batches that were not requested or that come after an error.
     pub(crate) undelivered: u64,
-    pub(crate) all: u64,
+    pub(crate) total: u64,
     /// Number of epochs that ended with an error.
     pub(crate) stopped: u64,
 }
@@ -342,7 +343,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
     // Epoch of each round, and the first batch that was not delivered.
-    let (mut epoch, mut at) = (0, (0, 0));
+    let (mut epoch, mut step) = (0, (0, 0));
     let whole = schedule.samples(0).len() as u64;
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
         epoch = if round == 0 { 0 } else { epoch + 1 };
@@ -358,26 +359,26 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 // Held batches of the previous loader do not occupy slots of the new one.
                 kept.clear();
                 faults.clear();
-                epoch = at.0;
-                at.1
+                epoch = step.0;
+                step.1
             }
         };
         let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(first as usize);
-        account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
+        account.total += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
         let mut arriving = match begin {
             Begin::Batch(_) => batches.epoch_from(epoch, first),
             Begin::Resumed => batches.epoch(epoch),
         };
-        at = (epoch, first);
+        step = (epoch, first);
         for &Use { pause, keeps } in uses {
             if schedule.pauses && pause > 0 {
                 std::thread::sleep(Duration::from_micros(pause));
             }
-            let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
+            let (arrived, Some((samples, number))) = (arriving.next(), expected.next()) else {
                 assert!(arriving.next().is_none(), "the epoch has a batch too many");
                 break;
             };
-            let found = found.expect("a batch is missing");
+            let arrived = arrived.expect("a batch is missing");
             let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
             let (stops, skips) = match schedule.policy {
                 OnError::Stop => (!bad.is_empty(), false),
@@ -391,7 +392,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 }
             };
             if stops {
-                let error = found.expect_err("this batch cannot be delivered");
+                let error = arrived.expect_err("this batch cannot be delivered");
                 match schedule.policy {
                     OnError::Stop => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
                     OnError::Skip { .. } => assert_eq!(error.kind(), ErrorKind::TooManySkipped, "{error}"),
@@ -400,12 +401,12 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 account.stopped += 1;
                 break;
             }
-            let batch = found.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
+            let batch = arrived.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
             assert_eq!((batch.epoch(), batch.number()), (epoch, number));
             check(schedule, &batch, &samples);
             account.delivered += (samples.len() - bad.len()) as u64;
             account.skipped += if skips { bad.len() as u64 } else { 0 };
-            at = if number + 1 == whole { (epoch + 1, 0) } else { (epoch, number + 1) };
+            step = if number + 1 == whole { (epoch + 1, 0) } else { (epoch, number + 1) };
             if keeps {
                 kept.push_back((batch, samples));
             }
@@ -474,13 +475,13 @@ fn run_all(seeds: std::ops::Range<u64>) {
         let schedule = Schedule::draw(seed);
         let account = std::panic::catch_unwind(|| run(&schedule));
         let Ok(account) = account else { panic!("schedule {seed} failed: {schedule:?}") };
-        let Account { delivered, skipped, undelivered, all, stopped } = account;
+        let Account { delivered, skipped, undelivered, total: all, stopped } = account;
         assert_eq!(delivered + skipped + undelivered, all, "schedule {seed}: {account:?}");
         wait_for_threads(0);
         sum.delivered += delivered;
         sum.skipped += skipped;
         sum.undelivered += undelivered;
-        sum.all += all;
+        sum.total += all;
         sum.stopped += stopped;
     }
     println!("{} schedules: {sum:?}", seeds.end - seeds.start);

@@ -151,7 +151,7 @@ fn check(batch: &HostBatch, bytes: &[u8]) {
     for (place, &byte) in bytes.iter().enumerate() {
         assert_eq!(batch.error(place).is_some(), is_bad(byte), "{byte}: {:?}", batch.error(place));
         let pixel = if is_bad(byte) { 0 } else { byte };
-        assert!(images[place * image..][..image].iter().all(|&found| found == pixel), "{byte}");
+        assert!(images[place * image..][..image].iter().all(|&actual| actual == pixel), "{byte}");
     }
 }
 

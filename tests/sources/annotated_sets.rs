@@ -429,8 +429,8 @@ fn voc() -> tempfile::TempDir {
 #[test]
 fn voc_returns_the_content_of_its_files() {
     let root = voc();
-    let at = |name: &str| root.path().join("VOC").join(name);
-    let train = open(at("ImageSets/Main/train.txt")).unwrap();
+    let path_of = |name: &str| root.path().join("VOC").join(name);
+    let train = open(path_of("ImageSets/Main/train.txt")).unwrap();
     assert_eq!((train.kind(), train.len(), train.classes().len()), ("voc", 2, 20));
     let (b, a) = (sample(&*train, 0), sample(&*train, 1));
     assert_eq!(names(&b), ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "png"]);
@@ -447,51 +447,51 @@ fn voc_returns_the_content_of_its_files() {
     );
     assert_eq!(array(&a, "boxes.difficult.npy"), ("|u1 [2]".to_owned(), vec![0.0, 1.0]));
     assert_eq!((train.classes()[11].as_str(), train.classes()[7].as_str()), ("dog", "cat"));
-    assert_eq!(samples(&*open(at("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
-    let all = Voc::open(at("")).unwrap();
+    assert_eq!(samples(&*open(path_of("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
+    let all = Voc::open(path_of("")).unwrap();
     assert_eq!((all.len(), sample(&all, 0)), (3, a.clone()));
-    let from_zero = sample(&Voc::from_zero(at("ImageSets/Main/train.txt")).unwrap(), 1);
+    let from_zero = sample(&Voc::from_zero(path_of("ImageSets/Main/train.txt")).unwrap(), 1);
     assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
     // If other classes occur, the classes are the names in the files.
-    fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
-    fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
-    assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
+    fs::write(path_of("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
+    fs::write(path_of("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
+    assert_eq!(Voc::open(path_of("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
     // If two images differ only in their extension, the annotations are ambiguous.
-    fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
-    let e = refused(Voc::open(at("")));
+    fs::copy(path_of("JPEGImages/a.png"), path_of("JPEGImages/a.bmp")).unwrap();
+    let e = refused(Voc::open(path_of("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" differ only in their extension"), "{e}");
-    fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
+    fs::remove_file(path_of("JPEGImages/a.bmp")).unwrap();
     // A dataset may contain only masks.
-    fs::remove_dir_all(at("Annotations")).unwrap();
-    let masks = Voc::open(at("")).unwrap();
+    fs::remove_dir_all(path_of("Annotations")).unwrap();
+    let masks = Voc::open(path_of("")).unwrap();
     assert_eq!(names(&sample(&masks, 0)), ["mask.first_class.txt", "mask.png", "png"]);
 }
 
 #[test]
 fn invalid_voc_files_fail_with_file_and_line() {
     let root = voc();
-    let at = |name: &str| root.path().join("VOC").join(name);
-    let all = open(at("")).unwrap();
+    let path_of = |name: &str| root.path().join("VOC").join(name);
+    let all = open(path_of("")).unwrap();
     let e = refused(all.read(2, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
-        ("line 2: the cat: x ranges from 14 to 40, but the image is 20 wide", Some(&*at("Annotations/c.xml")))
+        ("line 2: the cat: x ranges from 14 to 40, but the image is 20 wide", Some(&*path_of("Annotations/c.xml")))
     );
     assert!([0, 1].iter().all(|&index| all.read(index, &mut Vec::new()).is_ok()));
-    let masks = open(at("ImageSets/Segmentation/train.txt")).unwrap();
+    let masks = open(path_of("ImageSets/Segmentation/train.txt")).unwrap();
     assert!(masks.read(0, &mut Vec::new()).is_ok());
     let e = refused(masks.read(1, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("the mask is missing", Some(&*at("SegmentationClass/b.png"))));
-    fs::write(at("ImageSets/Main/train.txt"), "a\nx\nb\n").unwrap();
-    fs::remove_file(at("Annotations/b.xml")).unwrap();
-    let train = open(at("ImageSets/Main/train.txt")).unwrap();
+    assert_eq!((e.cause(), e.path()), ("the mask is missing", Some(&*path_of("SegmentationClass/b.png"))));
+    fs::write(path_of("ImageSets/Main/train.txt"), "a\nx\nb\n").unwrap();
+    fs::remove_file(path_of("Annotations/b.xml")).unwrap();
+    let train = open(path_of("ImageSets/Main/train.txt")).unwrap();
     let e = refused(train.read(1, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
-        ("there is no image \"x\" in JPEGImages", Some(&*at("ImageSets/Main/train.txt")))
+        ("there is no image \"x\" in JPEGImages", Some(&*path_of("ImageSets/Main/train.txt")))
     );
     let e = refused(train.read(2, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*at("Annotations/b.xml"))));
+    assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*path_of("Annotations/b.xml"))));
     let e = refused(Voc::open(root.path()));
     assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }

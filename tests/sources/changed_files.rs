@@ -35,13 +35,13 @@ fn open(path: &Path) -> Batches<HostBatch> {
 
 /// Returns the gray value that all pixels of an epoch have.
 fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
-    let mut found = Vec::new();
+    let mut pixels = Vec::new();
     for batch in batches.epoch(epoch) {
-        found.extend_from_slice(batch.unwrap().images().as_u8().unwrap());
+        pixels.extend_from_slice(batch.unwrap().images().as_u8().unwrap());
     }
-    assert_eq!(found.len(), 4 * 8 * 8 * 3);
-    assert!(found.iter().all(|&byte| byte == found[0]));
-    found[0]
+    assert_eq!(pixels.len(), 4 * 8 * 8 * 3);
+    assert!(pixels.iter().all(|&byte| byte == pixels[0]));
+    pixels[0]
 }
 
 #[test]

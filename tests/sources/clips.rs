@@ -36,9 +36,9 @@ const VIDEOS: [(&str, &str); 8] = [
 fn folder(videos: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, from) in videos {
-        let to = folder.path().join(name);
-        fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(video(from), to).unwrap();
+        let dest = folder.path().join(name);
+        fs::create_dir_all(dest.parent().unwrap()).unwrap();
+        fs::copy(video(from), dest).unwrap();
     }
     folder
 }
@@ -78,16 +78,16 @@ fn naive(
     (frames, per_video, jitter): (usize, usize, usize),
     position: impl Fn(usize, usize) -> Option<usize>,
 ) -> Vec<Expected> {
-    let fits = |start: &usize| (0..frames).all(|at| position(*start, at).is_some());
+    let fits = |start: &usize| (0..frames).all(|place| position(*start, place).is_some());
     let last = (0..len).filter(fits).max().unwrap_or(0);
     let base = |clip: usize| match per_video {
         1 => last / 2,
         _ => (clip as f64 * last as f64 / (per_video - 1) as f64 + 1e-9).round() as usize,
     };
     let choice = |start: usize| {
-        let found: Vec<_> = (0..frames).map(|at| position(start, at)).collect();
-        let pads = found.iter().map(|frame| u8::from(frame.is_none())).collect();
-        (found.into_iter().map(|frame| frame.unwrap_or(len - 1)).collect(), pads)
+        let positions: Vec<_> = (0..frames).map(|place| position(start, place)).collect();
+        let pads = positions.iter().map(|frame| u8::from(frame.is_none())).collect();
+        (positions.into_iter().map(|frame| frame.unwrap_or(len - 1)).collect(), pads)
     };
     let starts = |base: usize| (0..=last).filter(move |start| start.abs_diff(base) <= jitter);
     (0..per_video).map(base).map(|base| (base, starts(base).map(choice).collect())).collect()
@@ -116,12 +116,18 @@ fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -
             let chosen = clip.choose(number);
             assert!(pad.iter::<u8>().unwrap().eq(pads.iter().copied()), "{what} {pads:?}");
             assert_eq!(chosen.len(), frames.len(), "{what}");
-            for (at, &frame) in frames.iter().enumerate() {
-                assert_eq!(chosen.index(at), Some(frame as u64), "{what}: choice {number}, position {at}");
-                assert!(pixels(chosen.get(at).unwrap()) == whole[frame], "{what}: choice {number}, frame {frame}");
+            for (position, &frame) in frames.iter().enumerate() {
+                assert_eq!(chosen.index(position), Some(frame as u64), "{what}: choice {number}, position {position}");
+                assert!(
+                    pixels(chosen.get(position).unwrap()) == whole[frame],
+                    "{what}: choice {number}, frame {frame}"
+                );
             }
             if frames[0] == *base {
-                assert!((0..frames.len()).all(|at| clip.index(at) == chosen.index(at)), "{what}: the default");
+                assert!(
+                    (0..frames.len()).all(|position| clip.index(position) == chosen.index(position)),
+                    "{what}: the default"
+                );
             }
         }
         assert_eq!(set.key(index, &mut scratch).unwrap(), key);
@@ -139,7 +145,9 @@ fn clips_with_a_stride_have_the_frames_of_a_naive_list() {
         assert_eq!(set.classes(), ["archery", "bowling"]);
         let expected = |track: &Track| {
             let len = track.len();
-            naive(len, (frames, per_video, jitter), |start, at| Some(start + at * stride).filter(|&frame| frame < len))
+            naive(len, (frames, per_video, jitter), |start, position| {
+                Some(start + position * stride).filter(|&frame| frame < len)
+            })
         };
         check(&set, folder.path(), per_video, expected, &format!("{options:?}"));
     }
@@ -155,8 +163,8 @@ fn clips_with_a_frame_rate_have_the_nearest_frames() {
         let set = Clips::open(folder.path(), &options).unwrap();
         let expected = |track: &Track| {
             let times: Vec<f64> = (0..track.len()).map(|frame| track.time(frame).seconds()).collect();
-            let position = |start: usize, at: usize| {
-                let wanted = times[start] + at as f64 / fps;
+            let position = |start: usize, index: usize| {
+                let wanted = times[start] + index as f64 / fps;
                 let distance = |frame: &usize| (times[*frame] - wanted).abs();
                 let nearest = (0..times.len()).min_by(|a, b| distance(a).total_cmp(&distance(b)));
                 nearest.filter(|_| wanted <= times[times.len() - 1] + 1e-6)
@@ -264,8 +272,10 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
             let clips = batch.field("video").unwrap().bytes().chunks(3 * 96 * 64 * 3);
             for (id, clip) in batch.ids().zip(clips) {
                 let frames = whole.entry(id / 2).or_insert_with(|| all_frames(&set.path(id as usize).unwrap()).1);
-                let at = |start: usize| [0, 2, 4].iter().flat_map(|at| frames[start + at].clone()).collect::<Vec<_>>();
-                let start = (0..frames.len() - 4).find(|&start| at(start) == clip);
+                let offset = |start: usize| {
+                    [0, 2, 4].iter().flat_map(|clip_from| frames[start + clip_from].clone()).collect::<Vec<_>>()
+                };
+                let start = (0..frames.len() - 4).find(|&start| offset(start) == clip);
                 starts.insert((id, start.expect("a clip with stride 2")));
             }
         }
@@ -403,10 +413,10 @@ fn invalid_options_fail() {
 #[test]
 fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
     let folder = folder(&VIDEOS[..2]);
-    let to = tempfile::tempdir().unwrap();
+    let dest = tempfile::tempdir().unwrap();
     let set = Clips::open(folder.path(), &ClipsOptions::new(3).stride(2)).unwrap();
-    Pack::new(&set).to(to.path().join("clips.tar")).unwrap();
-    let packed = open(to.path().join("clips.tar")).unwrap();
+    Pack::new(&set).to(dest.path().join("clips.tar")).unwrap();
+    let packed = open(dest.path().join("clips.tar")).unwrap();
     assert_eq!(packed.len(), 2);
     let clips = |set: &dyn Source| {
         let mut scratch = Vec::new();
@@ -415,6 +425,6 @@ fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
         Frames::read(bytes).unwrap().iter().map(pixels).collect::<Vec<_>>()
     };
     assert!(clips(&*packed).iter().zip(clips(&set)).all(|(a, b)| a.len() == b.len()));
-    let e = Pack::new(&jittered(folder.path())).to(to.path().join("other.tar")).unwrap_err().to_string();
+    let e = Pack::new(&jittered(folder.path())).to(dest.path().join("other.tar")).unwrap_err().to_string();
     assert!(e.contains("clips with jitter cannot be packed"), "{e}");
 }

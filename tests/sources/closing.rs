@@ -110,8 +110,8 @@ impl Store for Outage {
         self.call(|| self.found(url))?
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.call(|| to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]))
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.call(|| out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]))
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
@@ -265,7 +265,7 @@ impl Store for FailsAfter {
         self.next().object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.next().read(object, at, to)
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.next().read(object, offset, out)
     }
 }

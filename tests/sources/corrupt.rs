@@ -269,9 +269,9 @@ proptest! {
     ) {
         let mut bytes = fixture(format);
         for (at, byte) in changes {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            let block = at / BLOCK * BLOCK;
+            let index = at.index(bytes.len());
+            bytes[index] = byte;
+            let block = index / BLOCK * BLOCK;
             if seal_again && bytes[block + 257..].starts_with(b"ustar") {
                 seal(&mut bytes[block..block + BLOCK]);
             }
@@ -286,8 +286,8 @@ proptest! {
     ) {
         let mut value = b"\x85\xa7__key__\xa4c0/1\xa3jpg\xc4\x05bytes\xa3cls\x07\xa3box\x92\x01\x81\xa1a\xc0\xa4text\xd9\x02hi".to_vec();
         for (at, byte) in changes {
-            let at = at.index(value.len());
-            value[at] = byte;
+            let index = at.index(value.len());
+            value[index] = byte;
         }
         let cut = &value[..len.index(value.len() + 1)];
         if let Ok(sample) = MsgPack.sample("k", cut) {
@@ -320,9 +320,9 @@ fn an_lmdb_file_truncated_anywhere_fails() {
 #[test]
 fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
     let whole = fixture("bare.mdb");
-    let changed = |at: usize, bytes: &[u8]| {
+    let changed = |offset: usize, bytes: &[u8]| {
         let mut changed = whole.clone();
-        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed[offset..offset + bytes.len()].copy_from_slice(bytes);
         open_lmdb(&changed).unwrap_err().cause().to_owned()
     };
     assert!(changed(16, b"abcd").contains("the magic number is missing at byte 16"));
@@ -342,22 +342,22 @@ fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
 /// Assembles a database with a single leaf page, for any page size.
 fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 3 * page_size];
-    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    let mut put = |offset: usize, bytes: &[u8]| file[offset..offset + bytes.len()].copy_from_slice(bytes);
     for number in 0..2 {
-        let at = number * page_size;
-        put(at, &(number as u64).to_ne_bytes());
-        put(at + 10, &8_u16.to_ne_bytes()); // P_META
-        put(at + 16, &0xBEEF_C0DE_u32.to_ne_bytes());
-        put(at + 20, &1_u32.to_ne_bytes());
-        put(at + 32, &(1_u64 << 20).to_ne_bytes()); // map size
-        put(at + 40, &(page_size as u32).to_ne_bytes());
-        put(at + 80, &u64::MAX.to_ne_bytes()); // no free list
-        put(at + 94, &1_u16.to_ne_bytes()); // depth of the main tree
-        put(at + 104, &1_u64.to_ne_bytes()); // its leaf pages
-        put(at + 120, &(records.len() as u64).to_ne_bytes());
-        put(at + 128, &2_u64.to_ne_bytes()); // its root
-        put(at + 136, &2_u64.to_ne_bytes()); // last page
-        put(at + 144, &(number as u64 + 1).to_ne_bytes()); // transaction
+        let offset = number * page_size;
+        put(offset, &(number as u64).to_ne_bytes());
+        put(offset + 10, &8_u16.to_ne_bytes()); // P_META
+        put(offset + 16, &0xBEEF_C0DE_u32.to_ne_bytes());
+        put(offset + 20, &1_u32.to_ne_bytes());
+        put(offset + 32, &(1_u64 << 20).to_ne_bytes()); // map size
+        put(offset + 40, &(page_size as u32).to_ne_bytes());
+        put(offset + 80, &u64::MAX.to_ne_bytes()); // no free list
+        put(offset + 94, &1_u16.to_ne_bytes()); // depth of the main tree
+        put(offset + 104, &1_u64.to_ne_bytes()); // its leaf pages
+        put(offset + 120, &(records.len() as u64).to_ne_bytes());
+        put(offset + 128, &2_u64.to_ne_bytes()); // its root
+        put(offset + 136, &2_u64.to_ne_bytes()); // last page
+        put(offset + 144, &(number as u64 + 1).to_ne_bytes()); // transaction
     }
     let mut upper = page_size;
     for (i, (key, value)) in records.iter().enumerate() {

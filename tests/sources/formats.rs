@@ -121,11 +121,11 @@ pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn
         let other = |workers| with(reference(), workers);
         for workers in [1, 3] {
             for (way, load) in WAYS {
-                let (found, expected) = (load(own(workers)), load(other(1)));
-                assert!(!expected.is_empty() && found == expected, "{name}: {way}, {workers} workers");
+                let (actual, expected) = (load(own(workers)), load(other(1)));
+                assert!(!expected.is_empty() && actual == expected, "{name}: {way}, {workers} workers");
             }
-            let (found, expected) = (resumed(&|| own(workers)), resumed(&|| other(1)));
-            assert!(!expected.is_empty() && found == expected, "{name}: resumed, {workers} workers");
+            let (actual, expected) = (resumed(&|| own(workers)), resumed(&|| other(1)));
+            assert!(!expected.is_empty() && actual == expected, "{name}: resumed, {workers} workers");
         }
     });
 }

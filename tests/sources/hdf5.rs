@@ -53,7 +53,7 @@ fn arrays_of_every_layout_and_version_have_the_same_images() {
         Options::new().mmap(mapped).table(table).open(at(name)).unwrap()
     };
     let npy = samples(&*open(fixture("arrays/npy")).unwrap());
-    let mut found = Vec::new();
+    let mut actual = Vec::new();
     for version in ["earliest", "v114"] {
         for layout in ["contiguous", "gzip", "lzf", "rows", "growing"] {
             for mapped in [true, false] {
@@ -66,11 +66,11 @@ fn arrays_of_every_layout_and_version_have_the_same_images() {
                     let bytes: Vec<u8> = score.iter().flat_map(|score| score.to_le_bytes()).collect();
                     assert!(fields[1].0 == "score.npy" && fields[1].1.ends_with(&bytes), "{name}: row {row}");
                 }
-                found.push(own);
+                actual.push(own);
             }
         }
     }
-    assert!(found.iter().all(|other| *other == found[0]));
+    assert!(actual.iter().all(|other| *other == actual[0]));
     for name in ["gzip-earliest.h5", "lzf-v114.h5", "rows-v114.h5"] {
         loads_alike(name, &|| Loader::new(at(name)), &|| Loader::new(fixture("arrays/npy")));
     }

@@ -161,10 +161,10 @@ fn version_2_0_is_read_with_statistics_of_the_whole_dataset() {
 #[test]
 fn statistics_are_those_of_the_library() {
     let numbers = |json: &Json| -> Vec<f64> {
-        fn flat(json: &Json, to: &mut Vec<f64>) {
+        fn flat(json: &Json, out: &mut Vec<f64>) {
             match json.as_array() {
-                Some(items) => items.iter().for_each(|item| flat(item, to)),
-                None => to.push(json.as_f64().unwrap_or_else(|| f64::from(u8::from(json.as_bool().unwrap())))),
+                Some(items) => items.iter().for_each(|item| flat(item, out)),
+                None => out.push(json.as_f64().unwrap_or_else(|| f64::from(u8::from(json.as_bool().unwrap())))),
             }
         }
         let mut all = Vec::new();
@@ -177,14 +177,14 @@ fn statistics_are_those_of_the_library() {
             let stats = opened(version, &own).stats().unwrap();
             let expected = answer["stats"].as_object().unwrap();
             assert!(stats.keys().eq(expected.keys()), "{version}");
-            for (name, found) in &stats {
-                let both = [("min", &found.min), ("max", &found.max), ("mean", &found.mean), ("std", &found.std)];
-                for (key, found) in both {
+            for (name, actual) in &stats {
+                let both = [("min", &actual.min), ("max", &actual.max), ("mean", &actual.mean), ("std", &actual.std)];
+                for (key, actual) in both {
                     let expected = numbers(&expected[name][key]);
                     let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
-                    assert!(found.len() == expected.len() && found.iter().zip(&expected).all(near), "{name}: {key}");
+                    assert!(actual.len() == expected.len() && actual.iter().zip(&expected).all(near), "{name}: {key}");
                 }
-                assert_eq!(found.count.unwrap() as f64, numbers(&expected[name]["count"])[0], "{name}");
+                assert_eq!(actual.count.unwrap() as f64, numbers(&expected[name]["count"])[0], "{name}");
             }
             let path = fixture("lerobot").join(version);
             assert_eq!(LeRobot::stats_at(path, &own, &Options::new()).unwrap(), stats);
@@ -315,8 +315,8 @@ pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-            let to = to.join(entry.file_name());
-            if entry.path().is_dir() { copy(&entry.path(), &to) } else { _ = fs::copy(entry.path(), to).unwrap() }
+            let dest = to.join(entry.file_name());
+            if entry.path().is_dir() { copy(&entry.path(), &dest) } else { _ = fs::copy(entry.path(), dest).unwrap() }
         }
     }
     let root = tempfile::tempdir().unwrap();

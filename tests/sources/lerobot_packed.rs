@@ -153,14 +153,14 @@ fn parts_of_frames_are_merged_to_the_same_files() {
     pack(1);
     Merge::new(parts.join("frames.tar")).run().unwrap();
     let files = |path: &Path| -> Vec<(String, Vec<u8>)> {
-        let mut found = Vec::new();
+        let mut contents = Vec::new();
         for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.extension().is_some_and(|end| end == "tar" || end == "json") {
-                found.push((entry.file_name().unwrap().to_string_lossy().into_owned(), fs::read(entry).unwrap()));
+                contents.push((entry.file_name().unwrap().to_string_lossy().into_owned(), fs::read(entry).unwrap()));
             }
         }
-        found.sort();
-        found
+        contents.sort();
+        contents
     };
     assert_eq!(files(&whole), files(&parts));
     assert_eq!(files(&whole).len(), 5);
@@ -204,12 +204,12 @@ fn videos_are_packed_as_jpegs() {
 }
 
 /// Copies the files under `folder` to the store.
-fn upload(folder: &Path, url: &str, to: &Objects) {
+fn upload(folder: &Path, url: &str, objects: &Objects) {
     for entry in fs::read_dir(folder).unwrap().map(std::result::Result::unwrap) {
         let url = format!("{url}/{}", entry.file_name().to_str().unwrap());
         match entry.path().is_dir() {
-            true => upload(&entry.path(), &url, to),
-            false => to.put(&url, fs::read(entry.path()).unwrap()),
+            true => upload(&entry.path(), &url, objects),
+            false => objects.put(&url, fs::read(entry.path()).unwrap()),
         }
     }
 }
@@ -250,8 +250,8 @@ fn a_packed_dataset_in_a_store_has_the_same_batches() {
 #[test]
 fn options_that_a_packed_dataset_cannot_have_are_refused() {
     let root = tempfile::tempdir().unwrap();
-    let cause = |set: &LeRobot, change: &dyn Fn(Pack<'_>) -> Pack<'_>, to: &Path| {
-        change(Pack::new(set).frames(true)).to(to).unwrap_err().to_string()
+    let cause = |set: &LeRobot, change: &dyn Fn(Pack<'_>) -> Pack<'_>, dest: &Path| {
+        change(Pack::new(set).frames(true)).to(dest).unwrap_err().to_string()
     };
     let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
     let same: fn(Pack<'_>) -> Pack<'_> = |pack| pack;

@@ -35,10 +35,10 @@ fn filmed_21() -> tempfile::TempDir {
     let folder = writable("v21");
     let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
     for camera in [FRONT, WRIST] {
-        let to = folder.path().join("videos/chunk-000").join(camera);
-        fs::create_dir_all(&to).unwrap();
+        let dest = folder.path().join("videos/chunk-000").join(camera);
+        fs::create_dir_all(&dest).unwrap();
         for file in fs::read_dir(videos.join(camera)).unwrap().map(Result::unwrap) {
-            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+            fs::copy(file.path(), dest.join(file.file_name())).unwrap();
         }
     }
     let path = folder.path().join("meta/info.json");
@@ -71,16 +71,16 @@ fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
 
 /// Checks every sixteenth pixel of every sixteenth row of a frame.
 fn check(frame: &[u8], expected: &Json, what: &str) {
-    let found = pixels(frame);
-    let width = found.size().width as usize;
+    let actual = pixels(frame);
+    let width = actual.size().width as usize;
     let rows = expected.as_array().unwrap();
-    assert_eq!(rows.len(), (found.size().height as usize).div_ceil(STEP), "{what}");
+    assert_eq!(rows.len(), (actual.size().height as usize).div_ceil(STEP), "{what}");
     for (y, row) in rows.iter().enumerate() {
         for (x, pixel) in row.as_array().unwrap().iter().enumerate() {
-            let at = (y * STEP * width + x * STEP) * 3;
+            let offset = (y * STEP * width + x * STEP) * 3;
             for (channel, value) in pixel.as_array().unwrap().iter().enumerate() {
-                let (found, expected) = (found.data()[at + channel], value.as_u64().unwrap() as u8);
-                assert!(found.abs_diff(expected) <= LEVELS, "{what} {x} {y} {channel}: {found}, not {expected}");
+                let (actual, expected) = (actual.data()[offset + channel], value.as_u64().unwrap() as u8);
+                assert!(actual.abs_diff(expected) <= LEVELS, "{what} {x} {y} {channel}: {actual}, not {expected}");
             }
         }
     }
@@ -102,11 +102,11 @@ fn frames_of_videos_are_those_of_the_librarys_dataset_class() {
     let options = LeRobotOptions::new().delta_timestamps(FRONT, deltas.iter().map(|delta| delta.as_f64().unwrap()));
     let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options, &Options::new()).unwrap();
     for (index, item) in answers[1]["items"].as_array().unwrap().iter().enumerate() {
-        let found = frames(&set, index, FRONT);
+        let actual = frames(&set, index, FRONT);
         let expected = item[FRONT].as_array().unwrap();
-        assert_eq!(found.len(), expected.len());
-        for (at, (frame, expected)) in found.iter().zip(expected).enumerate() {
-            check(frame, expected, &format!("{index} frame {at}"));
+        assert_eq!(actual.len(), expected.len());
+        for (position, (frame, expected)) in actual.iter().zip(expected).enumerate() {
+            check(frame, expected, &format!("{index} frame {position}"));
         }
         let mut scratch = Vec::new();
         let sample = set.read(index, &mut scratch).unwrap();
@@ -175,8 +175,8 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
         let folder = filmed_21();
         let video = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name).with_extension("mp4");
         for episode in 0..3 {
-            let to = format!("videos/chunk-000/{FRONT}/episode_{episode:06}.mp4");
-            fs::copy(&video, folder.path().join(to)).unwrap();
+            let dest = format!("videos/chunk-000/{FRONT}/episode_{episode:06}.mp4");
+            fs::copy(&video, folder.path().join(dest)).unwrap();
         }
         let options = LeRobotOptions::new().delta_indices(FRONT, -2..2);
         let open = || LeRobot::with(folder.path(), &options, &Options::new()).unwrap();

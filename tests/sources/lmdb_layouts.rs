@@ -11,9 +11,9 @@ use crate::formats::{agrees, fixture, reference};
 
 /// Copies a fixture, because opening a database creates a lock file next to it.
 fn copy(name: &str, folder: &Path) -> PathBuf {
-    let to = folder.join(name);
-    fs::copy(fixture("lmdb").join(name), &to).unwrap();
-    to
+    let dest = folder.join(name);
+    fs::copy(fixture("lmdb").join(name), &dest).unwrap();
+    dest
 }
 
 /// Writes `records` to the database `name` in the file at `path`.
@@ -163,10 +163,10 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     assert_eq!((open(part("train")).unwrap().len(), open(part("val")).unwrap().len()), (12, 1));
     assert_eq!(Lmdb::open_named(&path, "val").unwrap().len(), 1);
     let keyed: Vec<_> = images().iter().enumerate().map(|(i, s)| s.clone_with(&format!("{i:05}"))).collect();
-    let found = all(&*open(part("train")).unwrap());
-    assert_eq!(found.len(), keyed.len());
-    for (found, expected) in found.iter().zip(&keyed) {
-        assert_eq!(found.as_sample().unwrap().fields(), expected.as_sample().unwrap().fields());
+    let actual = all(&*open(part("train")).unwrap());
+    assert_eq!(actual.len(), keyed.len());
+    for (actual, expected) in actual.iter().zip(&keyed) {
+        assert_eq!(actual.as_sample().unwrap().fields(), expected.as_sample().unwrap().fields());
     }
     assert!(
         cause(&part("test")).contains("no database \"test\": the file contains \"train\", \"val\""),

@@ -71,9 +71,9 @@ fn opening_needs_one_free_reader_slot() {
     let error = Lmdb::open(&path).unwrap_err();
     assert!(error.path() == Some(&path) && error.cause().contains("occupy all reader slots"), "{error}");
     kill(all);
-    let most = holder(&path, SLOTS - 1);
+    let readers = holder(&path, SLOTS - 1);
     assert!(reads(&path), "one free slot is enough");
-    kill(most);
+    kill(readers);
 }
 
 #[test]

@@ -78,8 +78,8 @@ impl Writer {
     }
 
     fn wait_for(&mut self, word: &str) {
-        let found = self.out.by_ref().lines().any(|line| line.unwrap().ends_with(word));
-        assert!(found, "the other process failed before it said {word:?}");
+        let reached = self.out.by_ref().lines().any(|line| line.unwrap().ends_with(word));
+        assert!(reached, "the other process failed before it said {word:?}");
     }
 
     fn put(&mut self, keys: std::ops::Range<usize>, len: usize) {

@@ -26,7 +26,7 @@ struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,
     send: mpsc::Sender<(Instant, ReadCompletion, Result<Vec<u8>>)>,
     refuses: bool,
-    seen: Arc<Mutex<HashSet<(String, u64)>>>,
+    requested: Arc<Mutex<HashSet<(String, u64)>>>,
     requests: Arc<AtomicU64>,
     refused: Arc<AtomicU64>,
     bytes: Arc<AtomicU64>,
@@ -55,7 +55,7 @@ impl Throttled {
             files: Arc::new(files),
             send,
             refuses,
-            seen: Arc::default(),
+            requested: Arc::default(),
             requests: Arc::default(),
             refused: Arc::default(),
             bytes: Arc::default(),
@@ -74,16 +74,16 @@ impl Store for Throttled {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         self.requests.fetch_add(1, Ordering::SeqCst);
-        self.bytes.fetch_add(to.len() as u64, Ordering::SeqCst);
-        to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]);
+        self.bytes.fetch_add(out.len() as u64, Ordering::SeqCst);
+        out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.requests.fetch_add(1, Ordering::SeqCst);
-        let first = self.seen.lock().unwrap().insert((object.url.clone(), range.start));
+        let first = self.requested.lock().unwrap().insert((object.url.clone(), range.start));
         let answer = if self.refuses && first && (range.start >> 9).is_multiple_of(3) {
             self.refused.fetch_add(1, Ordering::SeqCst);
             Err(Error::in_source("status 503").throttled())
@@ -184,8 +184,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
             each.sum()
         };
         let network = stats.network.clone().unwrap();
-        let near = |found: f64, expected: f64, what: &str| {
-            assert!((found - expected).abs() <= 1e-6 * expected.max(1.0), "{what}: {found} instead of {expected}");
+        let near = |actual: f64, expected: f64, what: &str| {
+            assert!((actual - expected).abs() <= 1e-6 * expected.max(1.0), "{what}: {actual} instead of {expected}");
         };
         near(1e6 * sum("network, MB/s", "arrived", true), (network.bytes - opened.bytes) as f64, "bytes");
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
@@ -243,8 +243,8 @@ impl Store for Refusing {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]);
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 

@@ -25,14 +25,14 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 }
 
 /// Packs the documents of a file, one document and one row at a time.
-fn packed(file: &[u32], length: usize, window: usize, most: usize) -> Vec<Row> {
+fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> Vec<Row> {
     let documents: Vec<&[u32]> = file.split_inclusive(|token| *token == END).collect();
     let mut all = Vec::new();
     for window in documents.chunks(window) {
         let mut rows: Vec<Row> = Vec::new();
         for piece in window.iter().flat_map(|document| document.chunks(length)) {
             let used = |row: &Row| row.iter().map(Vec::len).sum::<usize>();
-            match rows.iter_mut().find(|row| row.len() < most && used(row) + piece.len() <= length) {
+            match rows.iter_mut().find(|row| row.len() < max_documents && used(row) + piece.len() <= length) {
                 Some(row) => row.push(piece.to_vec()),
                 None => rows.push(vec![piece.to_vec()]),
             }
@@ -67,7 +67,7 @@ fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>>
 }
 
 /// Computes the four arrays of a row naively.
-fn arrays(row: &Row, length: usize, most: usize) -> [Vec<i64>; 4] {
+fn arrays(row: &Row, length: usize, max_documents: usize) -> [Vec<i64>; 4] {
     let (mut tokens, mut documents, mut positions, mut ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, document) in row.iter().enumerate() {
         for (position, token) in document.iter().enumerate() {
@@ -82,7 +82,7 @@ fn arrays(row: &Row, length: usize, most: usize) -> [Vec<i64>; 4] {
         documents.push(-1);
         positions.push(position as i64);
     }
-    ends.resize(most + 1, length as i64);
+    ends.resize(max_documents + 1, length as i64);
     [tokens, documents, positions, ends]
 }
 
@@ -104,7 +104,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let files = corpus(folder.path(), kind, seed);
         let (length, window) = (1 + dice(50) as usize, 1 + dice(30) as usize);
         let limit = if dice(2) == 0 { 1 + dice(4) as usize } else { usize::MAX };
-        let packing = Packing::new(length, END).window(window).padding(PADDING).most(limit);
+        let packing = Packing::new(length, END).window(window).padding(PADDING).max_documents(limit);
         let source = PackedTokens::with(folder.path(), kind, packing, dice(2) == 0)?;
         let expected: Vec<Vec<Row>> = files.iter().map(|file| packed(file, length, window, limit)).collect();
         let all: Vec<(String, &Row)> = expected
@@ -113,8 +113,8 @@ fn rows_equal_naive_first_fit() -> Result<()> {
             .flat_map(|(file, rows)| rows.iter().enumerate().map(move |(row, of)| (format!("{file}.bin/{row}"), of)))
             .collect();
         assert_eq!(source.len(), all.len(), "seed {seed}");
-        let most = all.iter().map(|(_, row)| row.len()).max().unwrap();
-        assert_eq!(source.most_documents(), most);
+        let max_documents = all.iter().map(|(_, row)| row.len()).max().unwrap();
+        assert_eq!(source.max_documents(), max_documents);
         let used: usize = files.iter().map(Vec::len).sum();
         assert!((source.padding() - (1.0 - used as f64 / (all.len() * length) as f64)).abs() < 1e-12);
         let mut scratch = Vec::new();
@@ -127,18 +127,18 @@ fn rows_equal_naive_first_fit() -> Result<()> {
             assert_eq!(lengths, row.iter().map(Vec::len).collect::<Vec<_>>(), "seed {seed}, row {index}");
         }
         let dtype = [Dtype::U16, Dtype::I32, Dtype::I64][dice(3) as usize];
-        let tokens = field::Packed::new(dtype, length, most).vocabulary(1000);
+        let tokens = field::Packed::new(dtype, length, max_documents).vocabulary(1000);
         let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(seed).epochs(0);
         let mut batches = loader.batch_size(1 + dice(6) as usize).workers(2).field("tokens", tokens).host()?;
         for batch in batches.epoch(dice(3)) {
             let batch = batch?;
-            let found =
+            let actual =
                 ["tokens", "tokens.document", "tokens.position", "tokens.ends"].map(|name| numbers(&batch, name));
             let mut cumulative = vec![0];
             for (place, id) in batch.ids().enumerate() {
-                let expected = arrays(all[id as usize].1, length, most);
-                for (found, expected) in found.iter().zip(&expected) {
-                    assert_eq!(found[place * expected.len()..][..expected.len()], expected[..], "seed {seed}");
+                let expected = arrays(all[id as usize].1, length, max_documents);
+                for (actual, expected) in actual.iter().zip(&expected) {
+                    assert_eq!(actual[place * expected.len()..][..expected.len()], expected[..], "seed {seed}");
                 }
                 cumulative.extend(all[id as usize].1.iter().scan(place * length, |end, document| {
                     *end += document.len();
@@ -166,10 +166,10 @@ fn ranks_and_a_resume_see_the_rows_of_one_run() -> Result<()> {
     let open = |rank: usize, ranks: usize, window: usize| -> Result<Loader> {
         let packing = Packing::new(8, END).window(window);
         let source = PackedTokens::open(folder.path(), TokenType::U16, packing)?;
-        let most = source.most_documents();
+        let max_documents = source.max_documents();
         let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(2).rank(rank, ranks);
         let loader = loader.last_batch(LastBatch::Drop).global_batch_size(4);
-        Ok(loader.field("tokens", field::Packed::new(Dtype::I64, 8, most)))
+        Ok(loader.field("tokens", field::Packed::new(Dtype::I64, 8, max_documents)))
     };
     let rows = |loader: Loader| -> Result<Vec<Vec<i64>>> {
         loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()

@@ -28,9 +28,9 @@ impl Store for Counted {
         self.objects.object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.bytes.fetch_add(to.len() as u64, Ordering::Relaxed);
-        self.objects.read(object, at, to)
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
+        self.objects.read(object, offset, out)
     }
 }
 

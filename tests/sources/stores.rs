@@ -38,7 +38,7 @@ impl Store for Objects {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         let objects = self.0.lock().unwrap();
         let (version, bytes) = &objects[&object.url];
         if object.tag != Some(version.to_string()) {
@@ -46,7 +46,7 @@ impl Store for Objects {
                 Error::in_source("the object changed: its tag is no longer the expected one").at_path(&object.url)
             );
         }
-        to.copy_from_slice(&bytes[at as usize..][..to.len()]);
+        out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
         Ok(())
     }
 }
@@ -195,8 +195,8 @@ impl Store for Busy {
         self.objects.object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.objects.read(object, at, to)
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.objects.read(object, offset, out)
     }
 }
 
@@ -424,10 +424,10 @@ impl Store for Hub {
         self.objects.object(url).map(|object| self.commit(object))
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         // All bytes must come from the commit that was listed first.
         assert_eq!(object.tag.as_deref(), Some("commit 1"));
-        self.objects.read(&self.objects.object(&object.url)?, at, to)
+        self.objects.read(&self.objects.object(&object.url)?, offset, out)
     }
 }
 

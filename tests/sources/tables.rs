@@ -123,8 +123,8 @@ fn a_table_with_missing_files_is_packed_without_their_keys() {
     assert!(error.starts_with("sample 1: ") && error.contains("line 3 of"), "{error}");
     Pack::new(&*source).keys(["a/1", "b"]).to(&packed).unwrap();
     let packed = open(&packed).unwrap();
-    let found: Vec<_> = rows(&*packed).into_iter().map(|(key, label, _)| (key, label)).collect();
-    assert_eq!(found, [("a/1".to_owned(), Some(3)), ("b".to_owned(), Some(5))]);
+    let labels: Vec<_> = rows(&*packed).into_iter().map(|(key, label, _)| (key, label)).collect();
+    assert_eq!(labels, [("a/1".to_owned(), Some(3)), ("b".to_owned(), Some(5))]);
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn columns_are_found_by_name_or_by_option() {
     let table = write(root.path(), "t.csv", text);
     let columns = || TableOptions::new().image("Where").root(root.path().join("images")).label("kind");
     let field = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_owned());
-    let found = columns().columns(["note"]).file("mask").gather("Size", ["weight", "height"]).open(&table).unwrap();
-    assert_eq!(found.classes(), ["cat", "dog"]);
+    let opened = columns().columns(["note"]).file("mask").gather("Size", ["weight", "height"]).open(&table).unwrap();
+    assert_eq!(opened.classes(), ["cat", "dog"]);
     let first = [field("jpg", "images/a/1.JPG"), field("note.txt", "first"), field("size.txt", "2 1.5 ")];
     let second = [field("png", "images/2.png"), field("note.txt", "a, b"), field("size.txt", "4e1 3 ")];
     let with = |fields: [(String, Vec<u8>); 3], mask| fields.into_iter().chain([mask]).collect::<Vec<_>>();
@@ -148,8 +148,8 @@ fn columns_are_found_by_name_or_by_option() {
         ("a/1".to_owned(), Some(1), with(first, field("mask.png", "images/m1.png"))),
         ("2".to_owned(), Some(0), with(second, field("mask.npy", "images/m2.npy"))),
     ];
-    assert_eq!(rows(&found), expected);
-    assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
+    assert_eq!(rows(&opened), expected);
+    assert_eq!(opened.path(1).unwrap(), root.path().join("images/./2.png"));
     // By default, all columns are read, and the content of a file replaces the path of the file.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
@@ -158,8 +158,8 @@ fn columns_are_found_by_name_or_by_option() {
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
     // Test a table without a header line.
     let bare = write(root.path(), "bare.csv", "images/2.png;3\nimages/a/1.JPG;4\n");
-    let found = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
-    assert_eq!(rows(&found).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
+    let opened = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
+    assert_eq!(rows(&opened).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
     let e = |options: TableOptions| options.open(&table).unwrap_err();
     assert!(e(columns().image("Path")).cause().starts_with("no column \"Path\": the table has \"id\", \"Where\""));
     assert_eq!(e(columns().without_label()).cause(), "label and without_label cannot be combined");
@@ -631,9 +631,9 @@ proptest! {
         let table = write(root.path(), "t.csv", &text);
         let parsed = naive(text.trim_start_matches('\u{feff}'));
         for (place, name) in ["one.txt", "two.txt"].into_iter().enumerate() {
-            let found = column(&table, name);
-            prop_assert_eq!(&found, &parsed[1..].iter().map(|row| row[place].clone()).collect::<Vec<_>>());
-            prop_assert_eq!(found, cells.iter().map(|cell| [&cell.0, &cell.1][place].clone()).collect::<Vec<_>>());
+            let actual = column(&table, name);
+            prop_assert_eq!(&actual, &parsed[1..].iter().map(|row| row[place].clone()).collect::<Vec<_>>());
+            prop_assert_eq!(actual, cells.iter().map(|cell| [&cell.0, &cell.1][place].clone()).collect::<Vec<_>>());
         }
     }
 

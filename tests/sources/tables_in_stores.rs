@@ -148,11 +148,11 @@ fn coco_datasets_are_equal_locally_and_in_a_store() {
         put_all(&store, root.path(), "mem://bucket/set");
         let folder = file.strip_suffix("/_annotations.coco.json");
         let options = Options::new().store("mem", Arc::new(store.clone()));
-        for at in [Some(file), folder].into_iter().flatten() {
+        for path in [Some(file), folder].into_iter().flatten() {
             let (here, there) =
-                (open(root.path().join(at)).unwrap(), options.open(format!("mem://bucket/set/{at}")).unwrap());
-            assert_eq!((there.kind(), there.len(), there.classes()), ("coco", 3, here.classes()), "{at}");
-            assert_eq!(samples(&*there), samples(&*here), "{at} {images}");
+                (open(root.path().join(path)).unwrap(), options.open(format!("mem://bucket/set/{path}")).unwrap());
+            assert_eq!((there.kind(), there.len(), there.classes()), ("coco", 3, here.classes()), "{path}");
+            assert_eq!(samples(&*there), samples(&*here), "{path} {images}");
             assert!(there.ahead_bytes() > 0 && there.network().is_some());
         }
         store.0.lock().unwrap().retain(|url, _| !url.ends_with("deep/a.c.png"));

@@ -26,11 +26,11 @@ fn long_key() -> String {
 }
 
 fn runs(program: &str, args: &[&str]) -> Option<()> {
-    let found = Command::new(program).args(args).output().is_ok_and(|output| output.status.success());
-    if !found {
+    let is_installed = Command::new(program).args(args).output().is_ok_and(|output| output.status.success());
+    if !is_installed {
         crate::require::missing(program, format_args!("{program} {args:?} does not run"));
     }
-    found.then_some(())
+    is_installed.then_some(())
 }
 
 #[test]

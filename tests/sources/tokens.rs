@@ -63,10 +63,10 @@ fn windows(files: &[Vec<u32>], length: usize, stride: usize) -> Vec<Vec<u32>> {
 /// Computes the document and the position of each token naively, one token at a time.
 fn packed(window: &[u32]) -> (Vec<i32>, Vec<i32>) {
     let (mut documents, mut positions) = (Vec::new(), Vec::new());
-    for at in 0..window.len() {
-        documents.push(window[..at].iter().filter(|token| **token == END).count() as i32);
-        let begin = window[..at].iter().rposition(|token| *token == END).map_or(0, |end| end + 1);
-        positions.push((at - begin) as i32);
+    for end in 0..window.len() {
+        documents.push(window[..end].iter().filter(|token| **token == END).count() as i32);
+        let begin = window[..end].iter().rposition(|token| *token == END).map_or(0, |end| end + 1);
+        positions.push((end - begin) as i32);
     }
     (documents, positions)
 }
@@ -98,11 +98,11 @@ fn windows_equal_slices_of_the_files() {
                 for (index, expected) in expected.iter().enumerate() {
                     let sample = source.read(index, &mut scratch).unwrap();
                     let Some(Value::Numbers(tokens)) = sample.value("tokens.npy") else { panic!("no tokens") };
-                    let found: Vec<u32> = match kind {
+                    let actual: Vec<u32> = match kind {
                         TokenType::U16 => tokens.iter::<u16>().unwrap().map(u32::from).collect(),
                         _ => tokens.iter::<u32>().unwrap().collect(),
                     };
-                    assert_eq!(&found, expected, "window {index} of {length} every {stride}");
+                    assert_eq!(&actual, expected, "window {index} of {length} every {stride}");
                     let key = sample.key().to_owned();
                     assert_eq!(source.key(index, &mut Vec::new()).unwrap(), key);
                     assert!(keys.insert(key));
@@ -339,12 +339,12 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
                 let loader = loader.drop_field("image").drop_field("label").batch_size(batch).shuffle(3).workers(2);
                 let mut batches =
                     loader.epochs(0).on_error(OnError::Skip { max_skipped: u64::MAX }).field("tokens", kind).host()?;
-                let mut found = Vec::new();
+                let mut results = Vec::new();
                 for batch in batches.epoch(0) {
                     let batch = match batch {
                         Ok(batch) => batch,
                         Err(e) => {
-                            found.push((Vec::new(), vec![e.to_string()], Vec::new()));
+                            results.push((Vec::new(), vec![e.to_string()], Vec::new()));
                             break;
                         }
                     };
@@ -353,15 +353,15 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
                         .flat_map(|field| batch.field(&field.name).unwrap().bytes().to_vec())
                         .collect::<Vec<u8>>();
                     let keys = batch.keys().map(str::to_owned).collect::<Vec<_>>();
-                    found.push((bytes, keys, batch.ids().collect()));
+                    results.push((bytes, keys, batch.ids().collect()));
                 }
                 let skipped: Vec<_> =
                     batches.sample_errors().iter().map(|e| format!("{} {}", e.batch, e.error)).collect();
                 let stats = batches.stats();
                 let counts = (stats.prepared, stats.read.count, stats.read.bytes, stats.write.count, stats.write.bytes);
                 // After an error, the number of prepared samples depends on timing.
-                let ended_early = found.last().is_some_and(|batch| batch.2.is_empty());
-                Ok((found, skipped, (!ended_early).then_some(counts)))
+                let ended_early = results.last().is_some_and(|batch| batch.2.is_empty());
+                Ok((results, skipped, (!ended_early).then_some(counts)))
             };
             let (copied, read) = (batches(Loader::source(open()))?, batches(Loader::source(OneByOne(open())))?);
             assert_eq!((&copied.1, copied.2), (&read.1, read.2));

@@ -20,7 +20,7 @@ pub(crate) struct Ops {
 }
 
 fn inside(rect: Rect, x: usize, y: usize) -> bool {
-    let within = |at: usize, from: u32, len: u32| (from as usize..(from + len) as usize).contains(&at);
+    let within = |position: usize, from: u32, len: u32| (from as usize..(from + len) as usize).contains(&position);
     within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
 }
 

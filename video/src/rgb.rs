@@ -72,10 +72,10 @@ impl Weights {
         let (red, blue) = luma_weights(coding.matrix)?;
         let green = 1.0 - red - blue;
         let scale = f64::from(1 << (coding.bits - 8));
-        let most = f64::from((1 << coding.bits) - 1);
+        let max_value = f64::from((1 << coding.bits) - 1);
         // Step of a sample in 8-bit levels.
         let (luma, chroma) = match coding.is_full_range {
-            true => (255.0 / most, 255.0 / most),
+            true => (255.0 / max_value, 255.0 / max_value),
             false => (255.0 / (219.0 * scale), 255.0 / (224.0 * scale)),
         };
         let fixed = |weight: f64| (weight * f64::from(1 << BITS)).round() as i32;
@@ -126,8 +126,8 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
     };
     for (channel, terms) in terms.iter_mut().enumerate() {
         if shift == 0 {
-            for (to, (&u, &v)) in terms.iter_mut().zip(u.iter().zip(v)) {
-                *to = term(channel, u, v);
+            for (out, (&u, &v)) in terms.iter_mut().zip(u.iter().zip(v)) {
+                *out = term(channel, u, v);
             }
             continue;
         }
@@ -148,10 +148,10 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
 
 /// Writes a row of pixels.
 #[inline(always)]
-fn write_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], to: &mut [u8]) {
+fn write_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], out: &mut [u8]) {
     let [red, green, blue] = terms;
     let terms = red.iter().zip(green).zip(blue);
-    for ((pixel, &luma), ((&red, &green), &blue)) in to.as_chunks_mut::<3>().0.iter_mut().zip(luma).zip(terms) {
+    for ((pixel, &luma), ((&red, &green), &blue)) in out.as_chunks_mut::<3>().0.iter_mut().zip(luma).zip(terms) {
         let luma = luma.get() * weight;
         *pixel = [red, green, blue].map(|term| ((luma + term) >> BITS).clamp(0, 255) as u8);
     }
@@ -173,7 +173,7 @@ fn convert<S: Sample>(
         terms.iter_mut().for_each(|terms| terms.fill(start));
     }
     let mut last = None;
-    for (y, to) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
+    for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
         if let Some((x_shift, y_shift)) = shifts {
             let row = y >> y_shift;
             if last != Some(row) {
@@ -184,7 +184,7 @@ fn convert<S: Sample>(
                 add_chroma(&u.0[part(u.1)], &v.0[part(v.1)], x_shift, skipped, weights, terms);
             }
         }
-        write_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, to);
+        write_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, out);
     }
 }
 
@@ -270,10 +270,10 @@ fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;
     let start = (1 << (BITS - 1)) - weights.black * weights.luma;
     for (plane, channel) in [(0, 1), (1, 2), (2, 0)] {
-        for (y, to) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
-            for (x, to) in (left..left + width).zip(to.as_chunks_mut::<3>().0) {
+        for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
+            for (x, out) in (left..left + width).zip(out.as_chunks_mut::<3>().0) {
                 let sample = i32::from(frame.sample(plane, x, y));
-                to[channel] = ((sample * weights.luma + start) >> BITS).clamp(0, 255) as u8;
+                out[channel] = ((sample * weights.luma + start) >> BITS).clamp(0, 255) as u8;
             }
         }
     }

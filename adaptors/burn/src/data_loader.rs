@@ -60,10 +60,10 @@ struct Request {
 }
 
 fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
-    while let Ok(Request { epoch, to }) = incoming.recv() {
+    while let Ok(Request { epoch, to: sender }) = incoming.recv() {
         for batch in batches.epoch(epoch) {
             // If the iterator was dropped, sending fails, and the epoch ends.
-            if to.send(batch).is_err() {
+            if sender.send(batch).is_err() {
                 break;
             }
         }
@@ -92,7 +92,7 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
     /// Requests the next epoch. Iterators of one loader run in sequence: each iterator starts when
     /// the previous one is dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let (to, batches) = mpsc::sync_channel(0);
+        let (sender, batches) = mpsc::sync_channel(0);
         let error = match self.range {
             Some((start, end)) => {
                 let cause = format!(
@@ -103,7 +103,7 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
             None => {
                 let epoch = self.engine.next.fetch_add(1, Ordering::Relaxed) as u64;
                 let requests = self.engine.requests.lock().unwrap_or_else(|broken| broken.into_inner());
-                let sent = requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, to }).is_ok());
+                let sent = requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, to: sender }).is_ok());
                 (!sent).then(|| Error::config("the data loader thread could not be started, or panicked"))
             }
         };

@@ -93,8 +93,8 @@ impl Limits {
     /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if `capability` is not in the table. The
     /// error lists the supported compute capabilities.
     pub fn of(capability: Capability) -> Result<Self> {
-        let found = Self::all().find(|limits| limits.capability == capability);
-        found.ok_or_else(|| {
+        let limits = Self::all().find(|limits| limits.capability == capability);
+        limits.ok_or_else(|| {
             let known = Self::all().map(|l| l.capability.to_string()).collect::<Vec<_>>().join(", ");
             Error::config(format!("compute capability {capability} is not supported: expected one of {known}"))
         })

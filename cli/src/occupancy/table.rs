@@ -28,9 +28,11 @@ impl Table {
     pub fn new(limits: Limits, usage: Usage) -> Self {
         let sizes = (1..=limits.threads_per_block / limits.warp_size).map(|warps| warps * limits.warp_size);
         let all = sizes.map(|block| limits.occupancy(usage, block)).collect::<Vec<_>>();
-        let most = all.iter().map(|o| o.warps).max().unwrap_or(0);
-        let rows =
-            all.into_iter().map(|occupancy| Row { occupancy, best: most > 0 && occupancy.warps == most }).collect();
+        let most_warps = all.iter().map(|o| o.warps).max().unwrap_or(0);
+        let rows = all
+            .into_iter()
+            .map(|occupancy| Row { occupancy, best: most_warps > 0 && occupancy.warps == most_warps })
+            .collect();
         Table { limits, usage, rows }
     }
 

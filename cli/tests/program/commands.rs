@@ -18,18 +18,18 @@ fn tree() -> TempDir {
 
 /// Returns the relative path and the content of every file under `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let (mut found, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
+    let (mut files, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(folder) = left.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 left.push(path);
             } else {
-                found.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
+                files.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
             }
         }
     }
-    found
+    files
 }
 
 const COMMANDS: [&str; 10] =
@@ -88,8 +88,8 @@ fn cache_commands_refuse_folders_that_are_not_caches() {
         fn object(&self, url: &str) -> warpfeed::Result<Object> {
             Ok(Object { url: url.to_owned(), len: 1 << 30, tag: Some("1".to_owned()), server: None })
         }
-        fn read(&self, _: &Object, _: u64, to: &mut [u8]) -> warpfeed::Result<()> {
-            to.fill(0);
+        fn read(&self, _: &Object, _: u64, out: &mut [u8]) -> warpfeed::Result<()> {
+            out.fill(0);
             Ok(())
         }
     }
@@ -107,8 +107,8 @@ fn cache_commands_refuse_folders_that_are_not_caches() {
     let block = fs::read_dir(part).unwrap().next().unwrap().unwrap().path();
     fs::write(block, "damaged").unwrap();
     let checked = warpfeed(dir.path(), &["cache", "check", "cache"]);
-    let found = (checked.status.code(), text(&checked.stdout));
-    assert_eq!(found, (Some(1), "cache: 2 valid blocks, 1 damaged blocks deleted\n".to_owned()));
+    let outcome = (checked.status.code(), text(&checked.stdout));
+    assert_eq!(outcome, (Some(1), "cache: 2 valid blocks, 1 damaged blocks deleted\n".to_owned()));
     store.list("s3://b/three/").unwrap();
     assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 objects, "));
     for (url, shown) in [("s3://b/one", "cache: deleted 0 listings\n"), ("s3://b/", "cache: deleted 1 listings\n")] {

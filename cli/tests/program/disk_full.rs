@@ -15,17 +15,17 @@ fn mini() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini")
 }
 
-fn pack(target: &Path, most: u64) -> Output {
+fn pack(target: &Path, max_bytes: u64) -> Output {
     run(
         Command::new(env!("CARGO_BIN_EXE_warpfeed")).arg("pack").arg("--from").arg(mini()).arg("--to").arg(target),
-        most,
+        max_bytes,
     )
 }
 
-/// Runs a command with a limit of `most` bytes per file.
-fn run(command: &mut Command, most: u64) -> Output {
+/// Runs a command with a limit of `max_bytes` bytes per file.
+fn run(command: &mut Command, max_bytes: u64) -> Output {
     let limited = move || {
-        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        let limit = libc::rlimit { rlim_cur: max_bytes, rlim_max: max_bytes };
         // SAFETY: both system calls get valid arguments and are async-signal-safe. The signal is
         // ignored, because a full disk causes an error and not a signal.
         let done = unsafe {
@@ -45,15 +45,18 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
         // LMDB returns EIO for a short write.
         let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
         // Make the first write, a write in the middle, and the last write fail.
-        for most in [0, 100 << 10, 500 << 10] {
+        for max_bytes in [0, 100 << 10, 500 << 10] {
             let root = tempfile::tempdir().unwrap();
             let target = root.path().join(name);
-            let output = pack(&target, most);
+            let output = pack(&target, max_bytes);
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(!output.status.success() && output.status.code().is_some(), "{name}, {most} bytes: {stderr}");
-            assert!(stderr.contains(name) && (stderr.contains(cause) || most == 0), "{name}, {most} bytes: {stderr}");
+            assert!(!output.status.success() && output.status.code().is_some(), "{name}, {max_bytes} bytes: {stderr}");
+            assert!(
+                stderr.contains(name) && (stderr.contains(cause) || max_bytes == 0),
+                "{name}, {max_bytes} bytes: {stderr}"
+            );
             let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-            assert!(left.is_empty(), "{name}, {most} bytes: {left:?}");
+            assert!(left.is_empty(), "{name}, {max_bytes} bytes: {left:?}");
         }
         let root = tempfile::tempdir().unwrap();
         assert!(pack(&root.path().join(name), 1 << 30).status.success(), "packing succeeds with enough space");
@@ -63,8 +66,8 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
 #[test]
 fn failed_writes_keep_the_existing_file() {
     let root = tempfile::tempdir().unwrap();
-    let program = |args: &[&str], most: u64| {
-        run(Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).current_dir(root.path()), most)
+    let program = |args: &[&str], max_bytes: u64| {
+        run(Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).current_dir(root.path()), max_bytes)
     };
     let set = mini().display().to_string();
     let stats = program(&["bench", &set, "--seconds", "0.1", "--warmup", "0", "--json"], 1 << 30).stdout;
@@ -101,14 +104,14 @@ fn failed_writes_keep_the_existing_file() {
 fn a_trace_that_does_not_fit_stays_readable() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("trace.json");
-    let traced = |most: u64| {
+    let traced = |max_bytes: u64| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
         command
             .arg("bench")
             .arg(mini())
             .args(["--batch-size", "2", "--seconds", "1", "--warmup", "0", "--trace"])
             .arg(&path);
-        run(&mut command, most)
+        run(&mut command, max_bytes)
     };
     let events = || {
         let trace: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

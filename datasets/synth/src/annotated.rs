@@ -176,11 +176,11 @@ impl Annotated {
         let width = self.size.width as usize;
         (1..).zip(&self.figures).filter_map(move |(number, seen)| {
             let mask: Vec<bool> = self.shown.iter().map(|&shown| shown == number).collect();
-            let inked = || mask.iter().enumerate().filter(|(_, inked)| **inked).map(|(at, _)| at);
+            let inked = || mask.iter().enumerate().filter(|(_, inked)| **inked).map(|(index, _)| index);
             if inked().count() < MIN_VISIBLE {
                 return None;
             }
-            let columns = (inked().map(|at| at % width).min()?, inked().map(|at| at % width).max()?);
+            let columns = (inked().map(|index| index % width).min()?, inked().map(|index| index % width).max()?);
             let rows = (inked().next()? / width, inked().next_back()? / width);
             Some(Object { seen, columns, rows, mask })
         })
@@ -247,8 +247,8 @@ impl Object<'_> {
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
     let mut inked = false;
-    for at in (0..width).flat_map(|x| (x..mask.len()).step_by(width)) {
-        if mask[at] != inked {
+    for index in (0..width).flat_map(|x| (x..mask.len()).step_by(width)) {
+        if mask[index] != inked {
             runs.push(0);
             inked = !inked;
         }

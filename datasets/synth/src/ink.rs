@@ -49,15 +49,15 @@ pub(super) struct Noise {
 
 impl Noise {
     /// Creates noise for an image of `width` by `height` pixels, with a grid point every `cell`
-    /// pixels and values from -`most` to `most`.
-    pub(super) fn new(width: i32, height: i32, cell: i32, most: i32, rng: &mut Rng) -> Self {
+    /// pixels and values from -`max_level` to `max_level`.
+    pub(super) fn new(width: i32, height: i32, cell: i32, max_level: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;
         let points = across * (height / cell + 2) as usize;
         Noise {
             cell,
             columns: (0..width).map(|x| ((x / cell) as usize, weight(x, cell))).collect(),
             across,
-            levels: (0..points).map(|_| draw(rng, -most, most)).collect(),
+            levels: (0..points).map(|_| draw(rng, -max_level, max_level)).collect(),
         }
     }
 

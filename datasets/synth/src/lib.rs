@@ -381,7 +381,7 @@ mod tests {
             *counts.entry(info.jpeg.map_or("png", |j| j.chroma)).or_default() += 1;
             *counts.entry("progressive").or_default() += usize::from(info.jpeg.is_some_and(|j| j.progressive));
         }
-        for (kind, least) in [
+        for (kind, min_count) in [
             ("usual size", 200),
             ("other size", 80),
             ("4:4:4", 120),
@@ -390,7 +390,7 @@ mod tests {
             ("gray", 5),
             ("png", 8),
         ] {
-            assert!(counts[kind] >= least, "{kind}: {counts:?}");
+            assert!(counts[kind] >= min_count, "{kind}: {counts:?}");
         }
         assert!((15..60).contains(&counts["progressive"]), "{counts:?}");
     }
@@ -421,8 +421,8 @@ mod tests {
             let apart: u64 = expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
             let mean = apart as f64 / expected.len() as f64;
             // 4:2:0 at quality 60 loses the most in small figures with strong colors.
-            let most = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
-            assert!(mean <= most, "{index} {coding:?}: {mean:.1} levels apart");
+            let tolerance = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
+            assert!(mean <= tolerance, "{index} {coding:?}: {mean:.1} levels apart");
         }
     }
 

@@ -106,7 +106,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(backend: Backend) -> Self {
-        let lanes = Lanes { bit: [0; LANES], at: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
+        let lanes = Lanes { bit: [0; LANES], next: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
         Machine {
             backend,
             stream: vec![0; SLACK_BYTES],
@@ -297,7 +297,7 @@ impl Machine {
         let pattern = &self.patterns[pattern];
         assert!(pattern.users > 0);
         self.lanes.bit[lane] = bit as u32;
-        self.lanes.at[lane] = (first * 64) as u32;
+        self.lanes.next[lane] = (first * 64) as u32;
         self.lanes.end[lane] = ((first + count) * 64) as u32;
         self.lanes.table[lane] = (pattern.tables[0].0 * STRIDE) as u32;
         self.lanes.link[lane] = pattern.links.start as u32;
@@ -310,8 +310,8 @@ impl Machine {
     /// # Panics
     /// If no lane is busy, or if a lane has finished but has not been [stopped](Machine::stop).
     pub(crate) fn run(&mut self) {
-        let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
-        assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
+        let (index, end) = (&self.lanes.next[..self.busy], &self.lanes.end[..self.busy]);
+        assert!(self.busy > 0 && index.iter().zip(end).all(|(index, end)| index < end));
         let memory = Pointers {
             stream: self.stream.as_ptr(),
             limit: self.last_bit() as u64,
@@ -336,7 +336,7 @@ impl Machine {
 
     /// Returns the bit at which a busy lane stopped, or `None` if the lane has not finished.
     pub(crate) fn finished(&self, lane: usize) -> Option<usize> {
-        (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
+        (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
     /// Removes a lane. The last busy lane moves to the index of the removed lane.
@@ -344,7 +344,7 @@ impl Machine {
         assert!(lane < self.busy);
         self.busy -= 1;
         let lanes = &mut self.lanes;
-        for field in [&mut lanes.bit, &mut lanes.at, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
+        for field in [&mut lanes.bit, &mut lanes.next, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
             field[lane] = field[self.busy];
         }
     }

@@ -140,17 +140,17 @@ impl Table {
                 // sign. The lower bits are added later, in the same way for both signs.
                 let known = BITS - length;
                 for bits in 0..if known > 0 { 1 << known } else { 0 } {
-                    let least = extend((bits as u32) << behind, size) as i16;
+                    let least_value = extend((bits as u32) << behind, size) as i16;
                     table.pairs[first + bits] =
-                        TableEntry { rest: NO_REST - behind as u8, values: [0, least], ..single };
+                        TableEntry { rest: NO_REST - behind as u8, values: [0, least_value], ..single };
                 }
                 continue;
             }
             let repeat = 1 << (BITS - total as usize);
             for bits in 0..1 << size {
-                let at = first + bits as usize * repeat;
+                let offset = first + bits as usize * repeat;
                 let values = [0, extend(bits, size) as i16];
-                table.pairs[at..at + repeat].fill(TableEntry { values, ..single });
+                table.pairs[offset..offset + repeat].fill(TableEntry { values, ..single });
             }
         }
         if ac {

@@ -48,26 +48,26 @@ fn jump(
     stream: &mut [u8],
     unstuff: Unstuff,
 ) -> Result<bool, Refusal> {
-    let (mut index, mut at, mut written) = (0, 0, 0);
+    let (mut index, mut offset, mut written) = (0, 0, 0);
     let mut remaining = lengths.iter();
     for segment in segments {
         while index < segment.index {
             let Some(length) = remaining.next() else { return Ok(false) };
-            at += length;
+            offset += length;
             index += 1;
             // Check every marker, as `search` does, so that both functions handle damage in the
             // same way.
-            match data.get(at..at + MARKER) {
-                Some(&[0xff, marker]) if is_before(index, marker) => at += MARKER,
+            match data.get(offset..offset + MARKER) {
+                Some(&[0xff, marker]) if is_before(index, marker) => offset += MARKER,
                 _ => return Ok(false),
             }
         }
         let end;
         segment.bytes.start = written;
-        (end, written) = unstuff(data, at, stream, written).ok_or(Refusal::BufferFull)?;
+        (end, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
         let whole = match lengths.get(index) {
-            Some(length) => end == at + length,
+            Some(length) => end == offset + length,
             None => data.get(end..end + MARKER) == Some(&[0xff, 0xd9]),
         };
         if !whole {
@@ -79,26 +79,26 @@ fn jump(
 
 /// Like [`collect`], but searches for the markers.
 fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Unstuff) -> Result<(), Refusal> {
-    let (mut index, mut at, mut written) = (0, 0, 0);
-    let skip = |index: &mut u32, at: &mut usize| {
-        *at += memchr::memchr(0xff, data.get(*at..)?)?;
-        match *data.get(*at + 1)? {
+    let (mut index, mut offset, mut written) = (0, 0, 0);
+    let skip = |index: &mut u32, offset: &mut usize| {
+        *offset += memchr::memchr(0xff, data.get(*offset..)?)?;
+        match *data.get(*offset + 1)? {
             0 => {}
             marker if is_before(*index + 1, marker) => *index += 1,
             _ => return None,
         }
-        *at += MARKER;
+        *offset += MARKER;
         Some(())
     };
     for segment in segments {
         while index < segment.index {
-            skip(&mut index, &mut at).ok_or(Refusal::Damaged)?;
+            skip(&mut index, &mut offset).ok_or(Refusal::Damaged)?;
         }
         segment.bytes.start = written;
-        (at, written) = unstuff(data, at, stream, written).ok_or(Refusal::BufferFull)?;
+        (offset, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
         // Fill bytes may precede only a marker. Fill bytes before a stuffed zero are damage.
-        let after = data.get(at..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
+        let after = data.get(offset..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
         if after == Some(&0) {
             return Err(Refusal::Damaged);
         }
@@ -139,8 +139,8 @@ mod tests {
             Ok(false) => None,
             Err(refusal) => Some(Err(refusal)),
         };
-        let found = search(data, &mut segments, &mut stream, unstuff).map(|()| cut(&segments, &stream));
-        (jumped, found)
+        let searched = search(data, &mut segments, &mut stream, unstuff).map(|()| cut(&segments, &stream));
+        (jumped, searched)
     }
 
     fn packed(random: &mut Random, (width, height): (u32, u32)) -> Vec<u8> {
@@ -165,9 +165,9 @@ mod tests {
             let jpeg = packed(random, size);
             for _ in 0..30 {
                 let region = region(random, size);
-                let (jumped, found) = both(&jpeg, region);
-                assert!(found.is_ok());
-                assert!(jumped == Some(found), "{size:?} {region:?}");
+                let (jumped, searched) = both(&jpeg, region);
+                assert!(searched.is_ok());
+                assert!(jumped == Some(searched), "{size:?} {region:?}");
             }
         }
     }
@@ -186,16 +186,16 @@ mod tests {
             let mut damaged = jpeg.clone();
             for _ in 0..1 + random.below(2) {
                 // Change a length, or the number in a restart marker.
-                let (at, bits) = match random.below(2) {
+                let (offset, bits) = match random.below(2) {
                     0 => (app + random.below(2 * markers.len()), 255),
                     _ => (markers[random.below(markers.len())], 7),
                 };
-                damaged[at] ^= 1 + random.below(bits) as u8;
+                damaged[offset] ^= 1 + random.below(bits) as u8;
             }
-            let (jumped, found) = both(&damaged, region(random, size));
+            let (jumped, searched) = both(&damaged, region(random, size));
             match jumped {
                 Some(jumped) => {
-                    assert!(jumped == found);
+                    assert!(jumped == searched);
                     used += 1;
                 }
                 None => refused += 1,

@@ -70,8 +70,8 @@ fn a_crop_has_the_pixels_of_the_whole_image() {
             assert!(*all == crate::libjpeg::decode(&files[i]).unwrap().rgb, "image {i}");
             let row = 3 * rect.width as usize;
             for (y, got) in part.chunks_exact(row).enumerate() {
-                let at = 3 * ((rect.y as usize + y) * sizes[i].width as usize + rect.x as usize);
-                assert!(*got == all[at..at + row], "image {i}, row {y} of {rect:?}");
+                let offset = 3 * ((rect.y as usize + y) * sizes[i].width as usize + rect.x as usize);
+                assert!(*got == all[offset..offset + row], "image {i}, row {y} of {rect:?}");
             }
             assert_eq!(part.len(), row * rect.height as usize);
         }

@@ -36,14 +36,14 @@ fn plain(jpeg: &[u8]) -> Option<String> {
 
 /// Returns the pixels of a region and the damage found, and asserts that all backends agree.
 fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
-    let found = decoders().into_iter().map(|mut decoder| {
+    let results = decoders().into_iter().map(|mut decoder| {
         let mut out = Pixels::new();
         decode(&mut decoder, jpeg, region, &mut out).unwrap();
         (out.data().to_vec(), out.damage().map(str::to_owned))
     });
-    let found: Vec<_> = found.collect();
-    assert!(found.iter().all(|result| *result == found[0]), "backends differ");
-    found.into_iter().next().unwrap()
+    let results: Vec<_> = results.collect();
+    assert!(results.iter().all(|result| *result == results[0]), "backends differ");
+    results.into_iter().next().unwrap()
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
         for number in [0, last / 2, last] {
             for rest in [&[0][..], &[0x55], &[0xff, 0], &[0xff, 0xff, 0], &[0x12, 0x34], &[0; 300], &noise] {
                 let longer = with_rest(&jpeg, number, rest);
-                let (found, damage) = decode_with_all(&longer, whole);
+                let (actual, damage) = decode_with_all(&longer, whole);
                 let what = format!("{} extra bytes in segment {number} of {last}, restart {restart}", rest.len());
-                assert!(found == pixels, "{what}");
+                assert!(actual == pixels, "{what}");
                 assert!(damage.as_ref().is_some_and(|text| text.contains("in MCU")), "{what}");
                 assert_eq!(damage, plain(&longer), "{what}");
                 assert!(libjpeg::decode(&longer).unwrap().rgb == pixels, "{what}");

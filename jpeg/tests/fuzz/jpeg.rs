@@ -35,24 +35,24 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
         if jpeg.len() < 4 {
             return;
         }
-        let at = match random.below(4) {
+        let offset = match random.below(4) {
             0 => random.below(jpeg.len()),
             1 => random.below(data.min(jpeg.len())),
             _ => (data + random.below(jpeg.len() - data.min(jpeg.len()))).min(jpeg.len() - 1),
         };
         match random.below(12) {
-            0 => jpeg.truncate(at.max(4)),
-            1 => jpeg[at] = 0xff,
-            2 => jpeg[at] = 0,
-            3 => jpeg[at] ^= 1 << random.below(8),
-            4 => jpeg[at] = random.next() as u8,
-            5 => drop(jpeg.drain(at..(at + 1 + random.below(40)).min(jpeg.len()))),
-            6 => drop(jpeg.splice(at..at, [0xff, 0xd0 + random.below(10) as u8])),
-            7 => drop(jpeg.splice(at..at, vec![random.pick(&[0, 0xff, 0x55]); 1 + random.below(30)])),
+            0 => jpeg.truncate(offset.max(4)),
+            1 => jpeg[offset] = 0xff,
+            2 => jpeg[offset] = 0,
+            3 => jpeg[offset] ^= 1 << random.below(8),
+            4 => jpeg[offset] = random.next() as u8,
+            5 => drop(jpeg.drain(offset..(offset + 1 + random.below(40)).min(jpeg.len()))),
+            6 => drop(jpeg.splice(offset..offset, [0xff, 0xd0 + random.below(10) as u8])),
+            7 => drop(jpeg.splice(offset..offset, vec![random.pick(&[0, 0xff, 0x55]); 1 + random.below(30)])),
             8 => {
-                let piece = jpeg[at..(at + random.below(200)).min(jpeg.len())].to_vec();
-                let to = random.below(jpeg.len());
-                jpeg.splice(to..to, piece);
+                let piece = jpeg[offset..(offset + random.below(200)).min(jpeg.len())].to_vec();
+                let dest = random.below(jpeg.len());
+                jpeg.splice(dest..dest, piece);
             }
             // Change fields of the frame header and the restart interval.
             9 | 10 => {
@@ -159,12 +159,12 @@ fn decode_with_all(
     jpeg: &[u8],
     region: Rect,
 ) -> Result<(Vec<u8>, Option<String>)> {
-    let mut found = decoders.iter_mut().map(|decoder| {
+    let mut results = decoders.iter_mut().map(|decoder| {
         let mut out = Pixels::new();
         decode(decoder, jpeg, region, &mut out).map(|()| (out.data().to_vec(), out.damage().map(str::to_owned)))
     });
-    let first = found.next().expect("the scalar backend always exists");
-    for other in found {
+    let first = results.next().expect("the scalar backend always exists");
+    for other in results {
         match (&first, &other) {
             (Ok(a), Ok(b)) => assert!(a == b, "seed {seed}: backends differ"),
             (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string(), "seed {seed}"),

@@ -36,9 +36,9 @@ pub fn with_rest(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
     while jpeg[scan + 1] != 0xda {
         scan += 2 + usize::from(u16::from_be_bytes([jpeg[scan + 2], jpeg[scan + 3]]));
     }
-    let mut ends = (scan + 2..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
-    let at = ends.nth(index).expect("the image has that segment");
-    [&jpeg[..at], rest, &jpeg[at..]].concat()
+    let mut ends = (scan + 2..jpeg.len() - 1).filter(|&offset| jpeg[offset] == 0xff && jpeg[offset + 1] != 0);
+    let offset = ends.nth(index).expect("the image has that segment");
+    [&jpeg[..offset], rest, &jpeg[offset..]].concat()
 }
 
 /// A file decoded by libjpeg.
@@ -55,8 +55,8 @@ pub struct Decoded {
 /// `64 * wide * high` values in natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
-    pub wide: usize,
-    pub high: usize,
+    pub width: usize,
+    pub height: usize,
     pub data: Vec<i16>,
 }
 
@@ -183,7 +183,7 @@ pub fn coefficients(jpeg: &[u8]) -> Result<Vec<Plane>, String> {
                     let row = *access(&mut d.common, *arrays.add(i), y as u32, 1, 0);
                     data.extend((0..wide).flat_map(|x| *row.add(x)));
                 }
-                Plane { wide, high, data }
+                Plane { width: wide, height: high, data }
             })
             .collect()
     })

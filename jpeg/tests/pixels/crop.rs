@@ -68,8 +68,8 @@ fn check(jpeg: &[u8], boxes: &[[u16; 4]]) {
     let size = Size::new(whole.width, whole.height);
     let mut regions = vec![Rect::full(size)];
     regions.extend(boxes.iter().map(|&numbers| region(size, numbers)));
-    for (found, region) in decoded(jpeg, &regions).iter().zip(&regions) {
-        assert!(*found == cropped(&whole, *region), "{region:?} of {size:?} differs");
+    for (actual, region) in decoded(jpeg, &regions).iter().zip(&regions) {
+        assert!(*actual == cropped(&whole, *region), "{region:?} of {size:?} differs");
     }
 }
 
@@ -123,8 +123,8 @@ fn every_restart_interval_gives_the_same_pixels() {
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));
-            for (found, region) in decoded(&jpeg, &[middle, corner]).iter().zip([middle, corner]) {
-                assert!(*found == cropped(&expected, region), "{sampling:?}, every {restart} MCUs: {region:?}");
+            for (actual, region) in decoded(&jpeg, &[middle, corner]).iter().zip([middle, corner]) {
+                assert!(*actual == cropped(&expected, region), "{sampling:?}, every {restart} MCUs: {region:?}");
             }
         }
     }

@@ -242,9 +242,9 @@ mod tests {
             let e = store(&target, &bytes()).unwrap_err();
             assert_eq!((e.kind(), fs::read(&target).unwrap()), (ErrorKind::AlreadyExists, foreign.to_vec()));
         }
-        for (name, found) in [("x.tar.index", &b""[..]), ("x.warpfeed-index", b"damaged")] {
+        for (name, content) in [("x.tar.index", &b""[..]), ("x.warpfeed-index", b"damaged")] {
             let target = folder.path().join(name);
-            fs::write(&target, found).unwrap();
+            fs::write(&target, content).unwrap();
             store(&target, &bytes()).unwrap();
             assert_eq!(fs::read(&target).unwrap(), bytes());
         }

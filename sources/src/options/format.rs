@@ -114,7 +114,7 @@ macro_rules! with_feature {
         #[cfg(feature = $feature)]
         let open: $crate::options::Open = $open;
         #[cfg(not(feature = $feature))]
-        let open: $crate::options::Open = |at, _| $crate::options::missing($feature, $what, &at.path);
+        let open: $crate::options::Open = |location, _| $crate::options::missing($feature, $what, &location.path);
         open
     }};
     ($feature:literal, $what:literal, $at:ident, $options:ident => $source:expr) => {{

@@ -59,8 +59,8 @@ impl Features {
 
 /// The features of a dataset and of each of its files.
 pub(crate) struct FileFeatures<'a> {
-    all: Features,
-    /// Whether `all` contains the features of the first file.
+    features: Features,
+    /// Whether `features` contains the features of the first file.
     of_file: bool,
     files: &'a [(PathBuf, String)],
 }
@@ -72,11 +72,11 @@ impl<'a> FileFeatures<'a> {
     pub(crate) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
         let of_file = all.is_none();
         let all = all.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
-        FileFeatures { all: all.unwrap_or_default(), of_file, files }
+        FileFeatures { features: all.unwrap_or_default(), of_file, files }
     }
 
     pub(crate) fn all(&self) -> &Features {
-        &self.all
+        &self.features
     }
 
     /// Returns the class names of the `label` column.
@@ -95,7 +95,7 @@ impl<'a> FileFeatures<'a> {
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
         for column in columns {
-            let of_all = self.all.classes(column).filter(|_| !self.of_file).map(|names| (None, names));
+            let of_all = self.features.classes(column).filter(|_| !self.of_file).map(|names| (None, names));
             let of_files = files.iter().filter_map(|(path, features)| Some((Some(*path), features.classes(column)?)));
             let mut named = of_all.into_iter().chain(of_files);
             let Some((first, names)) = named.next() else { continue };
@@ -136,10 +136,10 @@ mod tests {
         let features =
             r#"{"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "n": {}}"#;
         for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
-            let found = Features::of(&json).unwrap();
-            assert_eq!(found.classes("label").unwrap(), ["cat", "dog"]);
-            assert_eq!((found.file("image"), found.file("n")), (Some(ColumnType::Images), None));
-            assert!(found.classes("n").is_none());
+            let features = Features::of(&json).unwrap();
+            assert_eq!(features.classes("label").unwrap(), ["cat", "dog"]);
+            assert_eq!((features.file("image"), features.file("n")), (Some(ColumnType::Images), None));
+            assert!(features.classes("n").is_none());
         }
         let sound = Features::of(r#"{"features": {"s": {"_type": "Audio"}, "b": {"_type": "Value"}}}"#).unwrap();
         assert_eq!((sound.file("s"), sound.file("b")), (Some(ColumnType::Bytes), None));

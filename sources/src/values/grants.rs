@@ -43,25 +43,25 @@ pub(crate) trait Keeps: Send + Sync {
 
 /// A loader's grant of memory to a cache. Dropping it revokes the grant.
 pub(crate) struct Grant {
-    to: Arc<dyn Keeps>,
+    cache: Arc<dyn Keeps>,
     id: u64,
 }
 
 impl Grant {
-    pub(crate) fn new(to: Arc<dyn Keeps>, bytes: usize) -> Self {
-        let mut state = to.grants().state();
+    pub(crate) fn new(cache: Arc<dyn Keeps>, bytes: usize) -> Self {
+        let mut state = cache.grants().state();
         let id = state.next_id;
         state.next_id += 1;
         state.bytes.insert(id, bytes);
         drop(state);
-        to.shrink();
-        Grant { to, id }
+        cache.shrink();
+        Grant { cache, id }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.to.grants().state().bytes.remove(&self.id);
-        self.to.shrink();
+        self.cache.grants().state().bytes.remove(&self.id);
+        self.cache.shrink();
     }
 }

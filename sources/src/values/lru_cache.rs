@@ -70,11 +70,11 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// Evicts the least recently used values until the total size is at most `most` bytes, or until
-    /// only `least` values remain.
-    pub(crate) fn shrink(&mut self, most: usize, least: usize) {
-        while self.bytes > most
-            && self.len() > least
+    /// Evicts the least recently used values until the total size is at most `max_bytes` bytes, or
+    /// until only `min_values` values remain.
+    pub(crate) fn shrink(&mut self, max_bytes: usize, min_values: usize) {
+        while self.bytes > max_bytes
+            && self.len() > min_values
             && let Some((_, key)) = self.by_use.pop_first()
         {
             self.bytes -= self.values.remove(&key).map_or(0, |entry| entry.bytes);

@@ -58,8 +58,8 @@ fn features(files: &[Vec<u8>], seed: u64) -> bool {
     for column in ["image", "label", ""] {
         let _ = all.all().file(column);
     }
-    let found = all.classes(["label", "image"].into_iter(), Some("label"));
-    found.is_ok_and(|names| {
+    let classes = all.classes(["label", "image"].into_iter(), Some("label"));
+    classes.is_ok_and(|names| {
         let named = both.iter().filter_map(|(_, json)| Features::of(json)?.classes("label")).next();
         assert_eq!(names, named);
         names.is_some()

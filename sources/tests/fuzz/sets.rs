@@ -141,7 +141,7 @@ fn check(source: &dyn Source, sample: &Sample<'_>) {
     }
     for edges in edges.as_chunks::<16>().0 {
         let [left, top, right, bottom] =
-            [0, 4, 8, 12].map(|at| f32::from_le_bytes(edges[at..at + 4].try_into().unwrap()));
+            [0, 4, 8, 12].map(|offset| f32::from_le_bytes(edges[offset..offset + 4].try_into().unwrap()));
         assert!(left <= right && top <= bottom && right - left < f32::INFINITY, "{left} {top} {right} {bottom}");
     }
     if let (false, Some((_, 8, classes))) = (source.classes().is_empty(), array("boxes.class.npy")) {

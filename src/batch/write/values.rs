@@ -35,7 +35,7 @@ impl BatchWriter {
         // `write` ignores effects, so overwrite the pixels that the effects change. Few images have
         // effects.
         for effect in image.effects {
-            self.write_rect(effect.area(), dst, |at| self.value(image, at));
+            self.write_rect(effect.area(), dst, |index| self.value(image, index));
         }
         Ok(())
     }
@@ -54,10 +54,10 @@ impl BatchWriter {
                 if effects[..index].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
-                let at = y as usize * self.size.width as usize + x as usize;
-                let value = OnValues::run_all(effects, x, y, self.plain(image, at));
-                let pixel = &mut image[at * self.channels..][..self.channels];
-                pixel.iter_mut().zip(value).for_each(|(to, value)| *to = self.cast.kind.bits(value) as u8);
+                let index = y as usize * self.size.width as usize + x as usize;
+                let value = OnValues::run_all(effects, x, y, self.plain(image, index));
+                let pixel = &mut image[index * self.channels..][..self.channels];
+                pixel.iter_mut().zip(value).for_each(|(out, value)| *out = self.cast.kind.bits(value) as u8);
             }
         }
         Ok(())
@@ -83,7 +83,7 @@ impl BatchWriter {
         if let Some(rect) = mixing.cut {
             self.check_rect("the CutMix rectangle", rect)?;
             self.write_changed(own, dst)?;
-            self.write_rect(rect, dst, |at| self.value(partner, at));
+            self.write_rect(rect, dst, |index| self.value(partner, index));
             return Ok(());
         }
         self.check_effects(own.effects)?;
@@ -93,9 +93,9 @@ impl BatchWriter {
         let blend = Blend { partner: partner.pixels, weight };
         let done = self.vector.map_or(0, |vector| vector(&self.cast, own.pixels, Some(blend), dst));
         let plain = done..self.size.area() as usize;
-        self.write_values(plain, dst, |at| mix(self.plain(own.pixels, at), self.plain(partner.pixels, at)));
+        self.write_values(plain, dst, |index| mix(self.plain(own.pixels, index), self.plain(partner.pixels, index)));
         for effect in own.effects.iter().chain(partner.effects) {
-            self.write_rect(effect.area(), dst, |at| mix(self.value(own, at), self.value(partner, at)));
+            self.write_rect(effect.area(), dst, |index| mix(self.value(own, index), self.value(partner, index)));
         }
         Ok(())
     }
@@ -104,18 +104,23 @@ impl BatchWriter {
         effects.iter().try_for_each(|effect| self.check_rect("the rectangle of an effect", effect.area()))
     }
 
-    /// Returns the normalized values of the pixel with index `at`. For an image with one channel,
-    /// all three values are the same, and only the first is written.
-    fn plain(&self, pixels: &[u8], at: usize) -> [f32; 3] {
-        let pixel = &pixels[at * self.channels..][..self.channels];
+    /// Returns the normalized values of the pixel with index `index`. For an image with one
+    /// channel, all three values are the same, and only the first is written.
+    fn plain(&self, pixels: &[u8], index: usize) -> [f32; 3] {
+        let pixel = &pixels[index * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
-    /// Returns the unrounded values of the pixel with index `at` after normalization and the
+    /// Returns the unrounded values of the pixel with index `index` after normalization and the
     /// image's effects.
-    fn value(&self, image: UncastImage<'_>, at: usize) -> [f32; 3] {
+    fn value(&self, image: UncastImage<'_>, index: usize) -> [f32; 3] {
         let width = self.size.width as usize;
-        OnValues::run_all(image.effects, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
+        OnValues::run_all(
+            image.effects,
+            (index % width) as u32,
+            (index / width) as u32,
+            self.plain(image.pixels, index),
+        )
     }
 
     /// Writes `value(at)` to each pixel of `rect`, where `at` is the index of the pixel. `rect`
@@ -144,15 +149,15 @@ impl BatchWriter {
         // Reuse the last result, because neighbors often have the same value, for example in an
         // erased rectangle.
         let mut last = ([0.0; 3], cast([0.0; 3]));
-        for at in pixels {
-            let value = value(at);
+        for index in pixels {
+            let value = value(index);
             if value.map(f32::to_bits) != last.0.map(f32::to_bits) {
                 last = (value, cast(value));
             }
             for (c, element) in last.1.into_iter().enumerate().take(self.channels) {
                 let index = match self.cast.layout {
-                    Layout::Nhwc => at * self.channels + c,
-                    Layout::Nchw => c * plane + at,
+                    Layout::Nhwc => index * self.channels + c,
+                    Layout::Nchw => c * plane + index,
                 };
                 dst[index] = element;
             }
@@ -248,17 +253,17 @@ mod tests {
                         Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => w,
                         Some(_) => v,
                     };
-                    let at = match layout {
+                    let index = match layout {
                         Layout::Nhwc => ((y * size.width + x) * 3) as usize + c,
                         Layout::Nchw => ((c as u32 * size.height + y) * size.width + x) as usize,
                     };
-                    let found = &dst[at * dtype.bytes()..][..dtype.bytes()];
+                    let actual = &dst[index * dtype.bytes()..][..dtype.bytes()];
                     let what = format!("{dtype:?} {layout:?} {size:?} {mixing:?} ({x}, {y}) channel {c}");
                     match dtype {
-                        Dtype::U8 => assert_eq!(found[0], sum.round() as u8, "{what}"),
-                        Dtype::F32 => assert_eq!(found, sum.to_ne_bytes(), "{what}"),
-                        Dtype::F16 => assert_eq!(found, half::f16::from_f32(sum).to_ne_bytes(), "{what}"),
-                        _ => assert_eq!(found, half::bf16::from_f32(sum).to_ne_bytes(), "{what}"),
+                        Dtype::U8 => assert_eq!(actual[0], sum.round() as u8, "{what}"),
+                        Dtype::F32 => assert_eq!(actual, sum.to_ne_bytes(), "{what}"),
+                        Dtype::F16 => assert_eq!(actual, half::f16::from_f32(sum).to_ne_bytes(), "{what}"),
+                        _ => assert_eq!(actual, half::bf16::from_f32(sum).to_ne_bytes(), "{what}"),
                     }
                 }
             }

@@ -75,9 +75,9 @@ impl Image {
 
     fn whole(&self, image: &mut EncodedImage<'_>, options: Options, out: &mut Pixels) -> Result<()> {
         let bytes = image.bytes();
-        let to = out.reset(image.size());
+        let out = out.reset(image.size());
         match &mut image.header {
-            Header::Image(opened) => self.decode(bytes, opened, options, to),
+            Header::Image(opened) => self.decode(bytes, opened, options, out),
             _ => Err(Error::decode(format!(
                 "the {} codec cannot decode an image that a different codec opened",
                 self.format.name

@@ -60,22 +60,22 @@ impl<'a> Png<'a> {
     /// If the PNG has several channels, is damaged, or is truncated.
     pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
         let wrong = |cause: &str| Error::decode(format!("png: {cause}"));
-        let mut at = SIGNATURE.len();
-        let (kind, first) = chunk(bytes, at)?;
-        let header = bytes[at + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
+        let mut offset = SIGNATURE.len();
+        let (kind, first) = chunk(bytes, offset)?;
+        let header = bytes[offset + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
         let header = header.ok_or_else(|| wrong("the header is not the first chunk"))?;
         let mut data = None;
-        at = first;
+        offset = first;
         loop {
-            let (kind, next) = chunk(bytes, at)?;
+            let (kind, next) = chunk(bytes, offset)?;
             match kind {
                 b"IEND" => break,
-                b"IDAT" if data.is_none() => data = Some(at),
+                b"IDAT" if data.is_none() => data = Some(offset),
                 _ => {}
             }
-            at = next;
+            offset = next;
         }
-        let side = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let side = |offset: usize| u32::from_be_bytes(header[offset..offset + 4].try_into().expect("four bytes"));
         let (size, [depth, color, compression, filter, interlace]) =
             (Size::new(side(0), side(4)), header[8..].try_into().expect("five bytes"));
         let channels = match color {

@@ -114,8 +114,8 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    /// Decodes the first `kept` channels of all pixels into `to`.
-    pub(in crate::decode) fn read(&self, kept: usize, to: &mut [u8]) -> Result<(), String> {
+    /// Decodes the first `kept` channels of all pixels into `out`.
+    pub(in crate::decode) fn read(&self, kept: usize, out: &mut [u8]) -> Result<(), String> {
         let (value, width) = (self.value(), self.size.width as usize);
         self.parts(|part, values| {
             let channels = kept.min(part.channel + part.channels).saturating_sub(part.channel);
@@ -124,12 +124,12 @@ impl Tiff<'_> {
             }
             for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
                 let first = ((part.y + row) * width + part.x) * kept * value;
-                let to = &mut to[first..first + part.width * kept * value];
+                let out = &mut out[first..first + part.width * kept * value];
                 if channels == kept && part.channels == kept {
-                    to.copy_from_slice(&from[..to.len()]);
+                    out.copy_from_slice(&from[..out.len()]);
                     continue;
                 }
-                let pixels = to.chunks_exact_mut(kept * value).zip(from.chunks_exact(part.channels * value));
+                let pixels = out.chunks_exact_mut(kept * value).zip(from.chunks_exact(part.channels * value));
                 let place = part.channel * value..(part.channel + channels) * value;
                 pixels.for_each(|(to, from)| to[place.clone()].copy_from_slice(&from[..channels * value]));
             }
@@ -198,7 +198,7 @@ impl Tiff<'_> {
                 copy.extend_from_slice(row);
                 let count = row.len() / size;
                 for (i, value) in row.chunks_exact_mut(size).enumerate() {
-                    value.iter_mut().enumerate().for_each(|(byte, to)| *to = copy[byte * count + i]);
+                    value.iter_mut().enumerate().for_each(|(byte, out)| *out = copy[byte * count + i]);
                     if cfg!(target_endian = "little") {
                         value.reverse();
                     }

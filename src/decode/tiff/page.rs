@@ -114,9 +114,9 @@ impl Extra {
 fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     let pages = count_pages(directory);
     if pages > 1 {
-        let most = if pages == MAX_PAGES { "at least " } else { "" };
+        let qualifier = if pages == MAX_PAGES { "at least " } else { "" };
         return Err(format!(
-            "{most}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
+            "{qualifier}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
              stack them as channels of one page or of an .npy"
         ));
     }
@@ -137,7 +137,7 @@ fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &s
 fn all(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
     match directory.numbers(tag, parts)? {
         Some(values) if values.len() as u64 == parts => Ok(values),
-        found => Err(format!("tag {tag} has {} values for {parts} strips or tiles", found.map_or(0, |v| v.len()))),
+        values => Err(format!("tag {tag} has {} values for {parts} strips or tiles", values.map_or(0, |v| v.len()))),
     }
 }
 
@@ -213,7 +213,7 @@ impl<'a> Tiff<'a> {
         if values.len() != 3 * colors {
             return Err(format!("the palette has {} values: expected {}", values.len(), 3 * colors));
         }
-        Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|at| (values[at] >> 8) as u8)).collect())
+        Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|index| (values[index] >> 8) as u8)).collect())
     }
 
     /// Describes the image for error messages, for example `gray of 16-bit values`.

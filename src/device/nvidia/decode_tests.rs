@@ -19,7 +19,7 @@ struct Loaded {
     context: Context,
     stream: Stream,
     memory: DeviceBuffer,
-    at: DecodeAt,
+    layout: DecodeAt,
 }
 
 impl Loaded {
@@ -32,12 +32,12 @@ impl Loaded {
     fn poisoned(context: &Context, batch: &Coded, poison: u8) -> Self {
         let mut end = 0;
         let mut place = |bytes: usize| {
-            let at = end;
+            let start = end;
             end += (bytes + 256).next_multiple_of(256);
-            at
+            start
         };
         let (count, largest) = (batch.count(), DecodeOps::largest(&batch.records).unwrap_or_default());
-        let at = DecodeAt {
+        let layout = DecodeAt {
             ops: place(batch.records.len()),
             arena: place(batch.arena.len()),
             coefficients: place(batch.blocks * DecodeOps::COEFFICIENT_BYTES),
@@ -62,20 +62,20 @@ impl Loaded {
         let stream = Stream::new(context).unwrap();
         // A sanitizer detects reads of uninitialized memory, so initialize only the output, which
         // no kernel reads.
-        let from = if sanitize() { at.out } else { 0 };
+        let from = if sanitize() { layout.out } else { 0 };
         let poison = vec![poison; end - from];
-        for (offset, bytes) in [(from, &poison), (at.ops, &batch.records), (at.arena, &batch.arena)] {
+        for (offset, bytes) in [(from, &poison), (layout.ops, &batch.records), (layout.arena, &batch.arena)] {
             // SAFETY: the bytes stay alive until `synchronize` below has returned.
             unsafe { stream.upload(&memory, offset, bytes) }.unwrap();
         }
         stream.synchronize().unwrap();
-        Loaded { context: context.clone(), stream, memory, at }
+        Loaded { context: context.clone(), stream, memory, layout }
     }
 
     fn run(&self, kernels: &Decode) {
         // SAFETY: the records were written for this layout, and `kernels` outlives the wait in
         // `bytes` and `faults`.
-        unsafe { kernels.launch(&self.stream, &self.memory, self.at) }.unwrap();
+        unsafe { kernels.launch(&self.stream, &self.memory, self.layout) }.unwrap();
     }
 
     /// Returns the bytes at offset `offset`. Checks that the guard bytes after these bytes are
@@ -90,7 +90,7 @@ impl Loaded {
     }
 
     fn faults(&self) -> Vec<bool> {
-        let bytes = self.bytes(self.at.faults, self.at.count * DecodeOps::FAULT_BYTES);
+        let bytes = self.bytes(self.layout.faults, self.layout.count * DecodeOps::FAULT_BYTES);
         bytes.chunks(DecodeOps::FAULT_BYTES).map(|fault| fault != [0; DecodeOps::FAULT_BYTES]).collect()
     }
 }
@@ -124,7 +124,8 @@ fn milliseconds(loaded: &Loaded, kernels: &Decode, stages: [Stage; 2]) -> f32 {
         let [begin, end] = [(); 2].map(|()| Event::timed(&loaded.context).unwrap());
         begin.record(&loaded.stream).unwrap();
         // SAFETY: as in `run`.
-        unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage, 0..loaded.at.count) }.unwrap();
+        unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.layout, stage, 0..loaded.layout.count) }
+            .unwrap();
         end.record(&loaded.stream).unwrap();
         loaded.stream.synchronize().unwrap();
         sum += if stages.contains(&stage) { begin.elapsed_ms(&end).unwrap() } else { 0.0 };
@@ -134,14 +135,14 @@ fn milliseconds(loaded: &Loaded, kernels: &Decode, stages: [Stage; 2]) -> f32 {
 
 fn check(batch: &Coded, loaded: &Loaded, faults: &[bool], expected: &[Option<Vec<u8>>], name: &str) {
     let bytes = batch.sample_bytes();
-    let out = loaded.bytes(loaded.at.out, batch.count() * bytes);
+    let out = loaded.bytes(loaded.layout.out, batch.count() * bytes);
     let untouched = vec![0xa5; bytes];
-    for (i, (found, expected)) in out.chunks(bytes).zip(expected).enumerate() {
+    for (i, (actual, expected)) in out.chunks(bytes).zip(expected).enumerate() {
         if expected.is_none() && sanitize() {
             continue;
         }
         let expected = expected.as_ref().unwrap_or(&untouched);
-        let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
+        let wrong = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
         assert!(faults[i] || wrong == 0, "{name}: sample {i} differs in {wrong} of {bytes} bytes");
     }
 }
@@ -183,9 +184,9 @@ fn decoding_in_parts_gives_the_same_pixels() {
         let left = modeled(&batch).1;
         for parts in (1..=4).chain([4, 3, 2]) {
             let loaded = Loaded::new(&context, &batch);
-            assert!(!loaded.at.copied);
+            assert!(!loaded.layout.copied);
             // SAFETY: as in `run`.
-            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
             let (faults, name) = (loaded.faults(), format!("seed {seed}, {parts} parts"));
             assert_eq!(faults, left, "{name}");
             check(&batch, &loaded, &faults, &batch.expected, &name);
@@ -210,9 +211,9 @@ fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     let (kernels, left) = (Decode::load(&context, size).unwrap(), modeled(&batch).1);
     for parts in 1..=4 {
         let loaded = Loaded::new(&context, &batch);
-        assert!(loaded.at.copied);
+        assert!(loaded.layout.copied);
         // SAFETY: as in `run`.
-        unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+        unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
         let faults = loaded.faults();
         assert_eq!(faults, left, "at most {parts} parts");
         check(&batch, &loaded, &faults, &batch.expected, &format!("at most {parts} parts"));
@@ -241,8 +242,8 @@ fn the_kernels_equal_their_model_for_any_data() {
         let mut batch = coded::random_batch(1000 + seed, size, if sanitize() { 20 } else { 100 }, 200);
         for data in batch.data.clone().into_iter().filter(|data| !data.is_empty()) {
             // Damage a few bytes, or all of them.
-            let most = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
-            for _ in 0..most.min(data.len() as u64) {
+            let max_changes = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
+            for _ in 0..max_changes.min(data.len() as u64) {
                 batch.arena[data.start + rng.below(data.len() as u64) as usize] = rng.below(256) as u8;
             }
         }
@@ -276,10 +277,10 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     let written = |poison: u8| {
         let loaded = Loaded::poisoned(&context, &batch, poison);
         loaded.run(&kernels);
-        let at = &loaded.at;
-        let tables = loaded.bytes(at.tables, at.count * DecodeOps::TABLES_BYTES);
-        let coefficients = loaded.bytes(at.coefficients, at.blocks * DecodeOps::COEFFICIENT_BYTES);
-        let planes = loaded.bytes(at.planes, at.blocks * DecodeOps::PLANE_BYTES);
+        let layout = &loaded.layout;
+        let tables = loaded.bytes(layout.tables, layout.count * DecodeOps::TABLES_BYTES);
+        let coefficients = loaded.bytes(layout.coefficients, layout.blocks * DecodeOps::COEFFICIENT_BYTES);
+        let planes = loaded.bytes(layout.planes, layout.blocks * DecodeOps::PLANE_BYTES);
         (tables, coefficients, planes, loaded.faults())
     };
     let (first, second) = (written(0xa5), written(0x5a));
@@ -409,7 +410,7 @@ fn whole_and_cropped_photographs_match_the_host() {
         check(&batch, &loaded, &faults, &batch.expected, "photographs");
         for parts in [1, 2, 4] {
             // SAFETY: as in `run`.
-            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
             loaded.stream.synchronize().unwrap();
             let faults = loaded.faults();
             check(&batch, &loaded, &faults, &batch.expected, "photographs in parts");
@@ -437,7 +438,7 @@ fn large_images_among_small_ones_match_the_host() {
         let loaded = Loaded::new(&context, &batch);
         for parts in [1, 2, 4] {
             // SAFETY: as in `run`.
-            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
             loaded.stream.synchronize().unwrap();
             let faults = loaded.faults();
             assert!(!faults.contains(&true), "{count} samples in {parts} parts: {faults:?}");

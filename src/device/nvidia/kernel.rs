@@ -34,7 +34,7 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
         PTX.map(|text| {
             let head = text.find(".visible .entry ").unwrap_or(text.len());
             let body = &text[head..];
-            let starts = body.match_indices(".visible .entry ").map(|(at, _)| at);
+            let starts = body.match_indices(".visible .entry ").map(|(offset, _)| offset);
             let starts = starts.chain([body.len()]).collect::<Vec<_>>();
             (&text[..head], starts.windows(2).map(|w| &body[w[0]..w[1]]).collect())
         })

@@ -43,18 +43,18 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let (epoch, number) = (info.epoch(), info.number());
     let arrived = arrived(&shared.variant(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
-    let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|at| slot.offset + at).collect();
+    let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|offset| slot.offset + offset).collect();
     // The metadata of the batch must also be correct.
-    let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
+    let keys = info.keys().enumerate().all(|(place, actual)| actual == key(number, place));
     let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = told;
-        for (at, expected) in offsets.into_iter().zip(arrived) {
+        for (offset, expected) in offsets.into_iter().zip(arrived) {
             for (i, &byte) in expected.iter().enumerate() {
                 if i % 64 == 0 {
                     pace.pause();
                 }
-                right &= memory[at + i].load(Relaxed) == byte;
+                right &= memory[offset + i].load(Relaxed) == byte;
             }
         }
         seen.lock().unwrap().push((epoch, number, right));
@@ -424,7 +424,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let sim = Sim::new(Mistake::None, 5);
     let spec = spec(CONVERTED);
     let mut feed = TestFeed::new(&spec, 0);
-    feed.bad = Some(5);
+    feed.failing = Some(5);
     let consumer = sim.stream().unwrap();
     let mut ring: Ring<Sim> = Ring::new(sim, consumer, vec![spec], 2, Duration::from_secs(1), feed, times()).unwrap();
     for epoch in 0..3 {

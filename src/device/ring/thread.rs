@@ -187,7 +187,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             self.flight.free(load);
             return queued;
         }
-        let Load { host, done, faults } = load;
+        let Load { host, read: done, faults } = load;
         self.flight.events.push(done);
         self.flight.faults.extend(faults);
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
@@ -249,12 +249,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
         // Count the host slot as in flight before the first upload, because it must not be freed
         // before the copy stream has stopped, even if an upload fails.
-        self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
+        self.flight.in_flight.push_back(Load { host, read: copied, faults: None });
         let work = Bracketed { bytes: self.copy(&mut slot, &time)?, ..work };
         self.flight.timing.recorded(work, time);
         let mut decoded = None;
         if computes {
-            self.shared.gpu.wait(&self.convert, &self.flight.last().done)?;
+            self.shared.gpu.wait(&self.convert, &self.flight.last().read)?;
             if decodes {
                 decoded = Some(self.decode(&slot, work)?);
             }
@@ -269,9 +269,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             return Ok(Queued::sent(slot, &mut load.host));
         };
         // Keep the host slot after the copies, in case the device cannot decode an image.
-        let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
+        let Load { host, read: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
-        Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
+        Ok(Queued { slot, stage: Stage::Decoding(Load { host, read: done, faults: Some(faults) }) })
     }
 
     /// Returns the staging buffer for the batch that is being sent, if batches need one.
@@ -283,10 +283,10 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// of images. Returns the number of image bytes.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
-        let Load { host, done: copied, .. } = self.flight.last();
+        let Load { host, read: copied, .. } = self.flight.last();
         let layout = &self.shared.variant(host.info()).layout;
         let upload = |uploads: &[Upload], base: usize| {
-            uploads.iter().try_for_each(|&Upload { span, to }| {
+            uploads.iter().try_for_each(|&Upload { span, offset: to }| {
                 counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
                 // SAFETY: `host` stays in flight until `copied` has completed (invariant 1), which
                 // is recorded below, in the same stream.
@@ -358,11 +358,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         gpu.record(&time.begin, &self.convert)?;
         for step in &self.shared.variant(info).layout.computed {
             let from = match step.from {
-                At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
-                At::Slot(at) => slot.offset + at,
+                At::Staging(offset) => staging.map_or(0, |staging| staging.offset) + offset,
+                At::Slot(offset) => slot.offset + offset,
             };
-            let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
-            let job = Job { array: step.array, from, to, records, count: info.len() * step.frames };
+            let (to, records) = (slot.offset + step.output, step.records.map(|offset| slot.offset + offset));
+            let job = Job { array: step.array, from, output: to, records, count: info.len() * step.frames };
             gpu.compute(&self.convert, memory, &self.kernels[info.header.variant], job)?;
         }
         gpu.record(&time.end, &self.convert)?;
@@ -386,8 +386,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 continue;
             };
             let pixels = match step.pixels {
-                At::Staging(at) => staging + at,
-                At::Slot(at) => slot + at,
+                At::Staging(offset) => staging + offset,
+                At::Slot(offset) => slot + offset,
             };
             let job = Decode {
                 image,

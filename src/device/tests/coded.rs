@@ -45,13 +45,13 @@ impl Coded {
         else {
             return false;
         };
-        let at = self.arena.len();
+        let offset = self.arena.len();
         let bytes = stream.len();
-        self.arena.resize((at + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
-        stream.write(&mut self.arena[at..at + bytes]);
+        self.arena.resize((offset + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
+        stream.write(&mut self.arena[offset..offset + bytes]);
         let heads = grid.components().len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
-        self.data.push(at + heads..at + bytes);
-        let encoded = Encoded { place: self.count(), at, bytes, block: self.blocks };
+        self.data.push(offset + heads..offset + bytes);
+        let encoded = Encoded { place: self.count(), offset, bytes, block: self.blocks };
         let ops = DecodeOps::new(&grid, plan, encoded).expect("the batch is small enough");
         let mut record = [0; DecodeOps::BYTES];
         ops.write(&mut record);
@@ -130,8 +130,8 @@ pub(in crate::device) fn random_jpeg(
     largest: u64,
 ) -> (Vec<u8>, Size) {
     let side = |rng: &mut Rng| {
-        let most = if rng.chance(0.3) { 20 } else { largest };
-        1 + rng.below(most) as u32
+        let max_side = if rng.chance(0.3) { 20 } else { largest };
+        1 + rng.below(max_side) as u32
     };
     let size = Size::new(side(rng), side(rng));
     let mut options = options.clone();
@@ -142,9 +142,9 @@ pub(in crate::device) fn random_jpeg(
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
     // A device applies the EXIF orientation in the memory of the coefficients.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
-    let most = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
+    let max_factor = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
-    let fits = sampling.len() as u32 * most(|s| s.0) * most(|s| s.1) <= 2 * blocks;
+    let fits = sampling.len() as u32 * max_factor(|s| s.0) * max_factor(|s| s.1) <= 2 * blocks;
     let exif = 1 + rng.below(8) as u8;
     if !fits || rng.chance(0.6) {
         return (jpeg, size);

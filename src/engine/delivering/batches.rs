@@ -41,7 +41,7 @@ pub struct Batches<B> {
     /// Number of runs started so far.
     runs: u64,
     /// Number of batches that the epoch in progress has not delivered yet.
-    pub(super) left: u64,
+    pub(super) batches_left: u64,
     /// Action of the next call to `next`. Unused once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
@@ -79,7 +79,7 @@ impl<B> Batches<B> {
             first_epoch: position.epoch,
             resume: position,
             runs: 0,
-            left: 0,
+            batches_left: 0,
             next: Next::Batch,
             finished: None,
             given_up: None,
@@ -148,7 +148,7 @@ impl<B> Batches<B> {
     /// Returns the number of batches that the epoch in progress has not delivered yet. A failed
     /// batch is counted until the next batch is requested.
     pub fn left(&self) -> u64 {
-        self.left
+        self.batches_left
     }
 
     /// Begins epoch `epoch` at batch `first`, like [`epoch_from`](Batches::epoch_from). If an epoch
@@ -172,12 +172,12 @@ impl<B> Batches<B> {
             Ok(end) => end,
             Err(e) => {
                 self.stop();
-                (self.left, self.next) = (1, Next::Error(e));
+                (self.batches_left, self.next) = (1, Next::Error(e));
                 return first;
             }
         };
         let first = BatchIndex { epoch, batch: first.min(end) };
-        self.left = end - first.batch;
+        self.batches_left = end - first.batch;
         let ahead = self.feed().is_some_and(|feed| feed.at() == Some(first)) && self.is_unchanged();
         let ahead = ahead & !self.shared().take_changed();
         tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
@@ -187,7 +187,7 @@ impl<B> Batches<B> {
         if self.feed().is_some() {
             self.shared().run.begin();
         }
-        if self.left > 0 {
+        if self.batches_left > 0 {
             let course = self.course(first);
             if ahead {
                 self.next = Next::Prepared(course);
@@ -201,7 +201,7 @@ impl<B> Batches<B> {
     /// Creates a run that starts at `first` and covers the remaining batches of the epoch.
     pub(super) fn course(&mut self, first: BatchIndex) -> Course {
         self.runs += 1;
-        let (batches, repeats) = (first.batch + self.left, self.finished == Some(first.epoch));
+        let (batches, repeats) = (first.batch + self.batches_left, self.finished == Some(first.epoch));
         Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
     }
 
@@ -223,8 +223,8 @@ impl<B> Batches<B> {
     /// Ends the epoch in progress and discards its prefetched batches. If the epoch was delivered
     /// to its end, the batches that were prepared for the next epoch remain.
     pub fn end(&mut self) {
-        let is_over = self.left == 0;
-        (self.left, self.next, self.given_up) = (0, Next::Batch, None);
+        let is_over = self.batches_left == 0;
+        (self.batches_left, self.next, self.given_up) = (0, Next::Batch, None);
         // A forked child must not take the parent's locks.
         if self.feed().is_some() {
             self.shared().run.end();
@@ -245,15 +245,15 @@ impl<B> Batches<B> {
     /// over.
     fn reach(&self, next: BatchIndex) {
         let epoch = next.epoch.saturating_add(1);
-        self.shared().reach(if self.left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
+        self.shared().reach(if self.batches_left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
     }
 
     /// Moves the position past the current batch. Returns the position of the following batch.
     fn pass(&mut self) -> BatchIndex {
         let BatchIndex { epoch, batch } = self.shared().position();
         let next = BatchIndex { epoch, batch: batch + 1 };
-        self.left -= 1;
-        if self.left == 0 {
+        self.batches_left -= 1;
+        if self.batches_left == 0 {
             self.finished = Some(epoch);
         }
         self.reach(next);
@@ -274,15 +274,15 @@ impl<B> Batches<B> {
         if matches!(self.next, Next::AfterFailed) && self.feed().is_some() {
             self.next = Next::Batch;
             let first = self.pass();
-            if self.left > 0 {
+            if self.batches_left > 0 {
                 let course = self.course(first);
                 self.feed()?.start(course);
             }
         }
-        if self.left > 0 && self.feed().is_some() && matches!(self.next, Next::Batch | Next::Prepared(_)) {
+        if self.batches_left > 0 && self.feed().is_some() && matches!(self.next, Next::Batch | Next::Prepared(_)) {
             self.restart_if_changed();
         }
-        if self.left == 0 {
+        if self.batches_left == 0 {
             // Do not count time after the last batch, even while the `Epoch` value still exists.
             if self.feed().is_some() {
                 self.shared().run.end();
@@ -293,9 +293,9 @@ impl<B> Batches<B> {
         match (&batch, &self.next) {
             (Ok(_), _) => {
                 let next = self.pass();
-                if self.left > 0 && self.feed.as_ref()?.at() != Some(next) {
+                if self.batches_left > 0 && self.feed.as_ref()?.at() != Some(next) {
                     self.stop();
-                    self.next = Next::Error(other_length(next, self.left));
+                    self.next = Next::Error(other_length(next, self.batches_left));
                 }
             }
             // The position stays at the failed batch until the program requests the next batch.
@@ -303,7 +303,7 @@ impl<B> Batches<B> {
             (Err(e), Next::Batch | Next::Prepared(_)) if is_recoverable(e) => {}
             // Any other error ends the epoch. The position stays at the failed batch.
             (Err(_), _) => {
-                self.left = 0;
+                self.batches_left = 0;
                 self.stop();
             }
         }
@@ -319,7 +319,8 @@ impl<B> Batches<B> {
         if let Err(e) = self.check_process() {
             return Some(Err(e));
         }
-        let Batches { feed: Some(feed), monitor: LoaderHandle(shared), left, next, given_up, .. } = self else {
+        let Batches { feed: Some(feed), monitor: LoaderHandle(shared), batches_left: left, next, given_up, .. } = self
+        else {
             unreachable!("only drop takes the feed")
         };
         let _range = trace::range(WAIT);

@@ -80,7 +80,7 @@ impl HostFeed for Engine<Crossing> {
         // Sending fails if the batch was canceled. The batch is then dropped here, which returns
         // its slot.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), slot_return: slot_return.clone() }));
-        let request = Redecode { rows: rows.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
+        let request = Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&wanted), on_done: Arc::new(done) };
         self.redecode(full, &request);
         Repair::new(received, wanted)
     }

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The processor that decodes the JPEGs of batches in device memory. The pixels are bit-identical in
-/// either case.
+/// The processor that decodes the JPEGs of batches in device memory. The pixels are bit-identical
+/// in either case.
 ///
 /// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
 /// device decodes, crops and resizes the image. Decoding on the device reduces the worker's time
@@ -57,16 +57,16 @@ struct Pace {
     /// Sequence number of the next batch that the device will take.
     next: u64,
     /// When the device took the previous batch.
-    taken: Option<Instant>,
+    previous: Option<Instant>,
     /// Average time between two batches that the device takes.
     between: f64,
     /// Average time that a worker takes to decode a part.
     decoding: f64,
     /// Average time that a worker takes to copy a part for the device.
     copying: f64,
-    /// Spare time of all workers together, as of `at`.
+    /// Spare time of all workers together, as of `begun`.
     spare: f64,
-    at: Instant,
+    begun: Instant,
     /// When a worker last decoded a part.
     decoded: Option<Instant>,
 }
@@ -88,29 +88,29 @@ impl Pace {
         Pace {
             workers: workers as f64,
             next: 0,
-            taken: None,
+            previous: None,
             between: 0.0,
             decoding: 0.0,
             copying: 0.0,
             spare: 0.0,
-            at: now,
+            begun: now,
             decoded: None,
         }
     }
 
     /// Records that a run begins.
     fn begin(&mut self) {
-        (self.next, self.taken) = (0, None);
+        (self.next, self.previous) = (0, None);
     }
 
     /// Records that the device took the batch with sequence number `seq`.
     fn batch_taken(&mut self, seq: u64, now: Instant) {
-        if let Some(before) = self.taken.replace(now) {
+        if let Some(before) = self.previous.replace(now) {
             let between = now.saturating_duration_since(before).as_nanos() as f64;
             // Clamp the time between two batches, so that a pause of the program does not distort
             // the average.
-            let most = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
-            self.between = average(self.between, between.min(most));
+            let max_between = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
+            self.between = average(self.between, between.min(max_between));
         }
         self.next = seq + 1;
     }
@@ -124,14 +124,14 @@ impl Pace {
     /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
     /// `ahead` is `Balance::batches_ahead`. Deducts the cost of the part from the spare time.
     fn worker_decodes(&mut self, seq: u64, ahead: usize, now: Instant) -> bool {
-        let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
-        self.at = self.at.max(now);
-        let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
-        self.spare = (self.spare + grown - self.copying).clamp(-most, most);
+        let grown = now.saturating_duration_since(self.begun).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
+        self.begun = self.begun.max(now);
+        let max_spare = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
+        self.spare = (self.spare + grown - self.copying).clamp(-max_spare, max_spare);
         let more = (self.decoding - self.copying).max(0.0);
         // The consumer first takes the batches that are on the device.
         let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
-        let elapsed = self.taken.map_or(0, |taken| now.saturating_duration_since(taken).as_nanos());
+        let elapsed = self.previous.map_or(0, |taken| now.saturating_duration_since(taken).as_nanos());
         let left = batches * self.between - elapsed as f64;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
         let decodes = ahead > 0 && (due || (left > Self::MARGIN * self.decoding && self.spare >= more));
@@ -155,11 +155,11 @@ fn average(known: f64, value: f64) -> f64 {
 struct Allowance {
     /// Fraction of the device's time that decoding may take, less than 1.
     share: f64,
-    /// Remaining budget in ns, as of `at`.
-    left: f64,
-    at: Instant,
-    /// Total decoding time in ns, as of `at`.
-    taken: u64,
+    /// Remaining budget in ns, as of `updated`.
+    budget: f64,
+    updated: Instant,
+    /// Total decoding time in ns, as of `updated`.
+    spent: u64,
 }
 
 impl Allowance {
@@ -169,13 +169,13 @@ impl Allowance {
     /// Updates the budget, and returns whether it is not used up. `taken` is the total decoding
     /// time so far, in ns.
     fn is_left(&mut self, now: Instant, taken: u64) -> bool {
-        let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.share;
-        self.left += grown - taken.saturating_sub(self.taken) as f64;
-        self.left = self.left.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
+        let grown = now.saturating_duration_since(self.updated).as_nanos() as f64 * self.share;
+        self.budget += grown - taken.saturating_sub(self.spent) as f64;
+        self.budget = self.budget.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
         // Take the maximum, because workers may report out of order, and no time may be counted
         // twice.
-        (self.at, self.taken) = (self.at.max(now), self.taken.max(taken));
-        self.left > 0.0
+        (self.updated, self.spent) = (self.updated.max(now), self.spent.max(taken));
+        self.budget > 0.0
     }
 }
 
@@ -184,7 +184,7 @@ impl Balance {
     /// decoding, from 0 to 1.
     pub(crate) fn new(on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
-        let allowance = Allowance { share, left: 0.0, at: now, taken: 0 };
+        let allowance = Allowance { share, budget: 0.0, updated: now, spent: 0 };
         Balance {
             on,
             batches_ahead: AtomicUsize::new(0),
@@ -281,18 +281,18 @@ mod tests {
 
     #[test]
     fn decoding_stays_within_its_share_of_device_time() {
-        let mut at = Instant::now();
-        let mut allowance = Allowance { share: 0.05, left: 0.0, at, taken: 0 };
+        let mut now = Instant::now();
+        let mut allowance = Allowance { share: 0.05, budget: 0.0, updated: now, spent: 0 };
         // One batch is requested per ms. A batch takes 2 ms of device time, which the device
         // reports after 7 ms.
         let (mut known, mut under_way, mut taken) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
-            at += Duration::from_millis(1);
+            now += Duration::from_millis(1);
             while under_way.front().is_some_and(|&done| done <= ms) {
                 under_way.pop_front();
                 known += 2_000_000;
             }
-            if allowance.is_left(at, known) {
+            if allowance.is_left(now, known) {
                 under_way.push_back(ms + 7);
                 taken += 2_000_000_u64;
             }
@@ -300,14 +300,14 @@ mod tests {
         let share = taken as f64 / 10e9;
         assert!((0.045..0.055).contains(&share), "{share}");
         // Decoding does not catch up after a pause.
-        at += Duration::from_secs(3600);
-        assert!(allowance.is_left(at, known));
-        assert!(!allowance.is_left(at, known + 20_000_000), "the budget of 250 ms is 12.5 ms");
+        now += Duration::from_secs(3600);
+        assert!(allowance.is_left(now, known));
+        assert!(!allowance.is_left(now, known + 20_000_000), "the budget of 250 ms is 12.5 ms");
         // An outdated report from a worker has no effect.
-        let left = allowance.left;
-        allowance.is_left(at, known);
-        allowance.is_left(at, known + 20_000_000);
-        assert_eq!(allowance.left, left);
+        let left = allowance.budget;
+        allowance.is_left(now, known);
+        allowance.is_left(now, known + 20_000_000);
+        assert_eq!(allowance.budget, left);
     }
 
     #[test]
@@ -354,8 +354,9 @@ mod tests {
     }
 
     /// Simulates `batches` batches. `choose` decides where each part is decoded. The consumer is a
-    /// program that queues its steps without waiting for the device. So it frees a slot of the device
-    /// before its step has used that slot, and the next upload to the slot waits for the step.
+    /// program that queues its steps without waiting for the device. So it frees a slot of the
+    /// device before its step has used that slot, and the next upload to the slot waits for the
+    /// step.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
         // For each worker: the time at which the worker finishes its current part, the batch of the
@@ -496,12 +497,12 @@ mod tests {
     fn workers_decode_during_slow_steps() {
         // With four host slots, the device has taken every batch except the one that workers fill.
         for slots in [4, 18] {
-            for (workers, most) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
+            for (workers, max_share) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
                 let machine = Machine { workers, slots, step: 20_000, ..PHOTOGRAPHS };
                 let Outcome { rate, on_device } = paced(machine, 200);
                 let gpu = run(machine, 200, &mut Always(false)).rate;
                 assert!(
-                    rate > 0.97 * gpu && on_device <= most,
+                    rate > 0.97 * gpu && on_device <= max_share,
                     "{workers} workers, {slots} slots: {rate}, with the device only {gpu}, \
                      decoded on the device: {on_device}"
                 );

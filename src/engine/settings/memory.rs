@@ -83,7 +83,7 @@ impl MemoryPlan {
             device_slots: 0,
             staging_bytes: 0,
             scratch_bytes: scratch.total(),
-            worker_scratch_bytes: scratch.fixed + scratch.own,
+            worker_scratch_bytes: scratch.fixed + scratch.per_worker,
             shared_scratch_bytes: scratch.shared,
             ahead_bytes: scratch.ahead,
             source_bytes: scratch.source,

@@ -17,7 +17,7 @@ pub(crate) const MAX_READERS: usize = 512;
 pub(crate) struct Run {
     /// Number of the current run, or 0 if there is none. Threads do not process parts of other
     /// runs.
-    wanted: Arc<AtomicU64>,
+    current_run: Arc<AtomicU64>,
     /// Returns whether a run is no longer the current one. Waiting reads call this function and
     /// cancel themselves if it returns true.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
@@ -46,16 +46,16 @@ impl Run {
         let wanted = Arc::new(AtomicU64::new(0));
         let now = wanted.clone();
         let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);
-        Ok(Run { wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
+        Ok(Run { current_run: wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
     /// Makes `run` the current run. 0 means that there is no current run.
     pub(crate) fn want(&self, run: u64) {
-        self.wanted.store(run, Ordering::Relaxed);
+        self.current_run.store(run, Ordering::Relaxed);
     }
 
     pub(crate) fn is_wanted(&self, run: u64) -> bool {
-        self.wanted.load(Ordering::Relaxed) == run
+        self.current_run.load(Ordering::Relaxed) == run
     }
 
     /// Returns the token that cancels the reads of `run` once it is no longer the current run.

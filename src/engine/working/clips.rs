@@ -31,16 +31,16 @@ impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
     /// peak memory, in bytes, for decoding the clips.
     pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>]) -> Result<usize> {
-        let mut most = 0;
+        let mut max_memory = 0;
         for sample_image in sample_images {
             let Some(frames) = sample_image.frames else { continue };
             let first = sample_image.opened.take().expect("the caller has opened the first frame");
             // Clips are decoded one at a time, so take the maximum, not the sum.
-            most = most.max(self.clip_memory(&first, frames.len(), sample_image)?);
+            max_memory = max_memory.max(self.clip_memory(&first, frames.len(), sample_image)?);
             sample_image.skip();
             sample_image.ns = Some(0);
         }
-        Ok(most)
+        Ok(max_memory)
     }
 
     /// Returns the memory, in bytes, that decoding a group of frames of `sample_image` requires.
@@ -48,7 +48,7 @@ impl<'a> PartFiller<'a> {
     fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, sample_image: &SampleImage<'a>) -> Result<usize> {
         let pixels = first.size().area().saturating_mul(3);
         let name = &self.recipe.any_fields().images[sample_image.field].name;
-        let (region, mut most) = (self.largest_region(sample_image), 0);
+        let (region, mut max_memory) = (self.largest_region(sample_image), 0);
         for group in groups(frames) {
             // If only pixels count, every frame needs the same memory, because all frames have the
             // same size.
@@ -60,9 +60,9 @@ impl<'a> PartFiller<'a> {
                     Ok(sum.saturating_add(self.decoding_memory(&encoded, region)))
                 })?
             };
-            most = most.max(memory);
+            max_memory = max_memory.max(memory);
         }
-        Ok(most)
+        Ok(max_memory)
     }
 
     /// Returns the region of each frame of `sample_image` that may have to be decoded.

@@ -286,7 +286,7 @@ impl<'a> PartFiller<'a> {
         let pasted = group.sample_images[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
         let computed = self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
-        Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
+        Ok((if copied > share.retained / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
     }
 
     /// Finds the images of a sample in the cache of decoded images. Images for which the cache has
@@ -429,7 +429,7 @@ impl<'a> PartFiller<'a> {
             }
         }
         // Free scratch memory, because this worker needs it to decode the remaining images.
-        bitstream.keep(run.scratch.share().kept / 2);
+        bitstream.keep(run.scratch.share().retained / 2);
     }
 
     /// Writes the images and the other fields of a sample. `first` is the index of the sample's

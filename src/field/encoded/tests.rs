@@ -15,9 +15,9 @@ fn field(name: &str, bytes: &[u8]) -> (String, Vec<u8>) {
 /// shape.
 fn read<T: Element>(fields: &[(String, Vec<u8>)]) -> Result<(Vec<T>, Vec<usize>)> {
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes))?;
-    let mut to = Vec::new();
-    let shape = numbers(&sample, "x", &mut to)?;
-    Ok((to, shape.to_vec()))
+    let mut out = Vec::new();
+    let shape = numbers(&sample, "x", &mut out)?;
+    Ok((out, shape.to_vec()))
 }
 
 fn read_one<T: Element>(name: &str, bytes: impl AsRef<[u8]>) -> Result<(Vec<T>, Vec<usize>)> {
@@ -60,10 +60,10 @@ fn a_field_without_a_suffix_has_precedence() {
     }
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes));
     let sample = sample.unwrap();
-    let mut to: Vec<i64> = Vec::new();
-    numbers(&sample, "x.json", &mut to).unwrap();
-    numbers(&sample, "x.txt", &mut to).unwrap();
-    assert_eq!(to, [2, 3]);
+    let mut out: Vec<i64> = Vec::new();
+    numbers(&sample, "x.json", &mut out).unwrap();
+    numbers(&sample, "x.txt", &mut out).unwrap();
+    assert_eq!(out, [2, 3]);
     assert!(has(&sample, "x") && has(&sample, "x.npy") && !has(&sample, "y") && !has(&sample, ""));
     let e = numbers::<u8>(&Sample::new("s").with_field("xx.txt", b"1").unwrap(), "x", &mut Vec::new()).unwrap_err();
     assert_eq!(e.cause(), "no field \"x\" among [\"xx.txt\"]");
@@ -74,15 +74,15 @@ fn encoding_names_and_array_headers_are_recognized() {
     let array = npy("<f4", &[2], &[1.5_f32, -2.0].map(f32::to_le_bytes).concat());
     for (name, bytes) in [("npy", &array[..]), ("json", b"[1.5, -2]"), ("txt", b"1.5 -2"), ("anything", &array)] {
         let sample = Sample::new("s").with_field(name, bytes).unwrap();
-        let mut to = Vec::<f32>::new();
-        let shape = numbers(&sample, name, &mut to).unwrap();
-        assert_eq!((&to[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
+        let mut out = Vec::<f32>::new();
+        let shape = numbers(&sample, name, &mut out).unwrap();
+        assert_eq!((&out[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
     }
     // The text has as many bytes as two 32-bit numbers, but must be read as JSON.
     let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
-    let mut to = Vec::<f32>::new();
-    numbers(&sample, "json", &mut to).unwrap();
-    assert_eq!(to, [1.0, 2.5]);
+    let mut out = Vec::<f32>::new();
+    numbers(&sample, "json", &mut out).unwrap();
+    assert_eq!(out, [1.0, 2.5]);
 }
 
 #[test]

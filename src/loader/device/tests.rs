@@ -74,8 +74,8 @@ fn originals(damaged: bool) -> Vec<Vec<u8>> {
         }
         if damaged && n % 5 == 4 {
             // Overwrite bytes in the middle of the data, so that the decoder loses synchronization.
-            let at = bytes.len() * 2 / 3;
-            bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
+            let offset = bytes.len() * 2 / 3;
+            bytes[offset..offset + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
         }
         bytes
     };
@@ -134,8 +134,8 @@ fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
-    let at = slot.offset + layout.arrays[images];
-    shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
+    let offset = slot.offset + layout.arrays[images];
+    shared.memory[offset..offset + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
 }
 
 fn on_host(loader: Loader, epoch: u64) -> Vec<Vec<u8>> {
@@ -293,12 +293,15 @@ fn all_converted(batch: Vec<u8>) -> Vec<u8> {
 fn workers_decode_samples_with_host_only_operations() {
     let originals = originals(false);
     let plain = loader(&originals).decode_on(DecodeOn::Gpu);
-    let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
+    let (_, all_decoded) = on_device(plain.clone(), 0, 0).unwrap();
     let halved = plain.augment(Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3)));
     let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
     let (batches, decoded) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
-    assert!(decoded > 8 && decoded + 8 < most, "the device decoded {decoded} images, and {most} without the effect");
+    assert!(
+        decoded > 8 && decoded + 8 < all_decoded,
+        "the device decoded {decoded} images, and {all_decoded} without the effect"
+    );
 }
 
 #[test]
@@ -306,15 +309,15 @@ fn workers_decode_mosaics_and_the_device_decodes_the_rest() {
     let originals = originals(false);
     let plain = loader(&originals).decode_on(DecodeOn::Gpu).drop_field("label");
     let augment = || Augment::train(32).vertical_flip(0.5).jitter(ColorJitter::new().hue(0.3));
-    let (_, most) = on_device(plain.clone().augment(augment()), 0, 0).unwrap();
-    for (probability, range) in [(0.5, 8..most - 8), (1.0, 0..1)] {
+    let (_, all_decoded) = on_device(plain.clone().augment(augment()), 0, 0).unwrap();
+    for (probability, range) in [(0.5, 8..all_decoded - 8), (1.0, 0..1)] {
         let mosaics = plain.clone().augment(augment().mosaic(Mosaic::new().probability(probability)));
         let expected: Vec<Vec<u8>> = on_host(mosaics.clone(), 0).into_iter().map(all_converted).collect();
         let (batches, decoded) = on_device(mosaics, 0, 0).unwrap();
         assert!(batches == expected);
         assert!(
             range.contains(&decoded),
-            "the device decoded {decoded} images at {probability}, and {most} without mosaics"
+            "the device decoded {decoded} images at {probability}, and {all_decoded} without mosaics"
         );
     }
 }
@@ -417,8 +420,8 @@ fn only_images_that_workers_decode_use_the_cache() {
         let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
         let mut batches = Batches::new(ring, &shared);
         for (epoch, expected) in (0..).zip(&expected) {
-            let found: Vec<_> = batches.epoch(epoch).map(|batch| pixels(&sim, &batch.unwrap())).collect();
-            assert!(found == *expected, "{decode_on:?}, epoch {epoch}");
+            let actual: Vec<_> = batches.epoch(epoch).map(|batch| pixels(&sim, &batch.unwrap())).collect();
+            assert!(actual == *expected, "{decode_on:?}, epoch {epoch}");
         }
         let stats = batches.stats();
         let cache = stats.decoded_cache.unwrap();
@@ -464,8 +467,8 @@ fn workers_and_the_device_report_the_same_damage_count() {
     // End a segment early, which a full decode always detects.
     for n in [3, 8, 14] {
         let start = originals[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
-        let at = start + (originals[n].len() - start) / 3;
-        originals[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
+        let offset = start + (originals[n].len() - start) / 3;
+        originals[n][offset..offset + 2].copy_from_slice(&[0xff, 0xd9]);
     }
     // Add a byte after the last MCU. The pixels do not change.
     for n in [1, 7, 12] {
@@ -509,8 +512,8 @@ fn errors_do_not_depend_on_where_images_are_decoded() {
     let skipping = loader.clone().on_error(OnError::Skip { max_skipped: 3 });
     let replaced = on_host(skipping.clone(), 0);
     for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
-        let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
-        assert_eq!(found.to_string(), expected.to_string());
+        let actual = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
+        assert_eq!(actual.to_string(), expected.to_string());
         let (batches, decoded) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
         assert!(
             batches == replaced && decoded > 0,
@@ -594,15 +597,15 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
     }
     for (number, (answer, expected)) in ask(&originals).into_iter().zip(&expected).enumerate() {
         let batch = answer.wait().unwrap();
-        let (found, each) = (pixels(&sim, &batch), expected.len() / 8);
+        let (actual, each) = (pixels(&sim, &batch), expected.len() / 8);
         let info = &batch.slot().info;
         for place in 0..8 {
-            let (found, error) = (&found[place * each..][..each], info.error(place));
+            let (actual, error) = (&actual[place * each..][..each], info.error(place));
             if (8 * number + place) % 5 == 2 {
-                assert!(found.iter().all(|value| *value == 0), "a bad image is black");
+                assert!(actual.iter().all(|value| *value == 0), "a bad image is black");
                 assert!(error.unwrap().to_string().starts_with(&format!("sample {place}: decode: ")));
             } else {
-                assert!(error.is_none() && *found == expected[place * each..][..each]);
+                assert!(error.is_none() && *actual == expected[place * each..][..each]);
             }
         }
     }

@@ -166,9 +166,9 @@ fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Show
         Resizer::new().run(&decoded, plan, &mut alone).unwrap();
     }
     for (x, y) in inside() {
-        let (at, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
-        all.image[at * 3..][..3].copy_from_slice(&alone[at * 3..][..3]);
-        all.mask[at] = mask[(from.1 * size.width + from.0) as usize];
+        let (index, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
+        all.image[index * 3..][..3].copy_from_slice(&alone[index * 3..][..3]);
+        all.mask[index] = mask[(from.1 * size.width + from.0) as usize];
     }
     for &(corners, class) in boxes {
         let Some(moved) = moved(plan, corners) else { continue };
@@ -215,12 +215,12 @@ fn a_mosaic_equals_four_images_loaded_separately() {
         let mut batches = loader(augment.clone()).batch_size(batch_size).workers(workers).host().unwrap();
         for epoch in 0..2 {
             for batch in batches.epoch(epoch) {
-                for (sample, found) in shown(&batch.unwrap()) {
+                for (sample, actual) in shown(&batch.unwrap()) {
                     let expected = expected(&augment, epoch, sample);
-                    assert!(found.image == expected.image && found.mask == expected.mask, "sample {sample}");
-                    assert_eq!(found.boxes, expected.boxes, "sample {sample}");
-                    assert!(found == expected, "sample {sample}");
-                    boxes += found.boxes.len();
+                    assert!(actual.image == expected.image && actual.mask == expected.mask, "sample {sample}");
+                    assert_eq!(actual.boxes, expected.boxes, "sample {sample}");
+                    assert!(actual == expected, "sample {sample}");
+                    boxes += actual.boxes.len();
                 }
             }
         }
@@ -237,8 +237,8 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let resized: Vec<(i64, i64, Vec<u8>)> = (0..LEN)
         .map(|number| {
             let Size { width, height } = truth(number).size;
-            let most = width.max(height);
-            let (w, h) = ((SIDE * width / most).max(1), (SIDE * height / most).max(1));
+            let longer = width.max(height);
+            let (w, h) = ((SIDE * width / longer).max(1), (SIDE * height / longer).max(1));
             let alone = images(Augment::resize(w, h)).subset(vec![number]);
             let batch = alone.batch_size(1).host().unwrap().epoch(0).next().unwrap().unwrap();
             (w.into(), h.into(), batch.images().bytes().to_vec())
@@ -246,10 +246,10 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
         .collect();
     let (mut equal, mut all) = (0, 0);
     for batch in loader(augment.clone()).batch_size(4).host().unwrap().epoch(0) {
-        for (sample, found) in shown(&batch.unwrap()) {
+        for (sample, mosaic) in shown(&batch.unwrap()) {
             let tiling = tiling(&augment, 0, sample);
             let [xc, yc] = tiling.center.map(|v| (v * side as f64).round() as i64);
-            let ids = std::iter::once(sample).chain(tiling.partners.map(|at| order.index(0, at)));
+            let ids = std::iter::once(sample).chain(tiling.partners.map(|position| order.index(0, position)));
             let mut canvas = FILL.repeat(4 * (side * side) as usize);
             for (tile, id) in ids.enumerate() {
                 let (w, h, pixels) = &resized[id as usize];
@@ -267,7 +267,7 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
                 rows.flat_map(|row| &row[3 * side as usize / 2..][..3 * side as usize]).copied().collect();
             // Resizing a part of an image may round differently than cropping that part from the
             // whole resized image.
-            let far = found.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
+            let far = mosaic.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
             assert!(far.clone().all(|by| by <= 1), "sample {sample}: {:?}", far.max());
             equal += far.filter(|&by| by == 0).count();
             all += middle.len();

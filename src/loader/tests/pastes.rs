@@ -39,22 +39,22 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
         let inside = (0..side).contains(&x) && (0..side).contains(&y);
         inside && chosen.iter().any(|&number| other.masks[number][(y * side + x) as usize] > 0)
     };
-    let near = |at: i64| {
-        let (x, y) = (at % side, at / side);
+    let near = |pixel: i64| {
+        let (x, y) = (pixel % side, pixel / side);
         (-margin..=margin).any(|v| (-margin..=margin).any(|u| object(x + u, y + v)))
     };
     let covered: Vec<bool> = (0..side * side).map(near).collect();
-    for at in (0..ALL).filter(|&at| covered[at]) {
-        own.image[at * 3..][..3].copy_from_slice(&other.image[at * 3..][..3]);
-        own.mask[at] = other.mask[at];
+    for pixel in (0..ALL).filter(|&pixel| covered[pixel]) {
+        own.image[pixel * 3..][..3].copy_from_slice(&other.image[pixel * 3..][..3]);
+        own.mask[pixel] = other.mask[pixel];
     }
     let mut all = Shown { boxes: Vec::new(), points: Vec::new(), masks: Vec::new(), ..own };
     for ((mut corners, point), mask) in own.boxes.into_iter().zip(own.points).zip(own.masks) {
-        let rest: Vec<u8> = (0..ALL).map(|at| if covered[at] { 0 } else { mask[at] }).collect();
-        let seen: Vec<usize> = (0..ALL).filter(|&at| rest[at] > 0).collect();
+        let rest: Vec<u8> = (0..ALL).map(|pixel| if covered[pixel] { 0 } else { mask[pixel] }).collect();
+        let seen: Vec<usize> = (0..ALL).filter(|&pixel| rest[pixel] > 0).collect();
         let Some(&first) = seen.first() else { continue };
         if rest != mask {
-            let columns = seen.iter().map(|at| at % SIDE as usize);
+            let columns = seen.iter().map(|pixel| pixel % SIDE as usize);
             let (left, right) = (columns.clone().min().unwrap(), columns.max().unwrap() + 1);
             let (top, bottom) = (first / SIDE as usize, seen[seen.len() - 1] / SIDE as usize + 1);
             corners.0 = [left, top, right, bottom].map(|edge| edge as f32);
@@ -79,14 +79,14 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
         let mut batches = loader(augment.clone()).batch_size(batch_size).workers(workers).host().unwrap();
         for epoch in 0..3 {
             for batch in batches.epoch(epoch) {
-                for (sample, found) in shown(&batch.unwrap()) {
+                for (sample, actual) in shown(&batch.unwrap()) {
                     let expected = expected(&augment, epoch, sample, margin.into());
-                    assert_eq!(found.boxes, expected.boxes, "sample {sample}");
-                    assert!(found == expected, "sample {sample}");
+                    assert_eq!(actual.boxes, expected.boxes, "sample {sample}");
+                    assert!(actual == expected, "sample {sample}");
                     let own = alone(sample, Rng::new(SEED, epoch, sample));
-                    boxes += found.boxes.len();
-                    changed += usize::from(found.image != own.image);
-                    dropped += own.boxes.iter().filter(|of| !found.boxes.iter().any(|at| at.1 == of.1)).count();
+                    boxes += actual.boxes.len();
+                    changed += usize::from(actual.image != own.image);
+                    dropped += own.boxes.iter().filter(|of| !actual.boxes.iter().any(|other| other.1 == of.1)).count();
                 }
             }
         }
@@ -127,10 +127,10 @@ fn pasting_equals_torchvisions_reference() {
             let runs = |mask: &Vec<u8>| {
                 // COCO stores run lengths in column-major order.
                 let (mut counts, mut last) = (vec![0], 0);
-                for at in (0..width).flat_map(|x| (0..height).map(move |y| (y * width + x) as usize)) {
-                    if mask[at] != last {
+                for index in (0..width).flat_map(|x| (0..height).map(move |y| (y * width + x) as usize)) {
+                    if mask[index] != last {
                         counts.push(0);
-                        last = mask[at];
+                        last = mask[index];
                     }
                     *counts.last_mut().unwrap() += 1;
                 }
@@ -165,11 +165,11 @@ fn pasting_equals_torchvisions_reference() {
             let masks = batch.field("boxes.masks").unwrap().bytes();
             assert_eq!(&masks[..count * (width * height) as usize], expected.masks.concat(), "{subset}");
             let boxes: Vec<[f32; 4]> = read(batch.field("boxes").unwrap().bytes());
-            for (number, (found, expected)) in boxes.iter().zip(&expected.boxes).enumerate() {
+            for (number, (actual, expected)) in boxes.iter().zip(&expected.boxes).enumerate() {
                 if number >= first {
-                    assert_eq!(found, expected, "pasted");
-                } else if found != &case.boxes[0][classes[number] as usize] {
-                    assert_eq!(*found, [expected[0], expected[1], expected[2] + 1.0, expected[3] + 1.0], "hidden");
+                    assert_eq!(actual, expected, "pasted");
+                } else if actual != &case.boxes[0][classes[number] as usize] {
+                    assert_eq!(*actual, [expected[0], expected[1], expected[2] + 1.0, expected[3] + 1.0], "hidden");
                 }
             }
             compared += 1;

@@ -122,7 +122,7 @@ impl Operation for RandomErasing {
 
     /// Draws one number to decide whether to erase. If so, draws two numbers per try, two for the
     /// position, and one more for noise or six more for a random color.
-    fn draw(&self, size: Size, rng: &mut Rng, to: &mut Drawn) {
+    fn draw(&self, size: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;
         }
@@ -136,7 +136,7 @@ impl Operation for RandomErasing {
                 let y = rng.below(u64::from(size.height - h) + 1) as u32;
                 let x = rng.below(u64::from(size.width - w) + 1) as u32;
                 let (rect, value) = (Rect::new(x, y, w, h), self.value);
-                to.values.push(match self.fill {
+                drawn.values.push(match self.fill {
                     Fill::Value => Erase { rect, value }.into(),
                     Fill::Color(by) => Erase { rect, value: value.map(|v| v + by * normal(rng) as f32) }.into(),
                     Fill::Noise(deviation) => {

@@ -151,15 +151,15 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     let (mut maxima, mut saturations, mut hues) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
     let outputs = maxima.iter_mut().zip(&mut saturations).zip(&mut hues);
     for (((max, saturation), hue), ((&r, &g), &b)) in outputs.zip(reds.iter().zip(greens).zip(blues)) {
-        let (most, least) = (larger(larger(r, g), b), smaller(smaller(r, g), b));
-        let range = most - least;
-        let [rc, gc, bc] = [(most - r) / range, (most - g) / range, (most - b) / range];
-        let sector = if most == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
-        let sector = if most == r { bc - gc } else { sector };
+        let (largest, min) = (larger(larger(r, g), b), smaller(smaller(r, g), b));
+        let range = largest - min;
+        let [rc, gc, bc] = [(largest - r) / range, (largest - g) / range, (largest - b) / range];
+        let sector = if largest == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
+        let sector = if largest == r { bc - gc } else { sector };
         // Subtracting the integer part is exact, so the result equals `ahead % 1.0`.
         let ahead = sector / 6.0 + 1.0;
         let h = (ahead - below(ahead)) + turn;
-        (*max, *saturation, *hue) = (most, range / most, (h - below(h)) * 6.0);
+        (*max, *saturation, *hue) = (largest, range / largest, (h - below(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
     // Over the six hue sectors, each channel runs through `max`, `q`, `p`, `p`, `t`, `max`; only

@@ -83,11 +83,11 @@ impl Resizer {
         let region = pixels.locate(plan.region).map_err(crate::error::of_jpeg)?;
         let expected = plan.output.area() * 3;
         if dst.len() as u64 != expected || expected == 0 {
-            let (found, output) = (dst.len(), plan.output);
+            let (actual, output) = (dst.len(), plan.output);
             return Err(Error::new(
                 ErrorKind::Transform,
                 format!(
-                    "the buffer has {found} bytes, but an image of {}x{} needs {expected}",
+                    "the buffer has {actual} bytes, but an image of {}x{} needs {expected}",
                     output.width, output.height
                 ),
             ));
@@ -112,7 +112,7 @@ impl Resizer {
             let (target, crop, resized) = (plan.target, plan.crop, plan.resized);
             let key = |length, window, (outputs, mirrored), whole: (u32, u32)| {
                 let whole = Some(whole).filter(|(_, all)| filter.resizes_horizontally_first() && *all != outputs);
-                Key { length, window, outputs, mirrored, by, whole }
+                Key { length, window, outputs, mirrored, resampling: by, larger: whole }
             };
             let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
             self.down.prepare(key(region.height, down.0, down.1, down.2));
@@ -182,16 +182,16 @@ impl Resizer {
             }
             while end < start + taps.len() {
                 let row = &source[end * stride + left..];
-                let to = &mut self.lines[(end - first) * line..][..line];
+                let out = &mut self.lines[(end - first) * line..][..line];
                 match self.kernels {
-                    _ if self.across.is_copy() => to.copy_from_slice(&row[..length]),
-                    None => scalar::horizontal(row, &self.across, to),
-                    Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, to),
+                    _ if self.across.is_copy() => out.copy_from_slice(&row[..length]),
+                    None => scalar::horizontal(row, &self.across, out),
+                    Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, out),
                     Some(kernels) => {
                         // Copy the row to a longer buffer, because the vector code would read past
                         // the end of the image.
                         self.row[..length].copy_from_slice(&row[..length]);
-                        (kernels.horizontal)(&self.row, &self.table, to);
+                        (kernels.horizontal)(&self.row, &self.table, out);
                     }
                 }
                 end += 1;
@@ -327,8 +327,8 @@ mod tests {
         let mut resizers = backends();
         let mut rng = Rng::new(9, 9, 9);
         for case in 0..1500 {
-            let most = [6, 40, 130][case % 3];
-            let mut side = || rng.below(most) as u32 + 1;
+            let max_side = [6, 40, 130][case % 3];
+            let mut side = || rng.below(max_side) as u32 + 1;
             let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
             let pixels = image(size, case as u64);
             let (w, h) = (rng.below(size.width.into()) as u32 + 1, rng.below(size.height.into()) as u32 + 1);
@@ -362,12 +362,19 @@ mod tests {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
             let mut axis = Axis::default();
-            axis.prepare(Key { length, window: (0.0, length.into()), outputs, mirrored: false, by, whole: None });
+            axis.prepare(Key {
+                length,
+                window: (0.0, length.into()),
+                outputs,
+                mirrored: false,
+                resampling: by,
+                larger: None,
+            });
             axis
         };
         let sum = |axis: &Axis, output: usize, value: &dyn Fn(usize) -> u8| {
             let (start, taps) = axis.taps(output);
-            let sum: i64 = taps.iter().zip(start..).map(|(&tap, at)| i64::from(tap) * i64::from(value(at))).sum();
+            let sum: i64 = taps.iter().zip(start..).map(|(&tap, index)| i64::from(tap) * i64::from(value(index))).sum();
             ((sum + (1 << (axis.precision() - 1))) >> axis.precision()).clamp(0, 255) as u8
         };
         let (across, down) = (axis(size.width, output.width), axis(size.height, output.height));
@@ -375,13 +382,13 @@ mod tests {
         let rows: Vec<u8> = (0..size.height as usize * wide * 3)
             .map(|i| {
                 let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
-                sum(&across, x, &|at| pixels.data()[(y * width + at) * 3 + c])
+                sum(&across, x, &|index| pixels.data()[(y * width + index) * 3 + c])
             })
             .collect();
         (0..output.height as usize * wide * 3)
             .map(|i| {
                 let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
-                sum(&down, y, &|at| rows[(at * wide + x) * 3 + c])
+                sum(&down, y, &|index| rows[(index * wide + x) * 3 + c])
             })
             .collect()
     }
@@ -441,7 +448,7 @@ mod tests {
             // With the default filter, the host rounds coefficients in the same way as a device. A
             // device considers only the crop. Therefore, each of the two passes may round
             // differently.
-            let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
+            let max_off = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
                 resizer.run(&pixels, &plan, &mut ours).unwrap();
@@ -451,7 +458,7 @@ mod tests {
                     let row = y + if plan.vertical_flip { height - 1 - row } else { row };
                     let theirs = &whole[(row * resized.width + column) as usize * 3..][..3];
                     let off = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
-                    assert!(off <= Some(most), "case {case} at ({column}, {row}) of {size:?}: {plan:?}");
+                    assert!(off <= Some(max_off), "case {case} at ({column}, {row}) of {size:?}: {plan:?}");
                 }
             }
         }
@@ -478,7 +485,7 @@ mod tests {
                 for (place, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
                     let (x, y) = (place as u32 % plan.output.width, place as u32 / plan.output.width);
                     let from = plan.column(x).zip(plan.row(y)).map(|(x, y)| (y * size.width + x) as usize * 3);
-                    let theirs = from.map_or(plan.fill, |at| [0, 1, 2].map(|c| pixels.data()[at + c]));
+                    let theirs = from.map_or(plan.fill, |offset| [0, 1, 2].map(|c| pixels.data()[offset + c]));
                     assert_eq!(*ours, theirs, "sample {sample} at ({x}, {y}): {plan:?}");
                 }
             }

@@ -383,7 +383,7 @@ impl<'a> Dataset<'a> {
             let (checksum, time) = record.split_at(4);
             let now = present(modified(&path))?;
             let same = now.is_some_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
-            if !same && checksum_of(&path, object.len)?.is_none_or(|found| found.to_le_bytes() != checksum) {
+            if !same && checksum_of(&path, object.len)?.is_none_or(|actual| actual.to_le_bytes() != checksum) {
                 tracing::warn!("{}: damaged; fetching again", path.display());
                 return Ok(false);
             }
@@ -405,7 +405,7 @@ impl<'a> Dataset<'a> {
         let mut parts: Vec<(usize, Range<u64>)> = Vec::new();
         for (number, object) in self.objects.iter().enumerate() {
             let starts = (have[number].0..object.len).step_by(PART as usize);
-            parts.extend(starts.map(|at| (number, at..object.len.min(at + PART))));
+            parts.extend(starts.map(|start| (number, start..object.len.min(start + PART))));
         }
         let wanted: Vec<_> = parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
         let mut next = parts.iter();
@@ -457,7 +457,7 @@ impl<'a> Dataset<'a> {
         };
         let mut latest = vec![None; self.objects.len()];
         for bytes in bytes.as_chunks::<RECORD>().0 {
-            let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+            let number = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[offset + i]));
             let checksum = u32::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
             let file = usize::try_from(number(0)).ok().filter(|&file| file < latest.len());
             if let Some(file) = file.filter(|&file| record(file, number(8), checksum) == *bytes) {
@@ -469,12 +469,12 @@ impl<'a> Dataset<'a> {
             let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
             file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
         }
-        let found = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
+        let sizes = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
             let path = self.data().join(name);
             // An incomplete file may end with a part whose record was not written. A complete file
             // must have exactly the recorded length.
-            let found = present(fs::metadata(&path))?.map(|file| file.len());
-            let fits = |len: u64| len < object.len || found == Some(len);
+            let on_disk = present(fs::metadata(&path))?.map(|file| file.len());
+            let fits = |len: u64| len < object.len || on_disk == Some(len);
             if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
                 && let Some(hasher) = hashed(&path, len)?
                 && hasher.clone().finalize() == checksum
@@ -485,18 +485,18 @@ impl<'a> Dataset<'a> {
             drop_file(&path)?;
             Ok((0, Hasher::new()))
         });
-        found.collect()
+        sizes.collect()
     }
 }
 
-/// Truncates the file at `path` to `at` bytes, and appends `bytes`.
-fn append(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
-    if at == 0 {
+/// Truncates the file at `path` to `offset` bytes, and appends `bytes`.
+fn append(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    if offset == 0 {
         fs::create_dir_all(path.parent().expect("a file is in a folder"))?;
     }
     let mut file = lock_file(path)?;
-    file.set_len(at)?;
-    file.seek(SeekFrom::Start(at))?;
+    file.set_len(offset)?;
+    file.seek(SeekFrom::Start(offset))?;
     file.write_all(bytes)
 }
 

@@ -225,7 +225,7 @@ impl Folder {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
         let listed = |path: &Path| match fs::read_dir(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-            found => found?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
+            entries => entries?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
         };
         for part in listed(&self.path.join(BLOCKS))? {
             // Another process may have removed the file.
@@ -337,8 +337,8 @@ impl Record {
     }
 
     fn decode(record: &[u8]) -> Option<Self> {
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
-        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
+        let word = |offset: usize| u32::from_le_bytes(std::array::from_fn(|i| record[offset + i]));
+        let long = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| record[offset + i]));
         let key = Key::from_le_bytes(std::array::from_fn(|i| record[8 + i]));
         match (crc32fast::hash(&record[4..]) == word(0), word(4)) {
             (true, 1) => Some(Record::Add(key, long(24), Owner { dataset: long(32), sample: long(40) })),

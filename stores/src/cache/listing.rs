@@ -111,7 +111,7 @@ impl Listing {
         let probes = (0..count).map(|i| &self.objects[i * last / (count - 1).max(1)]);
         let stop = CancelToken::current();
         let check = |object: &Object| match store.object(&object.url) {
-            Ok(found) => Ok(found == *object),
+            Ok(current) => Ok(current == *object),
             Err(e) if e.is_transient() => Err(e),
             Err(_) => Ok(false),
         };

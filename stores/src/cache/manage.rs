@@ -153,8 +153,8 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
     }
     for path in listing::all(folder).map_err(|e| Error::io(&folder.path, &e))? {
         if let Some(listing) = Listing::load(&path).map_err(|e| Error::io(&path, &e))? {
-            let found = (listing.objects.len() as u64, listing.age());
-            contents.listings.insert(listing.prefix, found);
+            let summary = (listing.objects.len() as u64, listing.age());
+            contents.listings.insert(listing.prefix, summary);
         }
     }
     Ok((contents, blocks))

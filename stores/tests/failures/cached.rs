@@ -65,8 +65,8 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() { copy(&path, &to) } else { _ = fs::copy(&path, &to).unwrap() }
+        let dest = to.join(path.file_name().unwrap());
+        if path.is_dir() { copy(&path, &dest) } else { _ = fs::copy(&path, &dest).unwrap() }
     }
 }
 
@@ -109,8 +109,8 @@ fn a_failing_cache_disk_changes_no_batch() {
             // the old loader's in-memory index of the folder.
             wait_for_loader_threads();
             check_folder(&folder, &seen)?;
-            // A thread that waits too long for the lock of the folder does not cache its block. On a
-            // busy machine, it may take more than one loader to fill the cache.
+            // A thread that waits too long for the lock of the folder does not cache its block. On
+            // a busy machine, it may take more than one loader to fill the cache.
             let mut now = 0;
             for _ in 0..3 {
                 let again = load(expected)?;
@@ -118,7 +118,7 @@ fn a_failing_cache_disk_changes_no_batch() {
                     return Err(format!("wrong: after {seen:?}: {again}"));
                 }
                 now = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
-                if blocks.is_none_or(|(least, most)| now >= least && now <= most) {
+                if blocks.is_none_or(|(min_block, max_block)| now >= min_block && now <= max_block) {
                     return seen;
                 }
             }

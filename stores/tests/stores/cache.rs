@@ -40,8 +40,8 @@ impl Objects {
     }
 }
 
-fn content(version: u64, at: u64, to: &mut [u8]) {
-    for (i, byte) in (at..).zip(to) {
+fn content(version: u64, offset: u64, out: &mut [u8]) {
+    for (i, byte) in (offset..).zip(out) {
         *byte = ((i ^ version).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8;
     }
 }
@@ -60,13 +60,13 @@ impl Store for Objects {
         })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         let version = *self.version.lock().unwrap();
         if object.tag != Some(version.to_string()) {
             return Err(Error::in_source("a different version"));
         }
-        self.bytes.fetch_add(to.len() as u64, Relaxed);
-        content(version, at, to);
+        self.bytes.fetch_add(out.len() as u64, Relaxed);
+        content(version, offset, out);
         Ok(())
     }
 }
@@ -98,8 +98,8 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
             expected.resize(bytes.len(), 0);
             content(version, at(sample), &mut expected);
             let has = keep.has(&object, at(sample), len(sample));
-            let found = keep.get(&object, at(sample), &mut bytes).is_some();
-            if !found {
+            let is_hit = keep.get(&object, at(sample), &mut bytes).is_some();
+            if !is_hit {
                 let (send, fetched) = mpsc::channel();
                 let range = at(sample)..at(sample) + len(sample);
                 store.fetch(&object, range, ReadCompletion::new(move |bytes| send.send(bytes).unwrap()));
@@ -109,7 +109,7 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
             assert!(bytes == expected, "sample {sample} at {index:?}");
             // A damaged block is a cache miss. Another process may write a block between the two
             // calls.
-            assert!(found <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {index:?}");
+            assert!(is_hit <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {index:?}");
         }
         index = order.after(index);
     }
@@ -125,16 +125,16 @@ fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
 
 /// Returns all files under a folder and their lengths.
 fn files(path: &Path) -> Vec<(PathBuf, u64)> {
-    let mut found = Vec::new();
+    let mut list = Vec::new();
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         // Another process may have removed the file.
         match fs::metadata(&entry) {
-            Ok(metadata) if metadata.is_dir() => found.extend(files(&entry)),
-            Ok(metadata) => found.push((entry, metadata.len())),
+            Ok(metadata) if metadata.is_dir() => list.extend(files(&entry)),
+            Ok(metadata) => list.push((entry, metadata.len())),
             Err(_) => {}
         }
     }
-    found
+    list
 }
 
 fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
@@ -404,11 +404,11 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
     others.iter().for_each(|other| fs::write(other, "x").unwrap());
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 3 * SAMPLES / 10);
-    let mut found = check(&path).unwrap().others;
-    found.sort();
+    let mut actual = check(&path).unwrap().others;
+    actual.sort();
     let mut expected = others.to_vec();
     expected.sort();
-    assert_eq!(found, expected);
+    assert_eq!(actual, expected);
     let before = show(&path).unwrap();
     assert_eq!(before.sets.keys().collect::<Vec<_>>(), ["mem://set"]);
     assert_eq!(empty(&path).unwrap(), before);
@@ -543,13 +543,13 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         let mut reads = 0_u64;
         while !writes.is_finished() {
             for (sample, expected) in &expected {
-                let (sample, mut found) = (*sample, vec![0; expected.len()]);
+                let (sample, mut actual) = (*sample, vec![0; expected.len()]);
                 keep.start(BatchIndex::default());
                 // A sample that was evicted from memory is read from the folder, or is a cache
                 // miss.
-                let tier = keep.get(&object, at(sample), &mut found);
+                let tier = keep.get(&object, at(sample), &mut actual);
                 reads += 1;
-                assert!(tier.is_none() || found == *expected);
+                assert!(tier.is_none() || actual == *expected);
             }
         }
         drop(done);
@@ -571,9 +571,9 @@ fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let of = |limit: u64, number: u64| {
         let cache = open_as_another_process(folder.path(), limit);
         let keep = cache.store(Objects::new(1)).keep(number, &lookahead()).unwrap();
-        move |at: u64, len: usize| {
+        move |offset: u64, len: usize| {
             let object = Object { url: "mem://set/z".into(), len: 1 << 40, tag: Some("1".into()), server: None };
-            keep.offer(&object, at, &vec![1; len], at, BatchIndex::default());
+            keep.offer(&object, offset, &vec![1; len], offset, BatchIndex::default());
         }
     };
     let small = of(1 << 30, 1);

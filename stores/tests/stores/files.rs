@@ -66,12 +66,12 @@ impl Store for Objects {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag, server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
             return Err(Error::in_source("refused").at_path(&object.url));
         }
-        self.bytes.fetch_add(to.len() as u64, SeqCst);
-        to.copy_from_slice(&self.objects[&object.url][at as usize..][..to.len()]);
+        self.bytes.fetch_add(out.len() as u64, SeqCst);
+        out.copy_from_slice(&self.objects[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 }
@@ -339,14 +339,14 @@ fn files_and_blocks_stay_within_the_cache_limit() {
     for sample in 0..8 {
         keep.offer(&object, sample * 130_000, &bytes(1), sample, BatchIndex::default());
     }
-    let found = || {
+    let measure = || {
         let contents = show(folder.path()).unwrap();
         (contents.blocks, contents.bytes + contents.files.values().map(|(_, bytes)| bytes).sum::<u64>())
     };
-    let (blocks, all) = found();
+    let (blocks, all) = measure();
     assert!(blocks == 8 && all <= limit, "{blocks} blocks of {all} bytes");
     with(folder.path(), limit, &store).open("mem://1").unwrap();
-    let (blocks, all) = found();
+    let (blocks, all) = measure();
     assert!((1..8).contains(&blocks) && all <= limit, "{blocks} blocks, {all} bytes with the files");
 }
 

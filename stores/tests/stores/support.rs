@@ -36,7 +36,7 @@ pub struct Server {
     /// Complete responses by path, in order. The last response repeats.
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
     /// Request line and headers of every request.
-    pub seen: Mutex<Vec<String>>,
+    pub received: Mutex<Vec<String>>,
     /// Multipart uploads in progress, each with its parts by number.
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
@@ -162,7 +162,7 @@ impl Server {
             reader.read_exact(&mut body).ok()?;
             let mut words = request.split(' ');
             let (method, target) = (words.next()?, words.next()?);
-            self.seen.lock().unwrap().push(format!("{request} {headers:?}"));
+            self.received.lock().unwrap().push(format!("{request} {headers:?}"));
             if headers.contains_key("range") && self.silent.load(Ordering::SeqCst) {
                 // The client closes the connection when it gives up.
                 self.waiting.fetch_add(1, Ordering::SeqCst);

@@ -35,14 +35,14 @@ pub(super) fn inside<R>(body: impl FnOnce() -> R) -> R {
 
 /// A spin lock that calls no libc function.
 pub(super) struct Spin {
-    pub(super) taken: AtomicBool,
+    pub(super) is_taken: AtomicBool,
     pub(super) schedule: UnsafeCell<Option<Schedule>>,
 }
 
-// SAFETY: only the thread that holds `taken` accesses the schedule.
+// SAFETY: only the thread that holds `is_taken` accesses the schedule.
 unsafe impl Sync for Spin {}
 
-pub(super) static SCHEDULE: Spin = Spin { taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
+pub(super) static SCHEDULE: Spin = Spin { is_taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
 /// Whether a schedule is running.
 pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 /// Whether the schedule has failed, so its threads must print their backtraces.
@@ -59,7 +59,7 @@ pub(super) struct LockedSchedule {
 impl LockedSchedule {
     pub(super) fn new() -> Self {
         let before = INSIDE.replace(true);
-        while SCHEDULE.taken.swap(true, SeqCst) {
+        while SCHEDULE.is_taken.swap(true, SeqCst) {
             spin_loop();
         }
         LockedSchedule { before }
@@ -83,7 +83,7 @@ impl DerefMut for LockedSchedule {
 
 impl Drop for LockedSchedule {
     fn drop(&mut self) {
-        SCHEDULE.taken.store(false, SeqCst);
+        SCHEDULE.is_taken.store(false, SeqCst);
         INSIDE.set(self.before);
     }
 }

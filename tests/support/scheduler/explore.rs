@@ -194,7 +194,7 @@ fn prepare() {
 
 /// Runs schedules in a child process that is pinned to one core. Pinning halves the time to pass
 /// the baton.
-fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
+fn child<const N: usize>(seeds: Range<u64>, core: usize, pipe: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
     // SAFETY: an all-zero `cpu_set_t` is valid.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -213,7 +213,7 @@ fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn
         let report = Report { seed, covered, counts };
         let bytes = size_of::<Report<N>>();
         // SAFETY: a report consists of integers, so its bytes can be read.
-        if unsafe { libc::write(to, (&raw const report).cast(), bytes) } != bytes as isize {
+        if unsafe { libc::write(pipe, (&raw const report).cast(), bytes) } != bytes as isize {
             exit(102);
         }
     }

@@ -221,15 +221,15 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
 /// Returns random bytes that depend only on the seed of the schedule. std seeds hash maps with
 /// these bytes, so a replayed schedule repeats the iteration order of the maps.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> isize {
+unsafe extern "C" fn getrandom(out: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
     if managed().is_none() {
-        return libc_call!(getrandom(to, bytes, flags) as Of);
+        return libc_call!(getrandom(out, bytes, flags) as Of);
     }
     let mut schedule = LockedSchedule::new();
-    for at in 0..bytes {
+    for offset in 0..bytes {
         // SAFETY: the caller guarantees that `bytes` bytes are writable.
-        unsafe { to.cast::<u8>().add(at).write(next_random(&mut schedule.random) as u8) };
+        unsafe { out.cast::<u8>().add(offset).write(next_random(&mut schedule.random) as u8) };
     }
     bytes as isize
 }
@@ -276,8 +276,8 @@ unsafe extern "C" fn pthread_create(
         assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
         let (id, stack) = {
             let mut schedule = LockedSchedule::new();
-            let found = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
-            (schedule.add(), found.map(|at| schedule.stacks.swap_remove(at)))
+            let index = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
+            (schedule.add(), index.map(|index| schedule.stacks.swap_remove(index)))
         };
         let stack = stack.unwrap_or_else(|| Stack::new(bytes));
         let start = Box::into_raw(Box::new(Start { id, main, argument }));
@@ -285,7 +285,7 @@ unsafe extern "C" fn pthread_create(
         let own = unsafe {
             let mut own: libc::pthread_attr_t = std::mem::zeroed();
             libc::pthread_attr_init(&raw mut own);
-            libc::pthread_attr_setstack(&raw mut own, stack.at, stack.bytes);
+            libc::pthread_attr_setstack(&raw mut own, stack.memory, stack.bytes);
             own
         };
         let failed = libc_call!(pthread_create(thread, &raw const own, begin, start.cast()) as Create);
@@ -350,8 +350,8 @@ pub(super) extern "C" fn end(value: *mut c_void) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
-    let found = managed().and_then(|me| Some((me, thread_of(thread)?)));
-    let Some((me, id)) = found else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
+    let pair = managed().and_then(|me| Some((me, thread_of(thread)?)));
+    let Some((me, id)) = pair else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
     let state = LockedSchedule::new().threads[id].state;
     if state != State::Ended {
         wait(me, WaitsFor::End { thread: id }, None);

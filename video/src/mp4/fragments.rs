@@ -125,11 +125,11 @@ impl Fragments {
                 reserve(packets, packets.len().max(count as usize))?;
             }
         }
-        for at in 0..count {
+        for index in 0..count {
             let mut number = |flag: u32, default: u32| if has(flag) { fields.u32() } else { Ok(default) };
             let duration = number(0x100, defaults.duration)?;
             let size = number(0x200, defaults.size)?;
-            let own_flags = number(0x400, first_flags.filter(|_| at == 0).unwrap_or(defaults.flags))?;
+            let own_flags = number(0x400, first_flags.filter(|_| index == 0).unwrap_or(defaults.flags))?;
             let shift = number(0x800, 0)? as i32;
             if is_video {
                 let time = self.time.unwrap_or(0);

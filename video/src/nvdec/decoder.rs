@@ -200,11 +200,11 @@ impl Decoder {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_mut().expect("`start` precedes `push`");
-        let at = group.shown.len();
+        let position = group.shown.len();
         crate::error::reserve(&mut group.shown, 1)?;
         let pushed = match &group.broken {
             Some((kind, why)) => Err(Error::new(*kind, why.clone())),
-            None => group.push(&mut self.input, self.state, at, packet, &device),
+            None => group.push(&mut self.input, self.state, position, packet, &device),
         };
         group.shown.push(pushed.as_ref().ok().copied().flatten());
         // SAFETY: invariant 2. The parser is not running.
@@ -237,7 +237,7 @@ impl Decoder {
     ///
     /// # Panics
     /// If the packet was not pushed.
-    pub(super) fn frame(&mut self, packet: usize, to: &mut Frame) -> Result<bool> {
+    pub(super) fn frame(&mut self, packet: usize, out: &mut Frame) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
@@ -251,7 +251,7 @@ impl Decoder {
         };
         let state = self.state();
         let Some((surface, image)) = state.images.surface(shown) else { return Ok(false) };
-        state.read(surface, image.is_field, shown, packet, &device, to)?;
+        state.read(surface, image.is_field, shown, packet, &device, out)?;
         Ok(true)
     }
 
@@ -296,15 +296,16 @@ impl Group {
         &mut self,
         input: &mut Vec<u8>,
         mut state: NonNull<State>,
-        at: usize,
+        position: usize,
         packet: &[u8],
         device: &Device,
     ) -> Result<Option<usize>> {
         let damaged = |e: Error| match e.kind() {
-            ErrorKind::Damaged => fault(at, &e.to_string()),
+            ErrorKind::Damaged => fault(position, &e.to_string()),
             _ => e,
         };
-        let Content { images: mut min, is_open } = self.bitstream.rewrite(packet, at == 0, input).map_err(damaged)?;
+        let Content { images: mut min, is_open } =
+            self.bitstream.rewrite(packet, position == 0, input).map_err(damaged)?;
         let vp9 = match self.bitstream.codec() {
             Codec::Vp9 => Some(self.references.add(packet).map_err(damaged)?),
             _ => None,
@@ -312,18 +313,18 @@ impl Group {
         let first = {
             // SAFETY: the parser is not running.
             let state = unsafe { state.as_mut() };
-            if at == 0 {
+            if position == 0 {
                 self.has_leading = is_open;
                 state.is_open = is_open;
             }
-            (state.packet, state.vp9_color) = (at, self.references.color);
+            (state.packet, state.vp9_color) = (position, self.references.color);
             state.images.count()
         };
         let mut source = ffi::SourcePacket {
             flags: ffi::packet::HAS_TIMESTAMP | ffi::packet::END_OF_PICTURE,
             bytes: input.len() as c_ulong,
             data: input.as_ptr(),
-            timestamp: at as i64,
+            timestamp: position as i64,
         };
         // SAFETY: the parser reads the packet during the call. It accesses the state (invariant 2).
         let status = unsafe { (device.driver().cuvid.parse)(self.parser, &raw mut source) };
@@ -332,23 +333,23 @@ impl Group {
         if state.failed.is_some() || state.panic.is_some() {
             return Ok(None);
         }
-        device.driver().check(status, || format!("parsing packet {at} after the key frame"))?;
-        let found = state.images.count() - first;
+        device.driver().check(status, || format!("parsing packet {position} after the key frame"))?;
+        let added = state.images.count() - first;
         if let Some(vp9) = vp9 {
-            return match found {
-                _ if found == vp9.images => Ok(Some(vp9.shown)),
-                _ => Err(fault(at, &format!("it contains {} images, but the driver found {found}", vp9.images))),
+            return match added {
+                _ if added == vp9.images => Ok(Some(vp9.shown)),
+                _ => Err(fault(position, &format!("it contains {} images, but the driver found {added}", vp9.images))),
             };
         }
         // Images that precede the key frame in presentation order may be impossible to decode.
-        if found == 0 && at > 0 && self.has_leading && !state.is_past_leading {
+        if added == 0 && position > 0 && self.has_leading && !state.is_past_leading {
             min = 0;
         }
-        match found {
-            _ if found < min => Err(fault(at, "the parser of the driver found no image in it")),
+        match added {
+            _ if added < min => Err(fault(position, "the parser of the driver found no image in it")),
             0 => Ok(None),
             1 => Ok(Some(first)),
-            _ => Err(fault(at, &format!("it contains {found} images"))),
+            _ => Err(fault(position, &format!("it contains {added} images"))),
         }
     }
 }
@@ -605,7 +606,7 @@ impl State {
         index: usize,
         packet: usize,
         device: &Device,
-        to: &mut Frame,
+        out: &mut Frame,
     ) -> Result<()> {
         let (Some(format), Some(session)) = (self.format, &self.session) else {
             return Err(Error::damaged("an image precedes its format"));
@@ -632,7 +633,7 @@ impl State {
             unsafe { (driver.cuvid.map)(handle, surface as c_int, &raw mut address, &raw mut pitch, &raw mut params) };
         driver.check(status, || format!("reading the frame of packet {packet} after the key frame"))?;
         let (pitch, stream, host) = (pitch as usize, self.stream, self.host.data);
-        let copy = |y: usize, width_bytes: usize, rows: usize, to: usize| {
+        let copy = |y: usize, width_bytes: usize, rows: usize, offset: usize| {
             let mut copy = Copy2d::zeroed();
             copy.src_type = ffi::MEMORY_DEVICE;
             copy.src_device = address;
@@ -640,7 +641,7 @@ impl State {
             (copy.src_x_bytes, copy.src_y) = (left * sample, y);
             copy.dst_type = ffi::MEMORY_HOST;
             // SAFETY: `grow` allocated at least this many bytes.
-            copy.dst_host = unsafe { host.byte_add(to) };
+            copy.dst_host = unsafe { host.byte_add(offset) };
             copy.dst_pitch = width_bytes;
             (copy.width_bytes, copy.height) = (width_bytes, rows);
             // SAFETY: the mapped image contains the rows: luma has the height of the output, and
@@ -662,8 +663,8 @@ impl State {
         for surface in unknown {
             self.wait(surface)?;
         }
-        if let Some(at) = self.images.fault(index) {
-            return Err(fault(at, "the video engine of the GPU reports an error"));
+        if let Some(position) = self.images.fault(index) {
+            return Err(fault(position, "the video engine of the GPU reports an error"));
         }
         // SAFETY: the copies are complete, and fill this many bytes.
         let samples = unsafe { std::slice::from_raw_parts(host.cast::<u8>(), luma_bytes + chroma_bytes) };
@@ -674,7 +675,7 @@ impl State {
             _ => (format.matrix, format.signal & 8 != 0),
         };
         let coding = Coding { matrix: matrix.into(), is_full_range, bits };
-        to.set((width, height), coding, luma, chroma)
+        out.set((width, height), coding, luma, chroma)
     }
 }
 

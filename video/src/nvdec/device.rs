@@ -73,9 +73,9 @@ impl Driver {
         let text = |function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
             let mut text = std::ptr::null();
             // SAFETY: the driver writes a pointer to a static string, or a null pointer.
-            let found = unsafe { function(status, &raw mut text) };
+            let result = unsafe { function(status, &raw mut text) };
             // SAFETY: as above.
-            (found == 0 && !text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            (result == 0 && !text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
         let name = text(self.cuda.error_name).unwrap_or_else(|| format!("code {status}"));
         let meaning = text(self.cuda.error_string).unwrap_or_else(|| "unknown to the driver".into());

@@ -50,9 +50,9 @@ impl Frame {
     pub(super) fn planes(&self) -> Planes<'_> {
         let (width, height) = self.size;
         let strides = [width, width.div_ceil(2), width.div_ceil(2)];
-        let planes = std::array::from_fn(|at| match self.coding.bits {
-            8 => Plane::Bits8(&self.bytes[at], strides[at]),
-            _ => Plane::Bits16(&self.words[at], strides[at]),
+        let planes = std::array::from_fn(|index| match self.coding.bits {
+            8 => Plane::Bits8(&self.bytes[index], strides[index]),
+            _ => Plane::Bits16(&self.words[index], strides[index]),
         });
         Planes { width, height, layout: Layout::Yuv420, coding: self.coding, planes }
     }

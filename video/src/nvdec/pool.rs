@@ -1,9 +1,10 @@
 //! [`Pool`]: the decoders of one GPU, shared by all threads.
 //!
-//! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. Therefore,
-//! a GPU has at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder while it decodes a
-//! sequence of frames. A thread preferably gets a decoder that has already decoded packets of the
-//! requested frame. Otherwise, the thread gets the least recently used decoder of the same format.
+//! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy.
+//! Therefore, a GPU has at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder while it
+//! decodes a sequence of frames. A thread preferably gets a decoder that has already decoded
+//! packets of the requested frame. Otherwise, the thread gets the least recently used decoder of
+//! the same format.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -50,7 +51,7 @@ impl Pool {
         static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
         let device = Device::shared(gpu)?;
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.iter().filter(|(at, _)| *at == gpu).find_map(|(_, pool)| pool.upgrade()) {
+        if let Some(pool) = pools.iter().filter(|(ordinal, _)| *ordinal == gpu).find_map(|(_, pool)| pool.upgrade()) {
             return Ok(pool);
         }
         let pool = Arc::new(Pool::new(device));
@@ -73,8 +74,8 @@ impl Pool {
         loop {
             let best = idle.sessions.iter_mut().position(|session| session.continues(record));
             let best = best.or_else(|| idle.sessions.iter().position(|session| session.fits(record)));
-            if let Some(at) = best {
-                return Ok(idle.sessions.remove(at));
+            if let Some(index) = best {
+                return Ok(idle.sessions.remove(index));
             }
             if idle.count < MAX_SESSIONS {
                 idle.count += 1;
@@ -135,15 +136,15 @@ impl Session {
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
     /// fails.
-    pub(super) fn decode(&mut self, record: &Record<'_>, to: &mut Frame) -> Result<usize> {
-        let result = self.try_decode(record, to);
+    pub(super) fn decode(&mut self, record: &Record<'_>, out: &mut Frame) -> Result<usize> {
+        let result = self.try_decode(record, out);
         if result.is_err() {
             self.ends.clear();
         }
         result
     }
 
-    fn try_decode(&mut self, record: &Record<'_>, to: &mut Frame) -> Result<usize> {
+    fn try_decode(&mut self, record: &Record<'_>, out: &mut Frame) -> Result<usize> {
         if !self.continues(record) {
             self.ends.clear();
             self.body.clear();
@@ -167,11 +168,11 @@ impl Session {
             self.body.extend_from_slice(&record.body()[start..end]);
             self.ends.push(end);
         }
-        if !self.decoder.frame(record.count() - 1, to)? {
+        if !self.decoder.frame(record.count() - 1, out)? {
             let packet = record.count() - 1;
             return Err(Error::damaged(format!("the frame of packet {packet} was overwritten before it was copied")));
         }
-        let planes = to.planes();
+        let planes = out.planes();
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
                 "the frame has {}x{} pixels, but the file says {}x{}",

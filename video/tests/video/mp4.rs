@@ -88,9 +88,9 @@ impl Input for Counted<'_> {
         self.0.len() as u64
     }
 
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
-        self.1.set(self.1.get() + to.len() as u64);
-        self.0.read_at(offset, to)
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.1.set(self.1.get() + out.len() as u64);
+        self.0.read_at(offset, out)
     }
 }
 
@@ -128,12 +128,12 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         // In most files, the tables are at the end.
         let tables = file.windows(4).rposition(|four| four == b"moov" || four == b"moof").unwrap_or(0);
         for _ in 0..=random.below(4) {
-            let at = if random.below(4) == 0 {
+            let offset = if random.below(4) == 0 {
                 random.below(file.len())
             } else {
                 tables + random.below(file.len() - tables)
             };
-            random.mutate(&mut file, at);
+            random.mutate(&mut file, offset);
             if file.len() <= tables {
                 break;
             }

@@ -51,8 +51,8 @@ fn damaged_records_fail() {
         let mut bytes = whole.clone();
         for _ in 0..=random.below(3) {
             let end = if random.below(2) == 0 { 60 } else { bytes.len() };
-            let at = random.below(end);
-            bytes[at] = random.next() as u8;
+            let offset = random.below(end);
+            bytes[offset] = random.next() as u8;
         }
         if let Ok(record) = Record::parse(&bytes) {
             parsed += 1;

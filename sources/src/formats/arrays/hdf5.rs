@@ -28,20 +28,20 @@ impl Source for Metadata {
         self.0.len()
     }
 
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), FormatError> {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let failed = |e: Error| FormatError::Source(e.cause().to_owned());
-        if to.len() > MAX_METADATA {
+        if out.len() > MAX_METADATA {
             return Err(FormatError::Source(format!(
                 "a metadata block has {} bytes, more than the limit of 256 MiB",
-                to.len()
+                out.len()
             )));
         }
         let mut scratch = Vec::new();
-        let bytes = self.0.get(offset, to.len() as u64, &mut scratch).map_err(failed)?;
-        if bytes.len() != to.len() {
-            return Err(FormatError::UnexpectedEof { expected: to.len(), available: bytes.len() });
+        let bytes = self.0.get(offset, out.len() as u64, &mut scratch).map_err(failed)?;
+        if bytes.len() != out.len() {
+            return Err(FormatError::UnexpectedEof { expected: out.len(), available: bytes.len() });
         }
-        to.copy_from_slice(bytes);
+        out.copy_from_slice(bytes);
         Ok(())
     }
 }
@@ -113,14 +113,14 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     let mut column = match set.layout().map_err(library_error)? {
         // Do not read the values of scalars, which are ignored later.
         _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
-        Layout::Contiguous { address: Some(at), size } => {
-            if at.checked_add(size).is_none_or(|end| end > len) {
+        Layout::Contiguous { address: Some(address), size } => {
+            if address.checked_add(size).is_none_or(|end| end > len) {
                 return Err(Error::in_source(format!(
-                    "its {size} bytes of data at byte {at} extend past the end of the file ({len} bytes): the file is \
+                    "its {size} bytes of data at byte {address} extend past the end of the file ({len} bytes): the file is \
                      truncated"
                 )));
             }
-            Column::in_file(name, dtype, shape, file_index, at, size)?
+            Column::in_file(name, dtype, shape, file_index, address, size)?
         }
         Layout::Compact { .. } => {
             let bytes = set.read_raw().map_err(library_error)?;

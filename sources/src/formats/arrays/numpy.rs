@@ -35,12 +35,12 @@ fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     Ok((dtype, shape.to_vec(), npy.start as u64))
 }
 
-/// Returns the array whose `.npy` header is at offset `at` of the file with index `file_index`.
+/// Returns the array whose `.npy` header is at offset `offset` of the file with index `file_index`.
 /// Header and elements together have `len` bytes.
-fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, at: u64, len: u64) -> Result<Column> {
+fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, offset: u64, len: u64) -> Result<Column> {
     let mut scratch = Vec::new();
-    let (dtype, shape, start) = header(name, bytes.get(at, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
-    Column::in_file(name.to_owned(), dtype, shape, file_index, at + start, len - start)
+    let (dtype, shape, start) = header(name, bytes.get(offset, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
+    Column::in_file(name.to_owned(), dtype, shape, file_index, offset + start, len - start)
 }
 
 /// Returns the array in the `.npy` file with index `file_index`, and names it `name`.

@@ -138,7 +138,7 @@ impl Clips {
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         let name = self.names.path(video);
-        if self.names.bad.binary_search(&video).is_ok() {
+        if self.names.invalid_names.binary_search(&video).is_ok() {
             let cause = format!("the name {name:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(&self.path));
         }

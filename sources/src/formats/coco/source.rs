@@ -127,7 +127,7 @@ struct Annotation {
     area: f32,
     crowd: bool,
     /// Offset of the segmentation in the file.
-    at: u64,
+    offset: u64,
     /// Length of the segmentation in bytes, or 0 if there is none.
     len: u32,
     /// Index of the first keypoint value in `coordinates`, if there are keypoints.
@@ -225,7 +225,8 @@ impl Source for Coco {
             let numbers = annotations.iter().flat_map(|annotation| {
                 let none = annotation.points.is_none();
                 let start = annotation.points.unwrap_or(0);
-                (start..start + 3 * self.set.points).map(move |at| if none { 0.0 } else { self.set.coordinates[at] })
+                (start..start + 3 * self.set.points)
+                    .map(move |index| if none { 0.0 } else { self.set.coordinates[index] })
             });
             parts.array("boxes.points.npy", &[n, self.set.points, 3], numbers);
         }
@@ -238,7 +239,7 @@ impl Source for Coco {
                     json.extend_from_slice(b"null");
                 } else {
                     json.resize(start + annotation.len as usize, 0);
-                    self.json.fill(annotation.at, &mut json[start..])?;
+                    self.json.fill(annotation.offset, &mut json[start..])?;
                 }
             }
             json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
@@ -361,8 +362,8 @@ impl Content {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
             let start = text.len() as u64;
-            text.extend_from_slice(&bytes[annotation.at as usize..][..annotation.len as usize]);
-            annotation.at = start;
+            text.extend_from_slice(&bytes[annotation.offset as usize..][..annotation.len as usize]);
+            annotation.offset = start;
         }
         text
     }
@@ -373,8 +374,8 @@ impl Content {
     }
 
     fn class(&self, annotation: &Annotation) -> Result<i64> {
-        let found = self.categories.binary_search(&annotation.category);
-        found.map(|class| class as i64).map_err(|_| {
+        let index = self.categories.binary_search(&annotation.category);
+        index.map(|class| class as i64).map_err(|_| {
             let (category, all) = (annotation.category, self.categories.len());
             Error::in_source(format!(
                 "unknown category {category}: expected the id of one of the {all} categories that the file lists"
@@ -436,9 +437,9 @@ impl Annotation {
         let id = object.id.map_or(Id::Number(index as i64), Id::into_owned);
         let keypoints = object.keypoints.unwrap_or_default();
         if !keypoints.is_empty() && keypoints.len() != 3 * points {
-            let (found, needed) = (keypoints.len(), 3 * points);
+            let (actual, needed) = (keypoints.len(), 3 * points);
             return Err(Error::in_source(format!(
-                "annotation {id} has {found} keypoint values: expected {needed} (x, y and visibility of {points} \
+                "annotation {id} has {actual} keypoint values: expected {needed} (x, y and visibility of {points} \
                  points)"
             )));
         }
@@ -451,11 +452,11 @@ impl Annotation {
         let len = u32::try_from(text.len()).map_err(|_| {
             Error::in_source(format!("annotation {id} has a segmentation of {} bytes: the limit is 4 GiB", text.len()))
         })?;
-        let at = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
+        let offset = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
         let [x, y, width, height] = object.bbox;
         let edges = [x, y, x + width, y + height];
         let (category, crowd) = (object.category_id, object.iscrowd);
         let area = object.area.unwrap_or(width * height) as f32;
-        Ok(Annotation { image, index: index as u32, id, category, edges, area, crowd, at, len, points: start })
+        Ok(Annotation { image, index: index as u32, id, category, edges, area, crowd, offset, len, points: start })
     }
 }

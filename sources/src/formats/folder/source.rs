@@ -129,8 +129,8 @@ impl Folder {
                 names
             }
         };
-        if !names.bad.is_empty() {
-            let (count, first) = (names.bad.len(), names.path(names.bad[0]));
+        if !names.invalid_names.is_empty() {
+            let (count, first) = (names.invalid_names.len(), names.path(names.invalid_names[0]));
             tracing::warn!(
                 "{}: {count} names are not UTF-8, such as {first:?}; reading these samples will fail until they are \
                  renamed",
@@ -179,7 +179,7 @@ impl Folder {
         scratch: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
         let path = self.names.path(index);
-        if self.names.bad.binary_search(&index).is_ok() {
+        if self.names.invalid_names.binary_search(&index).is_ok() {
             let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(root));
         }

@@ -63,8 +63,8 @@ pub(crate) fn select(url: &str, objects: &[Object], wanted: Wanted<'_>) -> Resul
         images.retain(|(path, _)| path.contains('/'));
         if images.len() < all {
             let [one, many] = wanted.nouns();
-            let found = counted(all - images.len(), one, many);
-            tracing::warn!("{url}: ignored {found} next to the class folders");
+            let ignored = counted(all - images.len(), one, many);
+            tracing::warn!("{url}: ignored {ignored} next to the class folders");
         }
     }
     if images.is_empty() {

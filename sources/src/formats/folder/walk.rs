@@ -59,19 +59,19 @@ pub(super) struct Listing {
 /// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE: &str = "warpfeed-cache";
 
-/// A file name as text. If `bad` is true, the name is not UTF-8, and `text` is a lossy conversion
-/// that cannot be used to open the file.
+/// A file name as text. If `is_invalid` is true, the name is not UTF-8, and `text` is a lossy
+/// conversion that cannot be used to open the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
-    pub(super) bad: bool,
+    pub(super) is_invalid: bool,
 }
 
 impl Name {
     pub(super) fn new(name: &OsStr) -> Self {
         match name.to_str() {
-            Some(text) => Name { text: text.to_owned(), bad: false },
-            None => Name { text: name.to_string_lossy().into_owned(), bad: true },
+            Some(text) => Name { text: text.to_owned(), is_invalid: false },
+            None => Name { text: name.to_string_lossy().into_owned(), is_invalid: true },
         }
     }
 }
@@ -116,8 +116,8 @@ impl Others {
     /// Logs a warning if there are hidden images or folders in `root`.
     pub(super) fn warn_hidden(&self, root: &Path) {
         if let Some((count, first)) = &self.hidden {
-            let found = counted(*count, "hidden image or folder", "hidden images and folders");
-            tracing::warn!("{}: ignored {found}, such as {}", root.display(), first.display());
+            let hidden = counted(*count, "hidden image or folder", "hidden images and folders");
+            tracing::warn!("{}: ignored {hidden}, such as {}", root.display(), first.display());
         }
     }
 
@@ -184,15 +184,15 @@ pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
 /// If a folder cannot be listed, or if a name is not UTF-8, because annotations cannot refer to
 /// such an image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
-    let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
-    let mut walk = Walk { ancestors, found, others: Others::default(), visited };
-    walk.visit(path, Name { text: String::new(), bad: false }, Wanted::Images(formats))?;
-    walk.found.sort_unstable();
+    let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
+    let mut walk = Walk { ancestors, folders: folders, others: Others::default(), visited };
+    walk.visit(path, Name { text: String::new(), is_invalid: false }, Wanted::Images(formats))?;
+    walk.folders.sort_unstable();
     let mut paths = Vec::new();
-    for (folder, names) in walk.found {
+    for (folder, names) in walk.folders {
         for name in names {
             let text = format!("{}/{}", folder.text, name.text).trim_start_matches('/').to_owned();
-            if folder.bad || name.bad {
+            if folder.is_invalid || name.is_invalid {
                 return Err(Error::in_source(format!("the name {text:?} is not UTF-8")).at_path(path));
             }
             push(&mut paths, text)?;
@@ -206,7 +206,7 @@ pub(super) struct Walk {
     /// The canonical paths of the folders that contain the current folder.
     pub(super) ancestors: Vec<PathBuf>,
     /// The path of each folder relative to the root, and the images in it.
-    pub(super) found: Vec<(Name, Vec<Name>)>,
+    pub(super) folders: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
     /// Every folder that has been listed, and its modification time just before it was listed.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
@@ -225,13 +225,13 @@ impl Walk {
         let listing = list(path, wanted)?;
         self.others.add(listing.others);
         if !listing.images.is_empty() {
-            push(&mut self.found, (below_root.clone(), listing.images))?;
+            push(&mut self.folders, (below_root.clone(), listing.images))?;
         }
         self.ancestors.push(canonical);
         for name in &listing.folders {
             let own = Name::new(name);
-            let (text, bad) = (format!("{}/{}", below_root.text, own.text), below_root.bad || own.bad);
-            self.visit(&path.join(name), Name { text, bad }, wanted)?;
+            let (text, bad) = (format!("{}/{}", below_root.text, own.text), below_root.is_invalid || own.is_invalid);
+            self.visit(&path.join(name), Name { text, is_invalid: bad }, wanted)?;
         }
         self.ancestors.pop();
         Ok(())

@@ -24,7 +24,7 @@ pub(super) fn chosen(
     };
     let Some(wanted) = &options.episodes else {
         let inside = |episode: &&Episode| split.as_ref().is_none_or(|(_, range)| range.contains(&episode.index));
-        return Ok(all.all.iter().filter(inside).copied().collect());
+        return Ok(all.list.iter().filter(inside).copied().collect());
     };
     let mut wanted = wanted.clone();
     wanted.sort_unstable();
@@ -39,9 +39,9 @@ pub(super) fn chosen(
                  before episode {end}"
             )));
         }
-        let found = all.all.binary_search_by_key(&index, |episode| episode.index);
-        found.map(|place| all.all[place]).map_err(|_| {
-            let (first, last) = (all.all.first(), all.all.last());
+        let position = all.list.binary_search_by_key(&index, |episode| episode.index);
+        position.map(|place| all.list[place]).map_err(|_| {
+            let (first, last) = (all.list.first(), all.list.last());
             let range = first.zip(last).map_or_else(
                 || "the dataset has no episodes".to_owned(),
                 |(first, last)| format!("expected indices from {} to {}", first.index, last.index),

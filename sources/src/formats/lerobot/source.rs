@@ -121,7 +121,7 @@ impl LeRobot {
         let rate = (info.fps, options.tolerance_s);
         if let Some(packed) = packed {
             let frames = FrameIndex::of(&episodes, |episode| episode.first as usize)?;
-            let rows = all.all.iter().map(|episode| episode.len as usize).sum();
+            let rows = all.list.iter().map(|episode| episode.len as usize).sum();
             let features = chosen.into_iter().map(|feature| feature.at(0)).collect();
             let reader = PackedReader::open(&root, (&packed, rows), features, tasks, rate)?;
             return Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });

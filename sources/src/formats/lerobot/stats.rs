@@ -85,15 +85,15 @@ fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
 }
 
 /// Appends the numbers in nested lists. Returns whether the lists contain only numbers.
-fn flatten(value: &Value, to: &mut Vec<f64>) -> bool {
+fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     match value {
-        Value::Array(items) => items.iter().all(|item| flatten(item, to)),
+        Value::Array(items) => items.iter().all(|item| flatten(item, out)),
         Value::Bool(flag) => {
-            to.push(f64::from(u8::from(*flag)));
+            out.push(f64::from(u8::from(*flag)));
             true
         }
         Value::Number(number) => {
-            to.extend(number.as_f64());
+            out.extend(number.as_f64());
             true
         }
         _ => false,
@@ -131,12 +131,12 @@ impl Combined {
         let each = |of: &dyn Fn(usize) -> f64| (0..len).map(of).collect::<Vec<_>>();
         let sum =
             |of: &dyn Fn(&FeatureStats) -> f64| self.stats.iter().map(|one| of(one) * weight(one)).sum::<f64>() / total;
-        let mean = each(&|at| sum(&|one| one.mean[at]));
-        let variance = |at: usize| sum(&|one| one.std[at].powi(2) + (one.mean[at] - mean[at]).powi(2));
+        let mean = each(&|index| sum(&|one| one.mean[index]));
+        let variance = |index: usize| sum(&|one| one.std[index].powi(2) + (one.mean[index] - mean[index]).powi(2));
         FeatureStats {
-            min: each(&|at| self.stats.iter().map(|one| one.min[at]).fold(f64::INFINITY, f64::min)),
-            max: each(&|at| self.stats.iter().map(|one| one.max[at]).fold(f64::NEG_INFINITY, f64::max)),
-            std: each(&|at| variance(at).sqrt()),
+            min: each(&|index| self.stats.iter().map(|one| one.min[index]).fold(f64::INFINITY, f64::min)),
+            max: each(&|index| self.stats.iter().map(|one| one.max[index]).fold(f64::NEG_INFINITY, f64::max)),
+            std: each(&|index| variance(index).sqrt()),
             count: Some(total as u64),
             mean,
         }

@@ -107,8 +107,8 @@ impl Index {
         }
         let names = tree::names(&spec)?;
         if names.len() != serializers.len() {
-            let (names, found) = (names.len(), serializers.len());
-            return Err(Error::in_source(format!("data_spec has {names} values, but data_format has {found}")));
+            let (names, count) = (names.len(), serializers.len());
+            return Err(Error::in_source(format!("data_spec has {names} values, but data_format has {count}")));
         }
         if let Some(chunk) = chunks.iter().find(|chunk| !is_below(&chunk.filename)) {
             return Err(Error::in_source(format!(

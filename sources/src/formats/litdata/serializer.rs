@@ -107,9 +107,9 @@ impl Dtype {
     fn array<'a>(self, bytes: &'a [u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Found<'a>> {
         let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
         if needed != Some(bytes.len()) {
-            let found = bytes.len();
+            let actual = bytes.len();
             return Err(Error::in_source(format!(
-                "an array of shape {shape:?} has {found} bytes of data, which does not match the shape: the chunk is \
+                "an array of shape {shape:?} has {actual} bytes of data, which does not match the shape: the chunk is \
                  damaged"
             )));
         }
@@ -247,8 +247,8 @@ mod tests {
         let part = |name: &str, words: &[u32], data: &[u8]| {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             bytes.extend(data);
-            let found = Serializer::named(name, false).unwrap().find(&bytes, &mut Vec::new())?;
-            found.cell(&[]).map(|cell| format!("{cell:?}"))
+            let content = Serializer::named(name, false).unwrap().find(&bytes, &mut Vec::new())?;
+            content.cell(&[]).map(|cell| format!("{cell:?}"))
         };
         assert!(part("tensor", &[11, 2, 2, 1], &[7, 9]).unwrap().contains("Numbers"));
         for (words, data, cause) in [
@@ -271,8 +271,8 @@ mod tests {
     fn early_versions_store_integers_as_text_or_binary() {
         let part = |early: bool, bytes: &[u8]| {
             let mut made = Vec::new();
-            let found = Serializer::named("int", early)?.find(bytes, &mut made)?;
-            Ok::<_, Error>(found.cell(&made)?.integer().unwrap())
+            let content = Serializer::named("int", early)?.find(bytes, &mut made)?;
+            Ok::<_, Error>(content.cell(&made)?.integer().unwrap())
         };
         let digits = i64::from_le_bytes(*b"20240131");
         assert_eq!(part(false, b"20240131").unwrap(), digits);
@@ -298,8 +298,8 @@ mod tests {
                 let part = |word: fn(u32) -> [u8; 4]| {
                     let mut bytes: Vec<u8> = words.iter().flat_map(|&number| word(number)).collect();
                     bytes.extend((0..elements * size).map(|byte| byte as u8));
-                    let found = Serializer::named("tensor", false).unwrap().find(&bytes, &mut Vec::new()).unwrap();
-                    format!("{:?}", found.cell(&[]).unwrap())
+                    let content = Serializer::named("tensor", false).unwrap().find(&bytes, &mut Vec::new()).unwrap();
+                    format!("{:?}", content.cell(&[]).unwrap())
                 };
                 assert_eq!(part(u32::to_be_bytes), part(u32::to_le_bytes), "{words:?}");
             }

@@ -30,8 +30,8 @@ impl<'a> Datum<'a> {
         let mut datum = Datum::default();
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
         for field in Fields::new(value) {
-            let (at, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
-            let bad = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {at}"));
+            let (offset, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
+            let bad = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {offset}"));
             match (number, field) {
                 (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(bad)?,
                 (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(bad)?,
@@ -94,19 +94,19 @@ impl<'a> Datum<'a> {
                 Some(format) => sample.push(format.field, data)?,
                 None if self.encoded => sample.push("img", data)?,
                 None => {
-                    let found = data.len();
+                    let actual = data.len();
                     return Err(Error::in_source(format!(
-                        "Caffe datum: {found} bytes of data do not match the shape {shape:?}"
+                        "Caffe datum: {actual} bytes of data do not match the shape {shape:?}"
                     )));
                 }
             },
             None => {
                 let numbers = Numbers::from_bytes::<f32>(made, &shape);
-                let found = made.len() / 4;
+                let actual = made.len() / 4;
                 sample.push(
                     "data.npy",
                     numbers.ok_or_else(|| {
-                        Error::in_source(format!("Caffe datum: {found} floats do not match the shape {shape:?}"))
+                        Error::in_source(format!("Caffe datum: {actual} floats do not match the shape {shape:?}"))
                     })?,
                 )?;
             }

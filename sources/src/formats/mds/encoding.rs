@@ -193,10 +193,10 @@ impl Array {
                 for axis in 0..axes {
                     let mut side = [0; 8];
                     side[..width].copy_from_slice(take(width)?);
-                    let to = sides
+                    let len = sides
                         .get_mut(axis)
                         .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: expected at most 3")))?;
-                    *to = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
+                    *len = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
                 }
                 read = sides;
                 &read[..axes]
@@ -247,8 +247,8 @@ mod tests {
     fn arrays_contain_type_and_shape_if_the_encoding_does_not() {
         let part = |encoding: &str, bytes: &[u8]| {
             let mut made = Vec::new();
-            let found = Encoding::named(encoding)?.find(bytes, &mut made)?;
-            Ok::<_, Error>(format!("{:?}", found.cell(&made)?))
+            let content = Encoding::named(encoding)?.find(bytes, &mut made)?;
+            Ok::<_, Error>(format!("{:?}", content.cell(&made)?))
         };
         let expected = part("ndarray:uint8:2,1", &[7, 9]).unwrap();
         assert_eq!(part("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
@@ -270,8 +270,8 @@ mod tests {
     fn numbers_in_text_are_parsed() {
         let integer = |text: &[u8]| {
             let mut made = Vec::new();
-            let found = Encoding::Integer.find(text, &mut made)?;
-            Ok::<_, Error>(found.cell(&made)?.integer())
+            let content = Encoding::Integer.find(text, &mut made)?;
+            Ok::<_, Error>(content.cell(&made)?.integer())
         };
         assert_eq!(integer(b"-12").unwrap(), Some(-12));
         assert!(integer(b"9223372036854775808").unwrap_err().cause().contains("a 64-bit integer"));

@@ -91,8 +91,8 @@ impl Index {
         }
         let mut index = Index { columns: Vec::new(), shards: Vec::new() };
         for (position, shard) in shards.into_iter().enumerate() {
-            let at = |e: Error| Error::in_source(format!("shard {position}: {}", e.cause()));
-            let (columns, shard) = Self::shard(shard).map_err(at)?;
+            let in_shard = |e: Error| Error::in_source(format!("shard {position}: {}", e.cause()));
+            let (columns, shard) = Self::shard(shard).map_err(in_shard)?;
             if position == 0 {
                 index.columns = columns;
             } else if index.columns != columns {
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn index_lists_shards_with_equal_columns() {
-        let found = index(|_| ()).unwrap();
-        assert_eq!((found.shards.len(), found.shards[1].samples, found.columns[1].size), (2, 3, Some(8)));
+        let parsed = index(|_| ()).unwrap();
+        assert_eq!((parsed.shards.len(), parsed.shards[1].samples, parsed.columns[1].size), (2, 3, Some(8)));
         let zero = index(|all| all["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
         assert_eq!(zero.columns[0].size, None, "a size of 0 means that the size varies");
     }

@@ -101,12 +101,12 @@ impl Block {
                 value => {
                     let bytes = values[value as usize].data();
                     append(scratch, bytes)?;
-                    let found = RowBytes::since(start, scratch);
+                    let bytes = RowBytes::since(start, scratch);
                     if !text {
-                        return Ok(Found::Bytes(found));
+                        return Ok(Found::Bytes(bytes));
                     }
                     let valid = std::str::from_utf8(&scratch[start..]).is_ok();
-                    valid.then_some(Found::Text(found)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
+                    valid.then_some(Found::Text(bytes)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
                 }
             },
             Values::Numbers { values, element, indices } => match indices[index] {
@@ -119,8 +119,8 @@ impl Block {
             },
             Values::Lists { values, element, indices: lists } => match &lists[index] {
                 List::Null => Ok(Found::Null),
-                List::Incomplete(at) => {
-                    Err(Error::in_source(format!("item {at} of a list is null: expected a number")))
+                List::Incomplete(index) => {
+                    Err(Error::in_source(format!("item {index} of a list is null: expected a number")))
                 }
                 List::Numbers(range) => {
                     let size = element.size();
@@ -179,23 +179,23 @@ impl Decoded {
         rows: usize,
     ) -> Result<Self> {
         let mut levels = (Vec::new(), Vec::new());
-        let at = &mut levels;
+        let levels_buffer = &mut levels;
         let values = match holds {
             Plain::Bytes | Plain::Text => {
                 let text = holds == Plain::Text;
                 if column.column_type() == parquet::basic::Type::FIXED_LEN_BYTE_ARRAY {
-                    let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, at)?;
+                    let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
                     Typed::Bytes(all.into_iter().map(ByteArray::from).collect(), text)
                 } else {
-                    Typed::Bytes(decode_values::<ByteArrayType>(column, pages, rows, at)?, text)
+                    Typed::Bytes(decode_values::<ByteArrayType>(column, pages, rows, levels_buffer)?, text)
                 }
             }
             Plain::Bool => {
-                let all = decode_values::<BoolType>(column, pages, rows, at)?;
+                let all = decode_values::<BoolType>(column, pages, rows, levels_buffer)?;
                 Typed::Numbers(all.into_iter().map(u8::from).collect(), Element::U8)
             }
             Plain::Half => {
-                let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, at)?;
+                let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
                 let halves =
                     all.iter().map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
                 let halves: Option<Vec<f32>> = halves.collect();
@@ -206,10 +206,16 @@ impl Decoded {
             Plain::Number(element) => {
                 use parquet::basic::Type;
                 let bytes = match column.column_type() {
-                    Type::INT32 => narrow(&decode_values::<Int32Type>(column, pages, rows, at)?, element),
-                    Type::INT64 => bytemuck::cast_slice(&decode_values::<Int64Type>(column, pages, rows, at)?).to_vec(),
-                    Type::FLOAT => bytemuck::cast_slice(&decode_values::<FloatType>(column, pages, rows, at)?).to_vec(),
-                    _ => bytemuck::cast_slice(&decode_values::<DoubleType>(column, pages, rows, at)?).to_vec(),
+                    Type::INT32 => narrow(&decode_values::<Int32Type>(column, pages, rows, levels_buffer)?, element),
+                    Type::INT64 => {
+                        bytemuck::cast_slice(&decode_values::<Int64Type>(column, pages, rows, levels_buffer)?).to_vec()
+                    }
+                    Type::FLOAT => {
+                        bytemuck::cast_slice(&decode_values::<FloatType>(column, pages, rows, levels_buffer)?).to_vec()
+                    }
+                    _ => {
+                        bytemuck::cast_slice(&decode_values::<DoubleType>(column, pages, rows, levels_buffer)?).to_vec()
+                    }
                 };
                 Typed::Numbers(bytes, element)
             }

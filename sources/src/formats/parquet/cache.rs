@@ -88,7 +88,7 @@ impl PageLimit {
 
     /// Returns the maximum decoded size of a page.
     pub(super) fn limit(&self) -> usize {
-        self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |least| least.max(MIN_PAGE_LIMIT))
+        self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
     }
 
     /// Returns the number of bytes that a loader grants if its memory limit is high enough.
@@ -369,13 +369,13 @@ mod tests {
             Ok(Block::from_encoded(vec![0; 1000]))
         };
         cache.dictionary((0, 0, 2), 1000, made).unwrap();
-        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (now, max_running) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for group in 1..5 {
-                let (cache, now, most) = (&cache, &now, &most);
+                let (cache, now, max_running) = (&cache, &now, &max_running);
                 scope.spawn(move || {
                     let fetch = || {
-                        most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                        max_running.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                         Ok(Block::from_encoded(vec![0; 5000]))
                     };
                     let (_, alone) = cache.column((0, group, 1), LARGE_PAGE + 1, fetch).unwrap();
@@ -387,7 +387,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(most.into_inner(), 1);
+        assert_eq!(max_running.into_inner(), 1);
     }
 
     #[test]

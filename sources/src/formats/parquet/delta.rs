@@ -50,7 +50,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     let mut number = first as i32;
     let (mut total, mut left) = (u64::try_from(number).ok()?, count.saturating_sub(1));
     while left > 0 {
-        let least = signed_varint(&mut bytes)? as i32;
+        let min_step = signed_varint(&mut bytes)? as i32;
         let (widths, rest) = bytes.split_at_checked(miniblocks)?;
         bytes = rest;
         for &width in widths {
@@ -69,7 +69,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
             }
             let (own, rest) = bytes.split_at(whole);
             for index in 0..here {
-                let step = read_bits(own, index * width, width).wrapping_add(least as u32);
+                let step = read_bits(own, index * width, width).wrapping_add(min_step as u32);
                 number = number.wrapping_add(step as i32);
                 total += u64::try_from(number).ok()?;
             }
@@ -80,13 +80,13 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     Some((total, bytes))
 }
 
-/// Returns the number in the `width` bits that start at bit `at`, least significant bit first.
-fn read_bits(bytes: &[u8], at: usize, width: usize) -> u32 {
+/// Returns the number in the `width` bits that start at bit `bit`, least significant bit first.
+fn read_bits(bytes: &[u8], bit: usize, width: usize) -> u32 {
     let mut word = [0; 8];
-    let from = &bytes[(at / 8).min(bytes.len())..];
+    let from = &bytes[(bit / 8).min(bytes.len())..];
     let len = from.len().min(8);
     word[..len].copy_from_slice(&from[..len]);
-    ((u64::from_le_bytes(word) >> (at % 8)) & ((1 << width) - 1)) as u32
+    ((u64::from_le_bytes(word) >> (bit % 8)) & ((1 << width) - 1)) as u32
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -131,9 +131,9 @@ mod tests {
         }
         let steps: Vec<i32> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
         for block in steps.chunks(128) {
-            let least = *block.iter().min().unwrap();
-            push(&mut bytes, zigzag(least.into()));
-            let rests: Vec<u32> = block.iter().map(|&step| step.wrapping_sub(least) as u32).collect();
+            let min_step = *block.iter().min().unwrap();
+            push(&mut bytes, zigzag(min_step.into()));
+            let rests: Vec<u32> = block.iter().map(|&step| step.wrapping_sub(min_step) as u32).collect();
             let width = |part: usize| {
                 let own = rests.iter().skip(part * 32).take(32);
                 own.map(|rest| 32 - rest.leading_zeros()).max().unwrap_or(0)

@@ -171,26 +171,26 @@ impl ParquetFile {
             // Check this before reading the headers, so that the message states the memory for all
             // lists.
             lists_fit(column.lists_need(), column.limit, column.max_grant)?;
-            let found = || column.scan(bytes, chunk.clone());
-            return cache.get(key, (row, 0), found, |found| column.decode_lists(bytes, &found));
+            let scan = || column.scan(bytes, chunk.clone());
+            return cache.get(key, (row, 0), scan, |pages| column.decode_lists(bytes, &pages));
         }
         let scan = || Ok::<_, Error>(self.store_index(group, leaf_index, Index::scan(bytes, chunk.clone(), rows)?));
         let index = index.map_or_else(scan, Ok)?;
-        let (own, at) = index.find(row, rows)?;
-        let read = |unit, at: Range<u64>| match raw.is_none() && !local {
-            true => (fetch.read)(unit, at).map(Cow::Owned),
-            false => bytes.get(at.start, at.end - at.start),
+        let (own, range) = index.find(row, rows)?;
+        let read = |unit, range: Range<u64>| match raw.is_none() && !local {
+            true => (fetch.read)(unit, range).map(Cow::Owned),
+            false => bytes.get(range.start, range.end - range.start),
         };
         let dictionary = || {
-            let at =
+            let range =
                 index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: the column has no dictionary"))?;
-            let size = self.decoded_size(group, leaf.index, at.end - at.start).min(column.limit);
-            let made = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, at)?)?));
+            let size = self.decoded_size(group, leaf.index, range.end - range.start).min(column.limit);
+            let made = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, range)?)?));
             let block = cache.dictionary(key, size, made)?;
             Ok(block.dictionary().cloned().expect("only dictionaries have dictionary keys"))
         };
         let page = || {
-            let bytes = read(Unit::Page(own.start), at)?;
+            let bytes = read(Unit::Page(own.start), range)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
             index.record_dictionary_use(own.start, with_dictionary);
             // The order of units is computed before it is known which pages need the dictionary.
@@ -237,23 +237,24 @@ impl ParquetFile {
             for &leaf in leaves {
                 let chunk = self.chunk(group, leaf as usize)?;
                 if chunk.end - chunk.start > SMALL_CHUNK
-                    && let Some((at, len)) = self.page_index_location(group, leaf)?
+                    && let Some((start, len)) = self.page_index_location(group, leaf)?
                 {
-                    let end = at.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
-                    wanted.push((group, leaf, chunk, at..end));
+                    let end = start.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
+                    wanted.push((group, leaf, chunk, start..end));
                 }
             }
         }
-        let (start, end) =
-            wanted.iter().fold((u64::MAX, 0), |(start, end), (_, _, _, at)| (at.start.min(start), at.end.max(end)));
+        let (start, end) = wanted
+            .iter()
+            .fold((u64::MAX, 0), |(start, end), (_, _, _, range)| (range.start.min(start), range.end.max(end)));
         if end.saturating_sub(start) > MAX_INDEXES {
             // Each page index will be read when it is needed.
             return Ok(());
         }
         if !wanted.is_empty() {
             let bytes = read(&self.file, start, end - start)?;
-            for (group, leaf, chunk, at) in wanted {
-                let own = &bytes[(at.start - start) as usize..(at.end - start) as usize];
+            for (group, leaf, chunk, range) in wanted {
+                let own = &bytes[(range.start - start) as usize..(range.end - start) as usize];
                 if let Some(index) = Index::from_page_index(own, chunk, self.rows(group))? {
                     self.store_index(group, leaf, index);
                 }
@@ -265,11 +266,11 @@ impl ParquetFile {
     /// Returns the offset and the length of a column chunk's page index, if the file contains one.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
-        let (Some(at), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
+        let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
             return Ok(None);
         };
         let damaged = |_| Error::in_source("the page index is damaged");
-        Ok(Some((u64::try_from(at).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
+        Ok(Some((u64::try_from(start).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
     }
 
     /// Returns the locations of a column chunk's pages, if they are known or the file contains a
@@ -287,8 +288,8 @@ impl ParquetFile {
         if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
             return Ok(None);
         }
-        let Some((at, len)) = self.page_index_location(group, leaf)? else { return Ok(None) };
-        let listed = Index::from_page_index(&read(&self.file, at, len)?, chunk, self.rows(group))?;
+        let Some((start, len)) = self.page_index_location(group, leaf)? else { return Ok(None) };
+        let listed = Index::from_page_index(&read(&self.file, start, len)?, chunk, self.rows(group))?;
         Ok(listed.map(|index| self.store_index(group, leaf, index)))
     }
 

@@ -311,13 +311,13 @@ fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
 /// # Errors
 /// If the columns differ.
 fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
-    let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
-    if found == columns {
+    let actual = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
+    if actual == columns {
         return Ok(());
     }
     let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-    Err(other_columns(&first.file.path, &names(columns), &names(&found), |column| {
-        found[column].form == columns[column].form
+    Err(other_columns(&first.file.path, &names(columns), &names(&actual), |column| {
+        actual[column].form == columns[column].form
     }))
 }
 

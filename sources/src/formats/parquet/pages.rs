@@ -104,31 +104,31 @@ impl Column<'_> {
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
     pub(super) fn scan(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
-        let (mut pages, mut at, mut found) = (Pages::default(), range.start, Vec::new());
+        let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.about.num_values();
         let values = usize::try_from(values)
             .map_err(|_| Error::in_source(format!("damaged: the column claims {values} values")))?;
         while pages.values < values {
-            let header = index::header(bytes, at, range.end)?;
+            let header = index::header(bytes, offset, range.end)?;
             pages.account(&header, self)?;
-            let start = at + header.len as u64;
-            at = start + header.compressed as u64;
-            found.push((start, header));
+            let start = offset + header.len as u64;
+            offset = start + header.compressed as u64;
+            page_headers.push((start, header));
         }
         if pages.values != values {
             let cause = format!("damaged: the pages have {} values, but the column claims {values}", pages.values);
             return Err(Error::in_source(cause));
         }
-        Ok((found, pages.needed))
+        Ok((page_headers, pages.needed))
     }
 
-    /// Decodes `found`, all pages of a list column.
+    /// Decodes `page_headers`, all pages of a list column.
     ///
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
-    pub(super) fn decode_lists(self, bytes: Bytes<'_>, found: &[(u64, Header)]) -> Result<Block> {
+    pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
-        for (start, header) in found.iter().filter(|(_, header)| header.kind != Kind::Other) {
+        for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != Kind::Other) {
             let body = bytes.get(*start, header.compressed as u64)?;
             pages.account(header, self)?;
             pages.add(self.unpack(header, &body)?, self)?;
@@ -442,10 +442,11 @@ mod tests {
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
-        let found: Vec<usize> = memchr::memmem::find_iter(&bytes[start..], &field(from)).map(|at| start + at).collect();
-        assert_eq!(found.len(), count);
+        let positions: Vec<usize> =
+            memchr::memmem::find_iter(&bytes[start..], &field(from)).map(|offset| start + offset).collect();
+        assert_eq!(positions.len(), count);
         let mut changed = bytes.to_vec();
-        which.iter().for_each(|&index| changed[found[index]..][..3].copy_from_slice(&field(to)));
+        which.iter().for_each(|&index| changed[positions[index]..][..3].copy_from_slice(&field(to)));
         changed
     }
 
@@ -530,9 +531,9 @@ mod tests {
         let bytes = std::fs::read(&path).unwrap();
         let root = tempfile::tempdir().unwrap();
         let copy = root.path().join("x.parquet");
-        let at = memchr::memmem::find(&bytes, b"row 17").unwrap();
+        let offset = memchr::memmem::find(&bytes, b"row 17").unwrap();
         let mut changed = bytes.clone();
-        changed[at + 5] = b'8';
+        changed[offset + 5] = b'8';
         std::fs::write(&copy, &changed).unwrap();
         assert_eq!(read(&path, 17).unwrap(), b"row 17");
         let e = read(&copy, 17).unwrap_err();

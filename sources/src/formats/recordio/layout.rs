@@ -103,8 +103,8 @@ impl Layout for RecordIoLayout {
             ))),
             Position::Whole => {
                 let (label, image) = columns(&head[FRAME..], part)?;
-                let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
-                Ok([at(label), at(image)].into_iter().collect())
+                let shifted = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
+                Ok([shifted(label), shifted(image)].into_iter().collect())
             }
             // Return the whole record for both columns, because its parts must be joined before the
             // columns can be located.
@@ -120,8 +120,8 @@ impl Layout for RecordIoLayout {
             });
         }
         let (bytes, mut made) = (first()?, Vec::new());
-        let found = self.find(0, column, &bytes, &mut made)?;
-        Ok(found.cell(&made)?.bytes().map_or(ColumnType::Bytes, ColumnType::from_bytes))
+        let content = self.find(0, column, &bytes, &mut made)?;
+        Ok(content.cell(&made)?.bytes().map_or(ColumnType::Bytes, ColumnType::from_bytes))
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {

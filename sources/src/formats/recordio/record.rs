@@ -53,13 +53,15 @@ pub(super) fn padded(len: usize) -> usize {
 /// # Errors
 /// If a part is damaged or missing.
 pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
-    let (mut parts, mut at) = (Vec::new(), 0);
+    let (mut parts, mut offset) = (Vec::new(), 0);
     loop {
         let bad = |what: &str| {
             let part = parts.len();
-            Error::in_source(format!("part {part} {what} at byte {at} of the record: the file or its index is damaged"))
+            Error::in_source(format!(
+                "part {part} {what} at byte {offset} of the record: the file or its index is damaged"
+            ))
         };
-        let (len, position) = frame(&item[at.min(item.len())..]).ok_or_else(|| bad("is missing"))?;
+        let (len, position) = frame(&item[offset.min(item.len())..]).ok_or_else(|| bad("is missing"))?;
         let fits = if parts.is_empty() {
             matches!(position, Position::Whole | Position::First)
         } else {
@@ -68,7 +70,7 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
         if !fits {
             return Err(bad("is misplaced"));
         }
-        let (start, end) = (at + FRAME, at + FRAME + len);
+        let (start, end) = (offset + FRAME, offset + FRAME + len);
         if end > item.len() {
             return Err(bad("is truncated"));
         }
@@ -76,7 +78,7 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
         if matches!(position, Position::Whole | Position::Last) {
             return Ok(parts);
         }
-        at += padded(len);
+        offset += padded(len);
     }
 }
 

@@ -64,8 +64,8 @@ impl Header<'_> {
     }
 
     fn column(&self, name: &String) -> Result<usize> {
-        let found = self.0.iter().position(|have| have == name);
-        found.ok_or_else(|| Error::config(format!("no column {name:?}: the table has {}", list_names(self.0))))
+        let index = self.0.iter().position(|have| have == name);
+        index.ok_or_else(|| Error::config(format!("no column {name:?}: the table has {}", list_names(self.0))))
     }
 
     fn columns(&self, names: &[String]) -> Result<Vec<usize>> {

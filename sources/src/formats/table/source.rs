@@ -124,11 +124,11 @@ impl Table {
             let offset = row_start(text.as_bytes(), offset);
             cause.at_line(path, line_of(text.as_bytes(), offset))
         })?;
-        let Scan { names, mut starts, first, texts, bad, bad_rows } = scanned;
+        let Scan { names, mut starts, first, texts, first_malformed: bad, bad_rows } = scanned;
         starts.shrink_to_fit();
-        let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
+        let line_at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
         if let Some((row, cause)) = bad {
-            let (line, path) = (at(row), path.display());
+            let (line, path) = (line_at(row), path.display());
             match bad_rows {
                 1 => tracing::warn!("{path}: 1 malformed row, in line {line}: {cause}; reading it will fail"),
                 _ => tracing::warn!(
@@ -149,8 +149,8 @@ impl Table {
         let mut omitted_extensions = Vec::new();
         for column in columns.paths() {
             let values = texts.get(column).map_or(&[][..], Vec::as_slice);
-            let found = find_extension(values, is_file, &formats).map_err(|e| e.at_path(path))?;
-            omitted_extensions.extend(found.map(|ending| (column, ending)));
+            let extension = find_extension(values, is_file, &formats).map_err(|e| e.at_path(path))?;
+            omitted_extensions.extend(extension.map(|ending| (column, ending)));
         }
         let file = path.to_owned();
         let (labels, stored) = (None, None);

@@ -92,8 +92,8 @@ impl Pax {
         let mut pax = Pax::default();
         let all = data.len();
         while !data.is_empty() {
-            let at = all - data.len();
-            let bad = |what: &str| format!("pax record at byte {at} of {all}: {what}");
+            let offset = all - data.len();
+            let bad = |what: &str| format!("pax record at byte {offset} of {all}: {what}");
             // Look for the space only in the first 21 bytes, because a `u64` has at most 20 digits.
             let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("it has no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])

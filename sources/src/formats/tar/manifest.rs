@@ -79,8 +79,8 @@ impl Manifest {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         if manifest.warpfeed_set != VERSION {
-            let found = manifest.warpfeed_set;
-            return Err(Error::in_source(format!("unsupported manifest version {found}: expected {VERSION}")));
+            let actual = manifest.warpfeed_set;
+            return Err(Error::in_source(format!("unsupported manifest version {actual}: expected {VERSION}")));
         }
         if manifest.shards.is_empty() {
             return Err(damaged("it lists no shards".to_owned()));
@@ -183,8 +183,8 @@ pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>
     check_merged(&names).map_err(|e| e.at_path(folder))?;
     let Some((name, ())) = choose_only(manifests).map_err(|e| e.at_path(folder))? else { return Ok(None) };
     let path = folder.join(&name);
-    let found = read(&path).and_then(|manifest| shards_in(folder, &name, manifest, true));
-    found.map(Some).map_err(|e| e.at_path(path))
+    let shards = read(&path).and_then(|manifest| shards_in(folder, &name, manifest, true));
+    shards.map(Some).map_err(|e| e.at_path(path))
 }
 
 /// Checks that `folder` contains no unmerged parts of a set.
@@ -283,10 +283,10 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks that a shard has as many samples as its manifest claims. `found` is the actual number.
-pub(super) fn check_samples(entry: &Entry, found: usize) -> Result<()> {
-    if entry.samples == found as u64 {
+/// Checks that a shard has as many samples as its manifest claims. `actual` is the actual number.
+pub(super) fn check_samples(entry: &Entry, actual: usize) -> Result<()> {
+    if entry.samples == actual as u64 {
         return Ok(());
     }
-    Err(Error::in_source(format!("the shard has {found} samples, but its manifest claims {}", entry.samples)))
+    Err(Error::in_source(format!("the shard has {actual} samples, but its manifest claims {}", entry.samples)))
 }

@@ -90,9 +90,9 @@ impl Tar {
     /// # Errors
     /// See [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
-        let at =
+        let location =
             DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::here(path.as_ref()) };
-        Self::with(&at)
+        Self::with(&location)
     }
 
     /// Opens the shards at `location`, in order. In an object store, the location is a single

@@ -85,9 +85,9 @@ fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
                 (1, Values::Floats(all), Field::Fixed32(float)) => all.push(float),
                 (1, Values::Ints(all), Field::Varint(int)) => all.push(int as i64),
                 (1, Values::Ints(all), Field::Bytes(packed)) => {
-                    let mut at = 0;
-                    while at < packed.len() {
-                        all.push(varint(packed, &mut at).ok_or_else(bad)? as i64);
+                    let mut offset = 0;
+                    while offset < packed.len() {
+                        all.push(varint(packed, &mut offset).ok_or_else(bad)? as i64);
                     }
                 }
                 _ => return Err(bad()),

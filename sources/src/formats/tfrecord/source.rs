@@ -148,8 +148,8 @@ impl TfRecord {
             // Skip damaged records, because reading their samples fails anyway.
             let Ok(part) = self.record(index, &mut scratch) else { continue };
             let Ok(row) = example::read_row(part.of(&scratch), lists, &mut page) else { continue };
-            for Named { name: found, content } in row {
-                if let (true, Found::Bytes(part)) = (found == name, content)
+            for Named { name: field_name, content } in row {
+                if let (true, Found::Bytes(part)) = (field_name == name, content)
                     && let Ok(text) = std::str::from_utf8(part.of(&page))
                 {
                     see(index, text);
@@ -173,7 +173,7 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
     let short = |path: &PathBuf| {
         let name = whole(path);
         let Some((stem, end)) = name.rsplit_once(".tf") else { return name };
-        let number = end.find('-').map_or("", |at| &end[at..]);
+        let number = end.find('-').map_or("", |offset| &end[offset..]);
         format!("{stem}{number}")
     };
     let names: Vec<String> = paths.iter().map(short).collect();
@@ -288,8 +288,8 @@ mod tests {
         let source = TfRecord::open(&path).unwrap();
         for (index, labels) in [&[7][..], &[8, 9], &[]].into_iter().enumerate() {
             let sample = source.read(index, &mut scratch).unwrap();
-            let Some(crate::model::Value::Numbers(found)) = sample.value("image_class_label.npy") else { panic!() };
-            assert_eq!(found.iter::<i64>().unwrap().collect::<Vec<_>>(), labels);
+            let Some(crate::model::Value::Numbers(numbers)) = sample.value("image_class_label.npy") else { panic!() };
+            assert_eq!(numbers.iter::<i64>().unwrap().collect::<Vec<_>>(), labels);
             assert_eq!(sample.label().unwrap(), None);
         }
     }

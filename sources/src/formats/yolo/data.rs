@@ -59,9 +59,9 @@ impl Data {
         }
         let names = get("names").map(parse_names).transpose()?.unwrap_or_default();
         if let Some(count) = get("nc") {
-            let found = names.len();
-            if found > 0 && count.as_integer() != Some(found as i64) {
-                return Err(format!("nc is {}, but names has {found} entries", describe(count)));
+            let actual = names.len();
+            if actual > 0 && count.as_integer() != Some(actual as i64) {
+                return Err(format!("nc is {}, but names has {actual} entries", describe(count)));
             }
         }
         let root = get("path").map(|value| text(value, "path")).transpose()?;

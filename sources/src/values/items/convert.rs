@@ -54,7 +54,9 @@ pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
     let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || bad(format!("is truncated after {} bytes", bytes.len()));
     let (head, body) = bytes.split_at_checked(12).ok_or_else(cut)?;
-    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+    let word = |offset: usize| {
+        u32::from_le_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]) as usize
+    };
     let (width, height, mode_len) = (word(0), word(4), word(8));
     let (mode, pixels) = body.split_at_checked(mode_len).ok_or_else(cut)?;
     let channels = match mode {

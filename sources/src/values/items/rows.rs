@@ -153,8 +153,8 @@ impl<L: Layout> Rows<L> {
                 }
                 // Use many threads, because they mostly wait for responses from the store.
                 let texts = on_threads(STORE_THREADS, &(0..items.len()).collect::<Vec<_>>(), |&row| {
-                    let mut found = None;
-                    text(row, &mut |text| found = Some(text.to_owned())).map(|()| found)
+                    let mut content = None;
+                    text(row, &mut |text| content = Some(text.to_owned())).map(|()| content)
                 })?;
                 let texts = texts.into_iter().enumerate();
                 texts.for_each(|(row, text)| text.iter().for_each(|text| see(row, text)));
@@ -173,10 +173,10 @@ impl<L: Layout> Rows<L> {
             if !self.columns.uses(column) {
                 return Ok(Found::Null);
             }
-            let found = self.layout.find(index, column, bytes, made)?;
+            let content = self.layout.find(index, column, bytes, made)?;
             match self.pixels {
-                Some((pixels, channels)) if pixels == column => found.image(channels, Colors::Rgb, made),
-                _ => Ok(found),
+                Some((pixels, channels)) if pixels == column => content.image(channels, Colors::Rgb, made),
+                _ => Ok(content),
             }
         };
         let named = |(column, range): (usize, Range<usize>)| {
@@ -195,17 +195,17 @@ const MAX_EXAMINED: usize = 64;
 fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
     let (mut scratch, mut made) = (Vec::new(), Vec::new());
     let mut of_row = |row: usize| {
-        let mut found = Vec::new();
+        let mut candidates = Vec::new();
         for (index, column) in
             columns.iter().enumerate().filter(|(_, column)| column.column_type == ColumnType::Numbers)
         {
             let bytes = column_bytes(items, layout, row, index, &mut scratch)?;
             made.clear();
             if let Found::Numbers { element, shape, .. } = layout.find(row, index, bytes, &mut made)? {
-                found.push(Candidate { column: index, name: column.name.clone(), element, shape: shape.to_vec() });
+                candidates.push(Candidate { column: index, name: column.name.clone(), element, shape: shape.to_vec() });
             }
         }
-        Ok::<_, Error>(found)
+        Ok::<_, Error>(candidates)
     };
     (0..items.len().min(MAX_EXAMINED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
 }
@@ -245,9 +245,9 @@ fn with_cell<L: Layout, T>(
     f: impl FnOnce(Cell<'_>) -> Result<T>,
 ) -> Result<T> {
     let (bytes, mut made) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
-    let found = layout.find(row, column, bytes, &mut made);
+    let content = layout.find(row, column, bytes, &mut made);
     let named = |e| of_column(e, &layout.names()[column]);
-    found.and_then(|found| found.cell(&made).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
+    content.and_then(|content| content.cell(&made).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
 }
 
 impl<L: Layout> Source for Rows<L> {
@@ -265,8 +265,8 @@ impl<L: Layout> Source for Rows<L> {
 
     of_files!(items.files);
 
-    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
-        self.items.verify(samples, found);
+    fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
+        self.items.verify(samples, on_error);
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {

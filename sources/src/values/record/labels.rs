@@ -119,17 +119,17 @@ impl Learner {
         if self.text.is_some() || self.padded.is_empty() {
             return None;
         }
-        let mut found = None;
+        let mut number = None;
         again(self.rows, &mut |row, value| {
             let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-            let first = value.parse().ok().filter(|_| digits && found.is_none()).and_then(|n| self.padded.get(&n));
+            let first = value.parse().ok().filter(|_| digits && number.is_none()).and_then(|n| self.padded.get(&n));
             if let Some((other, text)) = first.filter(|(_, text)| text != value) {
                 let mut both = [(*other, text.clone()), (row, value.to_owned())];
                 both.sort();
-                found = Some(both);
+                number = Some(both);
             }
         });
-        found
+        number
     }
 
     fn name(&mut self, row: usize, value: &str) {

@@ -152,7 +152,7 @@ pub(super) struct TestFeed {
     next: u64,
     delay: u64,
     rng: Rng,
-    pub(super) bad: Option<u64>,
+    pub(super) failing: Option<u64>,
 }
 
 impl TestFeed {
@@ -164,7 +164,16 @@ impl TestFeed {
             let slot = HostSlot { fields, info: BatchInfo::new(BATCH), home: None };
             home.send(slot).unwrap();
         }
-        TestFeed { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
+        TestFeed {
+            spec: spec.clone(),
+            free,
+            home,
+            epoch: 0,
+            next: BATCHES,
+            delay,
+            rng: Rng::new(9, 9, 9),
+            failing: None,
+        }
     }
 }
 
@@ -192,7 +201,7 @@ impl Feed for TestFeed {
         }
         let number = self.next;
         self.next += 1;
-        if self.bad == Some(number) {
+        if self.failing == Some(number) {
             slot.home = Some(self.home.clone());
             self.next = BATCHES;
             return Some(Err(Error::decode("a bad sample")));

@@ -126,12 +126,12 @@ fn thread_schedules_detect_each_missing_wait() {
         (Mistake::EarlyReturn, 0),
         (Mistake::EarlyReturn, 1),
     ] {
-        let found = scheduler::explore(0..500, |seed| {
+        let schedules = scheduler::explore(0..500, |seed| {
             let [_, torn] = run(&Drawn { what, ..Drawn::new(seed) }, mistake);
             [u64::from(torn > 0)]
         });
-        let found = found.expect("a torn batch is the only failure");
-        println!("{mistake:?} with kind {what}: found by {} of {}", found.counts[0], found.covered);
-        assert!(found.counts[0] > 0, "{mistake:?} with kind {what} is not detected");
+        let schedule = schedules.expect("a torn batch is the only failure");
+        println!("{mistake:?} with kind {what}: found by {} of {}", schedule.counts[0], schedule.covered);
+        assert!(schedule.counts[0] > 0, "{mistake:?} with kind {what} is not detected");
     }
 }

@@ -42,7 +42,7 @@ type State = (usize, usize, usize);
 #[derive(Clone, Copy)]
 struct Line {
     from: usize,
-    to: usize,
+    end: usize,
     first: bool,
 }
 
@@ -124,25 +124,25 @@ impl Sample<'_> {
 
     /// Returns the line with index `line`, like `Line` in `jpeg.cu`.
     fn line(&self, line: usize) -> Option<Line> {
-        let at = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
-        let (byte, bytes) = self.segments[at];
+        let index = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
+        let (byte, bytes) = self.segments[index];
         let (begin, end) = (byte.div_ceil(LINE_BYTES), byte + bytes);
         let any = bytes >= LONG && line >= begin && line * LINE_BYTES < end;
         let first = line == begin;
         let from = if first { byte } else { line * LINE_BYTES };
-        any.then_some(Line { from: from * 8, to: ((line + 1) * LINE_BYTES).min(end) * 8, first })
+        any.then_some(Line { from: from * 8, end: ((line + 1) * LINE_BYTES).min(end) * 8, first })
     }
 
     /// Returns the 16 bits at `bit`. Bits past the end of the arena are zeros.
     fn peek(&self, bit: usize) -> u16 {
-        let at = |i: usize| u32::from(self.bytes.get(bit / 8 + i).copied().unwrap_or(0));
-        let three = at(0) << 16 | at(1) << 8 | at(2);
+        let byte_at = |i: usize| u32::from(self.bytes.get(bit / 8 + i).copied().unwrap_or(0));
+        let three = byte_at(0) << 16 | byte_at(1) << 8 | byte_at(2);
         (three >> (8 - bit % 8)) as u16
     }
 
     fn decode(&self, line: &Line, (ahead, mut b, mut place): State) -> State {
         let mut bit = line.from + ahead;
-        while bit < line.to {
+        while bit < line.end {
             let (dc, ac) = self.tables[b];
             let Some((symbol, length)) = (if place == 0 { dc } else { ac }).find(self.peek(bit)) else {
                 // Skip one bit, and continue as if an MCU began there.
@@ -163,6 +163,6 @@ impl Sample<'_> {
                 }
             }
         }
-        (bit - line.to, b, place)
+        (bit - line.end, b, place)
     }
 }

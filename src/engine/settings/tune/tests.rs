@@ -176,12 +176,12 @@ impl Uneven {
         }
         let asked = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
         let others = self.full[next + 1..=next + ahead].iter().copied().fold(asked, f64::max);
-        let at = asked.max(self.full[next]);
-        self.sums.waited += at - asked;
-        self.sums.behind += (at - others).max(0.0);
+        let received = asked.max(self.full[next]);
+        self.sums.waited += received - asked;
+        self.sums.behind += (received - others).max(0.0);
         self.sums.batches += 1.0;
         self.sums.samples += BATCH;
-        self.delivered.push(at);
+        self.delivered.push(received);
     }
 
     fn now(&self) -> f64 {
@@ -274,8 +274,8 @@ fn an_epoch_that_begins_immediately_reuses_the_counters() {
         let (_, ended) = tuner.state().ended.unwrap();
         // Use a time in the future, so that a delay of this thread does not matter.
         let ahead = Instant::now() + Duration::from_secs(60);
-        let at = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
-        tuner.state().ended = Some((at, ended));
+        let time = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
+        tuner.state().ended = Some((time, ended));
         tuner.begin(&counters);
         assert_eq!(tuner.state().from.unwrap().seconds == ended.seconds, continues);
     }

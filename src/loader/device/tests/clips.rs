@@ -32,8 +32,8 @@ fn clips_match_the_host_while_the_device_decodes_other_images() {
         for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
             for name in ["clip", "image"] {
                 let expected = field_on_host(loader.clone(), 1, name);
-                let (found, decoded) = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(name)).unwrap();
-                assert!(found == expected, "{name} {decode_on:?}, damaged {damaged}");
+                let (actual, decoded) = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(name)).unwrap();
+                assert!(actual == expected, "{name} {decode_on:?}, damaged {damaged}");
                 assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu, "the device decoded {decoded} images");
             }
         }
@@ -48,8 +48,8 @@ fn a_device_runs_the_effects_on_each_frame() {
     for count in [1, 2, 9] {
         let loader = clips(originals, count).drop_field("image").augment(augment.clone()).batch_size(4);
         let expected = field_on_host(loader.clone(), 1, "clip").into_iter().map(all_converted).collect::<Vec<_>>();
-        let (found, decoded) = field_on_device(loader.decode_on(DecodeOn::Gpu), 1, 0, Some("clip")).unwrap();
-        assert!(found == expected && decoded == 0, "{count} frames");
+        let (actual, decoded) = field_on_device(loader.decode_on(DecodeOn::Gpu), 1, 0, Some("clip")).unwrap();
+        assert!(actual == expected && decoded == 0, "{count} frames");
     }
 }
 

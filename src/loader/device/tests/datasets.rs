@@ -35,8 +35,8 @@ fn the_device_uses_the_augmentation_of_each_dataset() {
                 expected.iter_mut().flatten().for_each(|byte| *byte = converted(*byte, 0));
             }
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let (found, left) = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap();
-                assert!(found == expected, "{decode_on:?}, damaged {damaged}");
+                let (actual, left) = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap();
+                assert!(actual == expected, "{decode_on:?}, damaged {damaged}");
                 assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
             }
         }
@@ -50,6 +50,6 @@ fn mixed_batches_have_the_effects_of_each_dataset_on_the_device() {
     let loader = mixture(&images).augment(mixed(Augment::train(32))).soft_labels(7, 0.0);
     let loader = loader.augment_for(1, mixed(Augment::train(32).erase(RandomErasing::new(0.9))));
     let expected = on_host(loader.clone(), 0);
-    let (found, _) = on_device(loader.decode_on(DecodeOn::Cpu), 0, 0).unwrap();
-    assert_eq!(found.len(), expected.len());
+    let (actual, _) = on_device(loader.decode_on(DecodeOn::Cpu), 0, 0).unwrap();
+    assert_eq!(actual.len(), expected.len());
 }

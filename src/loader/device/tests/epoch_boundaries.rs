@@ -103,20 +103,20 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
         let mut opened = open(&source, decode_on, u64::MAX);
         let mut plain = open(&plain, decode_on, 0);
         for number in 0..4 {
-            let mut found = Vec::new();
+            let mut arrived = Vec::new();
             let mut epoch = opened.0.epoch(number);
             for _ in 0..4 {
-                found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
+                arrived.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             }
             // There are three slots on the device and four on the host, and one of them holds the
             // last batch.
             while source.of(number + 1) < 16 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
+            arrived.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             assert!(epoch.next().is_none());
             drop(epoch);
-            assert!(found == all(&mut plain, number), "{decode_on:?}");
+            assert!(arrived == all(&mut plain, number), "{decode_on:?}");
         }
         drop(opened);
         assert!((0..4).all(|epoch| source.of(epoch) == EPOCH), "each sample is read once");
@@ -131,8 +131,8 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
-            let found: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| pixels(sim, &batch.unwrap())).collect();
-            (found, batches.checkpoint())
+            let arrived: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| pixels(sim, &batch.unwrap())).collect();
+            (arrived, batches.checkpoint())
         };
         assert!(some(&mut opened) == some(&mut plain), "{taken} of epoch {epoch}");
     }
@@ -206,12 +206,12 @@ fn a_replacement_has_its_own_index_on_the_device() {
     assert_eq!(expected[3], (vec![12, 13, 14, 12], vec![true, true, true, false]));
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         let (mut batches, _sim) = opened(skipping.clone().decode_on(decode_on));
-        let found: Vec<(Vec<u64>, Vec<bool>)> = batches
+        let actual: Vec<(Vec<u64>, Vec<bool>)> = batches
             .epoch(0)
             .map(|batch| batch.unwrap())
             .map(|batch| (batch.info().ids().collect(), batch.info().valid().collect()))
             .collect();
-        assert_eq!(found, expected, "{decode_on:?}");
+        assert_eq!(actual, expected, "{decode_on:?}");
         assert_eq!(batches.sample_errors().len(), 4);
     }
 }
@@ -223,17 +223,17 @@ fn the_batch_that_exceeds_max_skipped_fails() {
     let (mut batches, sim) = opened(loader(&source).on_error(OnError::Skip { max_skipped: 2 }));
     let mut host = loader(&source).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
     let (mut made, mut expected) = (Vec::new(), Vec::new());
-    let mut found = None;
+    let mut actual = None;
     for batch in batches.epoch(0) {
         match batch {
             Ok(batch) => made.push(pixels(&sim, &batch)),
-            Err(e) => found = Some(e),
+            Err(e) => actual = Some(e),
         }
     }
     for batch in host.epoch(0) {
         match batch {
             Ok(batch) => expected.push(batch.images().bytes().to_vec()),
-            Err(e) => assert_eq!(found.as_ref().unwrap().to_string(), e.to_string()),
+            Err(e) => assert_eq!(actual.as_ref().unwrap().to_string(), e.to_string()),
         }
     }
     assert!(made.len() == 4 && made == expected, "the epoch continues after the batch");
@@ -294,12 +294,12 @@ fn new_weights_begin_at_the_stated_batch_on_a_device() {
         };
         // The epoch has 250 batches.
         let last = |(batches, sim): &mut (Batches<Held<Sim>>, Sim), change: &dyn Fn(&Batches<Held<Sim>>, usize)| {
-            let (mut epoch, mut found) = (batches.epoch_from(0, 238), Vec::new());
+            let (mut epoch, mut arrived) = (batches.epoch_from(0, 238), Vec::new());
             while let Some(batch) = epoch.next() {
-                found.push(pixels(sim, &batch.unwrap()));
-                change(&epoch, found.len());
+                arrived.push(pixels(sim, &batch.unwrap()));
+                change(&epoch, arrived.len());
             }
-            found
+            arrived
         };
         let [old, new] = [3, 9].map(|first| last(&mut open(first), &|_, _| ()));
         assert_eq!((old.len(), old.iter().zip(&new).filter(|(old, new)| old == new).count()), (12, 0));

@@ -46,7 +46,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
                 sim.fail_once_after(n)
             }
             let (batches, errors) = run(&sim);
-            let whole = batches.iter().zip(&expected).all(|(found, expected)| found.is_empty() || found == expected);
+            let whole = batches.iter().zip(&expected).all(|(actual, expected)| actual.is_empty() || actual == expected);
             let failed = sim.first_failure();
             let what = format!("call {n}, {failed:?}, lasts: {lasts}: {errors:?}");
             assert!(whole, "{what}: wrong pixels");

@@ -12,8 +12,8 @@ use crate::source::{Sample, Source};
 fn damaged() -> Vec<Vec<u8>> {
     let mut images = originals(false);
     for image in images.iter_mut().skip(4).step_by(5) {
-        let at = image.len() * 2 / 3;
-        image[at..at + 12].copy_from_slice(&[0xff, 0].repeat(6));
+        let offset = image.len() * 2 / 3;
+        image[offset..offset + 12].copy_from_slice(&[0xff, 0].repeat(6));
     }
     images
 }
@@ -118,8 +118,8 @@ fn with_noise() -> Samples {
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
         let start = jpeg.windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         for _ in 0..1 + rng.below(3) {
-            let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
-            jpeg[at] = rng.below(256) as u8;
+            let offset = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+            jpeg[offset] = rng.below(256) as u8;
         }
         OwnedSample::new(format!("{n}")).field("jpg", jpeg).label(0)
     };
@@ -133,10 +133,10 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
     let mut host = loader().host().unwrap();
     let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().images().bytes().to_vec()).collect();
     let mut opened = open(loader());
-    let (found, error) = epoch(&mut opened, 0, 0);
-    assert!(error.is_none() && found == expected, "{error:?}");
-    let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
-    assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
+    let (actual, error) = epoch(&mut opened, 0, 0);
+    assert!(error.is_none() && actual == expected, "{error:?}");
+    let [actual, expected] = [opened.0.stats().damaged, host.stats().damaged];
+    assert!(actual == expected && expected > 40, "{actual} on the device, {expected} on the host");
     // Workers decode images with coefficients past the end of a block, but do not count these
     // images as damaged.
     let samples = with_noise();

@@ -23,12 +23,12 @@ fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let batches = on.shared.schedule.num_batches(0);
     let first = BatchIndex { epoch: 0, batch: 0 };
     on.ring.start(Course { run: 1, first, batches, repeats: false, epochs: 4 });
-    let mut found = Vec::new();
+    let mut contents = Vec::new();
     while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         let batch = batch.unwrap();
-        found.push(names.iter().map(|name| pixels_of(&sim, &batch, Some(name))).collect());
+        contents.push(names.iter().map(|name| pixels_of(&sim, &batch, Some(name))).collect());
     }
-    (found, on.shared.run.counters.stats().decoded_on_device)
+    (contents, on.shared.run.counters.stats().decoded_on_device)
 }
 
 fn on_host(loader: Loader, names: &[&str]) -> Vec<Vec<Vec<u8>>> {
@@ -60,8 +60,8 @@ fn the_device_uses_the_image_size_of_each_epoch() {
                 expected.iter_mut().flatten().flatten().for_each(|byte| *byte = converted(*byte, 0));
             }
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let (found, left) = run(loader.clone().decode_on(decode_on), names);
-                assert!(found == expected, "{decode_on:?}, damaged {damaged}, {names:?}");
+                let (actual, left) = run(loader.clone().decode_on(decode_on), names);
+                assert!(actual == expected, "{decode_on:?}, damaged {damaged}, {names:?}");
                 assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
             }
         }
@@ -111,8 +111,8 @@ fn size_buckets_on_the_device_equal_the_host() {
             let lengths: std::collections::BTreeSet<usize> = expected.iter().map(|batch| batch[0].len()).collect();
             assert!(lengths.len() > 2, "batches of {lengths:?} bytes");
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let (found, left) = run(loader.clone().decode_on(decode_on), &names);
-                assert!(found == expected, "{decode_on:?}, damaged {damaged}, budget {budget}");
+                let (actual, left) = run(loader.clone().decode_on(decode_on), &names);
+                assert!(actual == expected, "{decode_on:?}, damaged {damaged}, budget {budget}");
                 assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
             }
         }

@@ -118,9 +118,9 @@ impl Space {
     /// Returns magnitude number `level` of `bins`, or 0 if the kind has no magnitude. If the
     /// magnitude has a sign, draws the sign.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
-        let up_to = |most: f32| linspace(0.0, most, bins, level);
+        let up_to = |max: f32| linspace(0.0, max, bins, level);
         let translate = |side: u32| match self.translate {
-            Translate::Pixels(most) => up_to(most),
+            Translate::Pixels(max) => up_to(max),
             Translate::Share(share) => up_to((share * f64::from(side)) as f32),
         };
         let magnitude = match kind {
@@ -142,7 +142,7 @@ impl Space {
 
 /// Adds the effect that torchvision's `_apply_image_or_video_transform` applies. Adds nothing if
 /// the effect would not change the image.
-pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
+pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
     if (is_signed && by == 0.0) || (kind == Posterize && by == 8.0) {
         return;
@@ -157,16 +157,16 @@ pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &m
         TranslateY => Affine { translate: [0.0, by.trunc()], ..Affine::IDENTITY },
         // torchvision's `rotate` rotates counterclockwise.
         Rotate => Affine { angle: -by, ..Affine::IDENTITY },
-        Brightness => return to.push(Tone::brightness(1.0 + by)),
-        Color => return to.push(Tint::saturation(1.0 + by)),
-        Contrast => return to.push(Tone::contrast(1.0 + by)),
-        Sharpness => return to.push(Sharpen::by(1.0 + by)),
-        Posterize => return to.push(Tone::posterize(by as u32)),
-        Solarize => return to.push(Tone::solarize(255.0 * by)),
-        AutoContrast => return to.push(Tone::autocontrast()),
-        Equalize => return to.push(Tone::equalize()),
-        Invert => return to.push(Tone::invert()),
+        Brightness => return drawn.push(Tone::brightness(1.0 + by)),
+        Color => return drawn.push(Tint::saturation(1.0 + by)),
+        Contrast => return drawn.push(Tone::contrast(1.0 + by)),
+        Sharpness => return drawn.push(Sharpen::by(1.0 + by)),
+        Posterize => return drawn.push(Tone::posterize(by as u32)),
+        Solarize => return drawn.push(Tone::solarize(255.0 * by)),
+        AutoContrast => return drawn.push(Tone::autocontrast()),
+        Equalize => return drawn.push(Tone::equalize()),
+        Invert => return drawn.push(Tone::invert()),
         Identity | SolarizeAdd | Desaturate | Blur => return,
     };
-    to.push(Warp::affine(affine, output, sampling));
+    drawn.push(Warp::affine(affine, output, sampling));
 }

@@ -173,15 +173,15 @@ fn magnitudes_vary_like_in_timm() {
     let draw = |policy: &str| -> Vec<f64> {
         let policy = Policy::timm(policy);
         policy.check().unwrap();
-        let mut found = Vec::new();
+        let mut magnitudes = Vec::new();
         for sample in 0..20_000 {
             policy.choose(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, by| {
                 if kind == Kind::ShearX {
-                    found.push(by.abs() / 0.03);
+                    magnitudes.push(by.abs() / 0.03);
                 }
             });
         }
-        found
+        magnitudes
     };
     let moments = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;

@@ -37,9 +37,9 @@ fn plain_data_is_read_in_every_protocol() {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut json = Vec::new();
         append_json(&nodes, nodes.root_id(), &mut json).unwrap();
-        let [found, expected]: [serde_json::Value; 2] =
+        let [actual, expected]: [serde_json::Value; 2] =
             [&json[..], expected.as_bytes()].map(|json| serde_json::from_slice(json).unwrap());
-        assert_eq!(found, expected, "{name}");
+        assert_eq!(actual, expected, "{name}");
     }
 }
 
