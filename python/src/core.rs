@@ -248,7 +248,7 @@ impl Core {
             next: Mutex::new(NextEpoch { epoch, generation: 0 }),
             monitor,
             process: Process::new("loader", advice),
-            lending: Lending::of_loader(copy, &plan),
+            lending: Lending::for_loader(copy, &plan),
             device,
             order,
             calls_sampler_each_epoch,

@@ -21,7 +21,7 @@ pub(crate) struct Lending {
 impl Lending {
     /// Creates the tracker for a loader. The user may hold all slots except one, so that the loader
     /// always has a slot to fill.
-    pub(crate) fn of_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
+    pub(crate) fn for_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         Lending { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
@@ -29,7 +29,7 @@ impl Lending {
     /// Creates the tracker for a decoder. The user may hold one slot. All other slots are reserved
     /// for the `prefetch` requests in progress, so that the batches of the user do not delay these
     /// requests.
-    pub(crate) fn of_decoder(copy: Option<bool>) -> Self {
+    pub(crate) fn for_decoder(copy: Option<bool>) -> Self {
         Lending { copy, max_lent: 1, lent: Mutex::default() }
     }
 

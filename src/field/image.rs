@@ -350,7 +350,7 @@ impl ImageField {
 
     /// Returns whether the device runs the effects on pixels of `plan`.
     fn device_retouches(&self, plan: &Plan) -> bool {
-        self.split.retouch && plan.drawn.is_for_devices()
+        self.split.retouch && plan.drawn.runs_on_device()
     }
 
     /// Returns the field type and the name of the field.

@@ -208,7 +208,7 @@ impl Checked {
         let global = (self.global_batch, *last_batch);
         let (order, changes, batches) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
-        let schedule = schedule.with_changes(changes).with_batches(batches);
+        let schedule = schedule.with_live_order(changes).with_batches(batches);
         some_batches(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|variant| schedule.rows_of_size(variant) as usize).zip(arrays))?;
@@ -307,7 +307,7 @@ impl Opened {
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
         let (position, changed) = resume.unwrap_or_default();
-        if let (Some(changed), Some(changes)) = (changed, schedule.changes()) {
+        if let (Some(changed), Some(changes)) = (changed, schedule.live_order()) {
             changes.set(changed);
         }
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);

@@ -9,8 +9,8 @@ use super::input::Proportions;
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{
-    Batched, Bucketed, Changeable, Changes, Changing, Clock, LastBatch, Mixture, MixtureOptions, Repeat, Sampler,
-    Sequential, Shuffled, Subset, Weighted, Windowed, Within,
+    Batched, Bucketed, Clock, LastBatch, LiveOrder, Mixture, MixtureOptions, Repeat, Sampler, Sequential, Shuffled,
+    Subset, UpdatableOrder, UpdateKind, Weighted, Windowed, Within,
 };
 use crate::source::{Join, Labels, Source};
 
@@ -33,7 +33,7 @@ pub(super) struct Sampling {
 
 /// The order, and two optional references to the same order: one if the program may change the
 /// order, and one if the order determines the batches.
-type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<dyn Batched>>);
+type Ordered = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn Batched>>);
 
 /// How samples are grouped into buckets.
 #[derive(Clone)]
@@ -149,15 +149,15 @@ impl Sampling {
         }
         let clock = Clock { batch, last, passes: self.repeat.unwrap_or(1) };
         let changing = match &mixture {
-            Some(parts) => Some((Changes::Proportions, self.mixed(parts, seed, clock, &labels)?)),
-            None => self.weighted(0..samples, seed, &labels)?.map(|order| (Changes::Weights, order)),
+            Some(parts) => Some((UpdateKind::Proportions, self.mixed(parts, seed, clock, &labels)?)),
+            None => self.weighted(0..samples, seed, &labels)?.map(|order| (UpdateKind::Weights, order)),
         };
         if let Some((kind, order)) = changing {
-            let order = match self.repeat.filter(|_| kind == Changes::Weights) {
+            let order = match self.repeat.filter(|_| kind == UpdateKind::Weights) {
                 Some(passes) => Arc::new(Repeat::new(passes, order)),
                 None => order,
             };
-            let changes = Arc::new(Changeable::new(kind, order, samples, self.subset));
+            let changes = Arc::new(LiveOrder::new(kind, order, samples, self.subset));
             let batches = changes.batched();
             return Ok((changes.clone(), Some(changes), batches));
         }
@@ -259,7 +259,13 @@ impl Sampling {
     }
 
     /// Creates the order for a mixture of `parts`.
-    fn mixed(&self, parts: &Proportions, seed: u64, clock: Clock, labels: &Labels<'_>) -> Result<Arc<dyn Changing>> {
+    fn mixed(
+        &self,
+        parts: &Proportions,
+        seed: u64,
+        clock: Clock,
+        labels: &Labels<'_>,
+    ) -> Result<Arc<dyn UpdatableOrder>> {
         let options = self.mixture.clone().unwrap_or_default();
         let mut orders = Vec::with_capacity(parts.len());
         let mut first = 0;
@@ -294,7 +300,7 @@ impl Sampling {
     }
 
     /// Creates the order that draws the samples in `range` by weight, if weights are set.
-    fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn Changing>>> {
+    fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let order = if let Some(weights) = &self.weights {
             Weighted::new(weights, seed)?
         } else if self.balanced {

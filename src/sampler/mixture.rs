@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::batched::Batched;
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::mixture_options::{Clock, MixtureOptions};
 use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::quotas::{Quotas, Section, apportioned};
@@ -65,7 +65,7 @@ pub struct Mixture {
     unit: u64,
     has_own_sizes: bool,
     seed: u64,
-    changes: Arc<[Change]>,
+    changes: Arc<[Update]>,
 }
 
 #[derive(Clone)]
@@ -415,8 +415,8 @@ impl Sampler for Mixture {
     }
 }
 
-impl Changing for Mixture {
-    fn changed(&self, change: Change, _keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+impl UpdatableOrder for Mixture {
+    fn with_update(&self, change: Update, _keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
         check(&self.parts, &self.quotas.limits, &change.values, self.quotas.round)?;
         let (round, mut quotas) = (change.from.div_ceil(self.round()), Quotas::clone(&self.quotas));
         let values = change.values.clone();

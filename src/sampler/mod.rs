@@ -24,7 +24,7 @@
 
 mod batched;
 mod bucketed;
-mod changing;
+mod live_order;
 mod mixture;
 mod mixture_options;
 mod permutation;
@@ -46,7 +46,7 @@ mod within_subset;
 
 pub(crate) use batched::Batched;
 pub use bucketed::Bucketed;
-pub(crate) use changing::{Change, Changeable, Changes, Changing, History};
+pub(crate) use live_order::{History, LiveOrder, UpdatableOrder, Update, UpdateKind};
 pub use mixture::Mixture;
 pub(crate) use mixture_options::Clock;
 pub use mixture_options::{At, MixtureOptions};

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::{Occurrence, Position, Sampler};
 use crate::error::Result;
 
@@ -71,9 +71,9 @@ impl<O: Sampler> Sampler for Repeat<O> {
     }
 }
 
-impl<O: Changing> Changing for Repeat<O> {
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
-        let (inner, effective) = self.inner.changed(change, keep_from)?;
+impl<O: UpdatableOrder> UpdatableOrder for Repeat<O> {
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        let (inner, effective) = self.inner.with_update(change, keep_from)?;
         Ok((Arc::new(Repeat::new(self.passes, inner)), effective))
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use warpfeed_sources::BatchIndex;
 
 use super::batched::Batched;
-use super::{Changeable, Changing, Occurrence, Position, Rank, Sampler};
+use super::{LiveOrder, Occurrence, Position, Rank, Sampler, UpdatableOrder};
 
 /// Policy for the last batch of an epoch, if there are not enough samples to fill it.
 ///
@@ -57,7 +57,7 @@ pub(crate) struct Entry {
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
     /// `order` as a [`Changeable`], if the program may change the order.
-    changes: Option<Arc<Changeable>>,
+    live_order: Option<Arc<LiveOrder>>,
     /// `order` as a [`Batched`], if the order determines the number of samples in each batch.
     batches: Option<Arc<dyn Batched>>,
     /// Global batch size. If the order determines the number of samples, this is the maximum.
@@ -69,12 +69,12 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Creates a schedule. `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
-        Schedule { order, changes: None, batches: None, batch, last, rank }
+        Schedule { order, live_order: None, batches: None, batch, last, rank }
     }
 
     /// Makes the order changeable during the run. `changes` must be the same object as the order.
-    pub(crate) fn with_changes(mut self, changes: Option<Arc<Changeable>>) -> Self {
-        self.changes = changes;
+    pub(crate) fn with_live_order(mut self, changes: Option<Arc<LiveOrder>>) -> Self {
+        self.live_order = changes;
         self
     }
 
@@ -96,18 +96,18 @@ impl Schedule {
     }
 
     /// Returns the order, if the program may change it.
-    pub(crate) fn changes(&self) -> Option<&Arc<Changeable>> {
-        self.changes.as_ref()
+    pub(crate) fn live_order(&self) -> Option<&Arc<LiveOrder>> {
+        self.live_order.as_ref()
     }
 
     /// Returns this schedule with a different order, which the program cannot change.
-    pub(crate) fn with_order(&self, order: Arc<dyn Changing>) -> Self {
-        Schedule { batches: order.clone().batched(), order: Arc::new(order), changes: None, ..self.clone() }
+    pub(crate) fn with_order(&self, order: Arc<dyn UpdatableOrder>) -> Self {
+        Schedule { batches: order.clone().batched(), order: Arc::new(order), live_order: None, ..self.clone() }
     }
 
     /// Returns this schedule with the order as it was before any change.
     pub(crate) fn without_changes(&self) -> Self {
-        self.changes.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.original()))
+        self.live_order.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.original()))
     }
 
     pub(crate) fn order(&self) -> &dyn Sampler {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::rng::mix;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
@@ -117,9 +117,9 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 }
 
-impl<O: Changing> Changing for Subset<O> {
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
-        let (inner, effective) = self.inner.changed(change, keep_from)?;
+impl<O: UpdatableOrder> UpdatableOrder for Subset<O> {
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        let (inner, effective) = self.inner.with_update(change, keep_from)?;
         let (indices, earlier) = (self.indices.clone(), self.earlier.clone());
         Ok((Arc::new(Subset { inner, indices, earlier, positions: OnceLock::new() }), effective))
     }

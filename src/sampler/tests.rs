@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::changing::{Change, Changeable, Changes, Changing, History};
+use super::live_order::{History, LiveOrder, UpdatableOrder, Update, UpdateKind};
 use super::mixture_options::{At, Clock, Curve, MixtureOptions};
 use super::permutation::{Permutation, epoch_key};
 use super::quotas::apportioned;
@@ -136,7 +136,7 @@ impl Draw {
 /// Returns the batches that all ranks together deliver in `epoch`. The number of ranks differs from
 /// batch to batch.
 fn delivered(
-    order: &Arc<dyn Changing>,
+    order: &Arc<dyn UpdatableOrder>,
     draw: &mut Draw,
     batch: u64,
     last: LastBatch,
@@ -164,14 +164,14 @@ fn delivered(
 }
 
 /// Compares the next batch of a sample with a scan of `batches`, the batches of `epoch`.
-fn compare_next(order: &Arc<dyn Changing>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
+fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule = Schedule::new(inner, 1, LastBatch::Keep, Rank::ALONE).with_batches(order.clone().batched());
     let scanned = (from..batches.len() as u64).find(|&batch| batches[batch as usize].iter().any(|one| one.0 == sample));
     assert_eq!(schedule.next(epoch, sample, from), scanned.map_or(Position::Absent, Position::At));
 }
 
-fn saved(order: &dyn Changing) -> History {
+fn saved(order: &dyn UpdatableOrder) -> History {
     let History { changes, known_from } = order.history();
     let text = serde_json::to_string(&changes).unwrap();
     History { changes: serde_json::from_str(&text).unwrap(), known_from }
@@ -264,10 +264,10 @@ fn compare_mixture(draw: &mut Draw) -> usize {
         }
     };
     let total = naive.lens.iter().sum();
-    let changes = Changeable::new(Changes::Proportions, Arc::new(mixture), total, None);
+    let changes = LiveOrder::new(UpdateKind::Proportions, Arc::new(mixture), total, None);
     for _ in 0..draw.to(4) {
         let (from, proportions) = (draw.to(3 * epoch + 100), draw.proportions(naive.lens.len()));
-        match changes.change(from, &proportions, 0) {
+        match changes.update(from, &proportions, 0) {
             Ok(_) => naive.call(from, proportions),
             Err(e) if is_too_short(&e, &naive) => {}
             Err(e) => assert!(e.to_string().contains("the run would end") && !naive.once.is_empty(), "{e}"),
@@ -320,7 +320,7 @@ fn compare_weights(draw: &mut Draw) -> usize {
         list
     };
     let of_subset = |weights: &[f64]| picked.iter().map(|&sample| weights[sample as usize]).collect::<Vec<_>>();
-    let order = |weights: &[f64]| -> Arc<dyn Changing> {
+    let order = |weights: &[f64]| -> Arc<dyn UpdatableOrder> {
         let weighted = Weighted::new(&of_subset(weights), seed).unwrap();
         match &subset {
             Some(subset) => {
@@ -334,13 +334,13 @@ fn compare_weights(draw: &mut Draw) -> usize {
     let first = weights();
     let mut tables = vec![(0, order(&first))];
     let (changed, news) = (order(&first), [weights(), weights(), weights()]);
-    let changes = Changeable::new(Changes::Weights, changed, samples, subset.clone().map(Arc::from));
+    let changes = LiveOrder::new(UpdateKind::Weights, changed, samples, subset.clone().map(Arc::from));
     let epoch = picked.len() as u64 * passes;
     let mut keep = 0;
     for new in &news[..draw.to(4) as usize] {
         let from = keep + draw.to(2 * epoch);
         keep = from / epoch * epoch;
-        changes.change(from, new, keep).unwrap();
+        changes.update(from, new, keep).unwrap();
         tables.retain(|table| table.0 < from);
         tables.push((from, order(new)));
     }
@@ -385,12 +385,12 @@ fn changing_orders_equal_lists_built_draw_by_draw() {
 
 #[test]
 fn weights_of_finished_epochs_are_forgotten_with_an_error() {
-    let weighted: Arc<dyn Changing> = Arc::new(Weighted::new(&[1.0; 10], 3).unwrap());
-    let (changed, _) = weighted.changed(Change { from: 25, values: vec![2.0; 10] }, 20).unwrap();
+    let weighted: Arc<dyn UpdatableOrder> = Arc::new(Weighted::new(&[1.0; 10], 3).unwrap());
+    let (changed, _) = weighted.with_update(Update { from: 25, values: vec![2.0; 10] }, 20).unwrap();
     assert!((20..30).all(|draw| changed.index(draw / 10, draw % 10) < 10), "the weights of epoch 2 are known");
-    let (changed, _) = changed.changed(Change { from: 31, values: vec![3.0; 10] }, 30).unwrap();
+    let (changed, _) = changed.with_update(Update { from: 31, values: vec![3.0; 10] }, 30).unwrap();
     assert_eq!(changed.history().changes.len(), 2);
-    let (changed, _) = changed.changed(Change { from: 55, values: vec![4.0; 10] }, 50).unwrap();
+    let (changed, _) = changed.with_update(Update { from: 55, values: vec![4.0; 10] }, 50).unwrap();
     let History { changes, known_from } = changed.history();
     assert_eq!((changes.iter().map(|c| c.from).collect::<Vec<_>>(), known_from), (vec![31, 55], 50));
     let e = crate::error::guarded(|| Ok(changed.index(4, 9))).unwrap_err();

@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::rng::{Rng, mix};
 use super::{Occurrence, Sampler};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ struct Table {
     // This is not an `Arc<[Cell]>`, because creating one would copy the table.
     cells: Arc<Vec<Cell>>,
     /// The change that set the weights; `None` for the first weights.
-    change: Option<Arc<Change>>,
+    change: Option<Arc<Update>>,
 }
 
 /// A cell of the alias table. A draw from cell `i` returns sample `i` with probability
@@ -164,8 +164,8 @@ impl Sampler for Weighted {
     }
 }
 
-impl Changing for Weighted {
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+impl UpdatableOrder for Weighted {
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
         let (samples, from) = (self.tables[0].cells.len(), change.from);
         if change.values.len() != samples {
             return Err(Error::config(format!("set_weights: {} weights, but {samples} samples", change.values.len())));

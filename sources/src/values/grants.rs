@@ -34,7 +34,7 @@ impl Grants {
 }
 
 /// An in-memory cache that may use as much memory as loaders have granted to it.
-pub(crate) trait Keeps: Send + Sync {
+pub(crate) trait GrantedCache: Send + Sync {
     fn grants(&self) -> &Grants;
 
     /// Evicts entries until the cache does not exceed the sum of the grants.
@@ -43,12 +43,12 @@ pub(crate) trait Keeps: Send + Sync {
 
 /// A loader's grant of memory to a cache. Dropping it revokes the grant.
 pub(crate) struct Grant {
-    cache: Arc<dyn Keeps>,
+    cache: Arc<dyn GrantedCache>,
     id: u64,
 }
 
 impl Grant {
-    pub(crate) fn new(cache: Arc<dyn Keeps>, bytes: usize) -> Self {
+    pub(crate) fn new(cache: Arc<dyn GrantedCache>, bytes: usize) -> Self {
         let mut state = cache.grants().state();
         let id = state.next_id;
         state.next_id += 1;

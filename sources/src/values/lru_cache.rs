@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 /// A cache with LRU eviction. The caller limits its size with [`shrink`](Recent::shrink).
-pub(crate) struct Recent<K, V> {
+pub(crate) struct LruCache<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
     clock: u64,
@@ -18,13 +18,13 @@ struct Entry<V> {
     bytes: usize,
 }
 
-impl<K, V> Default for Recent<K, V> {
+impl<K, V> Default for LruCache<K, V> {
     fn default() -> Self {
-        Recent { values: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0 }
+        LruCache { values: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0 }
     }
 }
 
-impl<K: Ord + Copy, V> Recent<K, V> {
+impl<K: Ord + Copy, V> LruCache<K, V> {
     /// Returns the total size of all values in bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {

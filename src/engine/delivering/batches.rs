@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::batch::{BatchInfo, Course, Delivered, Feed, Wait, is_recoverable};
 use crate::engine::state::{self, Checkpoint, LoaderHandle, SampleError, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
-use crate::sampler::Changing;
+use crate::sampler::UpdatableOrder;
 use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
@@ -376,7 +376,7 @@ impl<B> Batches<B> {
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
         let (position, order) = self.resume_position(state)?;
-        if let (Some(order), Some(changes)) = (order, self.shared().schedule.changes()) {
+        if let (Some(order), Some(changes)) = (order, self.shared().schedule.live_order()) {
             changes.set(order);
             self.shared().mark_changed();
         }
@@ -396,7 +396,7 @@ impl<B> Batches<B> {
 
     /// Returns the position at which the loader would continue from `state`, and the order if the
     /// program can change it.
-    fn resume_position(&self, state: &Checkpoint) -> Result<(BatchIndex, Option<Arc<dyn Changing>>)> {
+    fn resume_position(&self, state: &Checkpoint) -> Result<(BatchIndex, Option<Arc<dyn UpdatableOrder>>)> {
         let Shared { recipe, run, schedule, .. } = self.shared();
         state.check(recipe, &run.counters, schedule)
     }

@@ -284,7 +284,7 @@ impl<B> Engine<B> {
     /// already taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
-        let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
+        let group = Settings::samples_per_part(full.schema().batch, self.shared.run.settings.workers);
         let work = self.work.as_ref().expect("only drop takes the sender");
         for part in full.split_again(group, &request.rows) {
             work.send(Task { part, fetched: None, redecode: Some(request.clone()) });
@@ -396,7 +396,7 @@ impl<B> Feed for Engine<B> {
 
 /// Returns the maximum number of parts in a batch.
 fn max_parts(slots: &[Free], settings: &Settings) -> usize {
-    let parts = |schema: &Schema| schema.batch.div_ceil(Settings::group(schema.batch, settings.workers));
+    let parts = |schema: &Schema| schema.batch.div_ceil(Settings::samples_per_part(schema.batch, settings.workers));
     slots.first().and_then(|slot| slot.schemas().iter().map(parts).max()).unwrap_or(1)
 }
 

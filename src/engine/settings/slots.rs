@@ -144,7 +144,7 @@ impl Settings {
 
     /// Returns the number of samples per part. A part is a quarter of a worker's share of the
     /// batch, so that all workers finish at about the same time.
-    pub(crate) fn group(batch: usize, workers: usize) -> usize {
+    pub(crate) fn samples_per_part(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
 
@@ -177,7 +177,7 @@ impl Settings {
 
     /// Returns the total time in seconds in which workers were runnable but not scheduled, or 0 if
     /// the system does not report this time.
-    pub(crate) fn delayed(&self) -> f64 {
+    pub(crate) fn waited_for_core(&self) -> f64 {
         let tasks = self.tasks.lock().expect("no code panics while holding this lock");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }

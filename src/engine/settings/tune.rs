@@ -86,7 +86,7 @@ impl Sums {
             blocked: seconds(counters.slot.ns()),
             busy: seconds(counters.busy().values().sum()),
             cpu: ProcessStats::cpu_now(),
-            delayed: settings.delayed(),
+            delayed: settings.waited_for_core(),
         }
     }
 

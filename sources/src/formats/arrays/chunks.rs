@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::storage::OpenFile;
-use crate::values::grants::{Grants, Keeps};
-use crate::values::lru_cache::Recent;
+use crate::values::grants::{GrantedCache, Grants};
+use crate::values::lru_cache::LruCache;
 
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
@@ -44,11 +44,11 @@ pub(super) struct Chunks {
 #[derive(Default)]
 pub(super) struct ChunkCache {
     grants: Grants,
-    chunks: Mutex<Recent<usize, Arc<Vec<u8>>>>,
+    chunks: Mutex<LruCache<usize, Arc<Vec<u8>>>>,
 }
 
 impl ChunkCache {
-    fn chunks(&self) -> MutexGuard<'_, Recent<usize, Arc<Vec<u8>>>> {
+    fn chunks(&self) -> MutexGuard<'_, LruCache<usize, Arc<Vec<u8>>>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,7 +59,7 @@ impl ChunkCache {
     }
 }
 
-impl Keeps for ChunkCache {
+impl GrantedCache for ChunkCache {
     fn grants(&self) -> &Grants {
         &self.grants
     }

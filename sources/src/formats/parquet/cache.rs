@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::Block;
 use crate::error::Result;
-use crate::values::grants::{Grants, Keeps};
-use crate::values::lru_cache::Recent;
+use crate::values::grants::{GrantedCache, Grants};
+use crate::values::lru_cache::LruCache;
 
 /// Number of locks. A hash maps each page to a lock. If several threads need the same page, one of
 /// them decodes it while the others wait for its lock.
@@ -73,7 +73,7 @@ pub(super) struct PageLimit {
     max_grant: AtomicUsize,
 }
 
-impl Keeps for PageLimit {
+impl GrantedCache for PageLimit {
     fn grants(&self) -> &Grants {
         &self.grants
     }
@@ -104,9 +104,9 @@ impl PageLimit {
 
 /// The cached blocks, by column chunk and first row.
 #[derive(Default)]
-struct Blocks(Recent<(ColumnKey, usize), Arc<Block>>);
+struct Blocks(LruCache<(ColumnKey, usize), Arc<Block>>);
 
-impl Keeps for Cache {
+impl GrantedCache for Cache {
     fn grants(&self) -> &Grants {
         &self.grants
     }

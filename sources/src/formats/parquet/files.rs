@@ -19,7 +19,7 @@ use crate::machine::parallel::in_parallel;
 use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse};
 use crate::storage::ahead::Parts;
-use crate::values::lru_cache::Recent;
+use crate::values::lru_cache::LruCache;
 use crate::values::record::other_columns;
 
 /// Maximum number of samples per page for which the page's next use is computed, as the earliest
@@ -333,7 +333,7 @@ pub(super) struct NeededLeaf {
 struct CacheSimulation {
     /// The batch that is expected next. For any other batch, the simulation is restarted.
     next: Option<BatchIndex>,
-    recent: Recent<u64, ()>,
+    recent: LruCache<u64, ()>,
 }
 
 impl CacheSimulation {
