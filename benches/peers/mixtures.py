@@ -320,39 +320,25 @@ def main():
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("--photographs", type=pathlib.Path, default=MINI, help="folder of JPEGs")
     parser.add_argument("--measure", nargs="+", choices=MEASURES, default=MEASURES)
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--turns", type=int, default=3, help="number of measurements of each library")
-    parser.add_argument("--cores", type=int, default=2, help="warpfeed's workers")
-    parser.add_argument("--sweep", type=int, nargs="+", default=[0, 1, 2, 4], help="workers of the other libraries")
-    parser.add_argument("--seconds", type=float, default=5, help="seconds to measure")
-    parser.add_argument("--warmup", type=float, default=2, help="seconds of warm-up, from the first batch on")
+    turns.add_arguments(parser, PEERS, list(PEERS), seconds=5, warmup=2)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--samples", type=int, default=100, help="images per dataset (for `order`, 100 times as many)")
-    parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--processes", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     random.seed(1)
     if options.one:
         peer, what = options.one
+        if what not in PEERS[peer][0]:
+            turns.unsupported("the library has no function for this")
         options.work /= options.photographs.name
         options.work.mkdir(parents=True, exist_ok=True)
         batches = PEERS[peer][0][what](options)
         return turns.finish(measure(batches, options))
     given = [f"--{name}={getattr(options, name)}" for name in ("photographs", "seconds", "warmup", "batch", "samples")]
-    versions = {peer: packages for peer, (_, packages) in PEERS.items()}
-    failed = False
-    for what in options.measure:
-
-        def one(peer, setting, what=what):
-            if what not in PEERS[peer][0]:
-                raise turns.Unsupported("the library has no function for this")
-            return turns.run(__file__, [options.work, "--one", peer, what, *given, *setting])
-
-        loaders = {peer: settings(options, peer, what) for peer in options.peers}
-        unit = "tokens/s" if what == "packing" else "samples/s"
-        failed |= turns.compare(one, loaders, options.turns, what, unit, versions)
-    return int(failed)
+    return turns.main(
+        __file__, options, [options.work, *given], options.measure, PEERS, settings,
+        lambda what: "tokens/s" if what == "packing" else "samples/s",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

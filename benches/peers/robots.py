@@ -1,43 +1,63 @@
 #!/usr/bin/env python3
 """Measures frames per second of robot episodes: warpfeed, LeRobot's dataset class, and other readers.
 
-    robots.py draw FOLDER [--episodes 4] [--frames 100]    # FOLDER/videos
+    robots.py draw FOLDER [--episodes 4] [--frames 100]    # FOLDER/videos, in AV1
+    robots.py encode FOLDER --videos h264 h264_30          # FOLDER/h264 and FOLDER/h264_30
     python -m warpfeed pack FOLDER/videos FOLDER/packed --frames
-    robots.py measure FOLDER [--recipes windows single] [--peers packed av1 lerobot decord lance dav1d] [--turns 3]
-              [--cores 2] [--sweep 0 1 2 4] [--seconds 10] [--warmup 3]
+    robots.py measure FOLDER [--device cuda] [--videos videos] [--recipes windows single] [--peers packed lerobot]
+              [--turns 3] [--cores 2] [--sweep 0 1 2 4] [--seconds 10] [--warmup 3]
 
 The data is similar to ALOHA: four 640x480 cameras, AV1 with LeRobot's default settings. A sample of the `windows`
 recipe has eight frames of each camera, and a sample of the `single` recipe has one. A loader delivers shuffled f32
-batches of whole frames from 0 to 1 with the actions. Each measurement runs in a separate process, and the loaders take
-turns. The first turn tries each number of workers in `--sweep`, and the best one is measured in all turns.
+batches of whole frames from 0 to 1 with the actions, in host memory or on the GPU. Each measurement runs in a separate
+process, and the loaders take turns. The first turn tries each setting of a loader, and the best one is measured in all
+turns. `--videos` names the videos that the loaders read.
 
-packed   warpfeed, one worker per core, after `warpfeed pack --frames`
-av1      warpfeed, one worker per core, on the videos that LeRobot reads
-lerobot  `LeRobotDataset` in a DataLoader, with torchcodec and with PyAV
-decord   `LeRobotDataset` with decord as its decoder
-lance    a Lance table with a JPEG of quality 95 per frame, read with `take`, decoded with torchvision, in a DataLoader
-dav1d    one thread per core, each decoding a camera from the first frame to the last, with PyAV. This is the limit of
-         the decoder: no frames are skipped, converted or put into batches.
+packed      warpfeed, one worker per core, after `warpfeed pack --frames`. On a GPU, the GPU decodes all or a part.
+videos      warpfeed, one worker per core, on the videos that LeRobot reads
+lerobot     `LeRobotDataset` in a DataLoader, with torchcodec and with PyAV; `--sweep` lists the numbers of processes
+decord      `LeRobotDataset` with decord as its decoder
+lance       a Lance table with a JPEG of quality 95 per frame, read with `take`, decoded with torchvision, in a
+            DataLoader
+torchcodec  `VideoDecoder` on the GPU, one for each thread and file, without actions
+dali        DALI's video readers on the GPU, without actions. A window starts at any frame of any file.
+dav1d       one thread per core, each decoding a camera from the first frame to the last, with PyAV. This is the limit
+            of the decoder: no frames are skipped, converted or put into batches.
+nvdec       as dav1d, with the GPU's video engines
 """
 
 import argparse
+import collections
+import concurrent.futures
+import fractions
 import io
 import itertools
 import json
+import multiprocessing
 import pathlib
 import queue
+import random
+import shutil
 import sys
 import threading
 
 import numpy as np
 
+import cpu
+import gpu
 import turns
-from cpu import measure
 
 CAMERAS = [f"observation.images.{name}" for name in ("high", "low", "left", "right")]
 WIDTH, HEIGHT, FPS = 640, 480, 50
 #: For each recipe: samples per batch, and frames of each camera per sample.
 RECIPES = {"windows": (4, 8), "single": (16, 1)}
+#: For each kind of videos: the encoder and its options. The number is the distance of key frames, 2 without a number.
+ENCODERS = {
+    "h264": ("libx264", {"preset": "veryfast", "g": "2", "bf": "0"}),
+    "h264_30": ("libx264", {"preset": "veryfast", "g": "30", "bf": "2"}),
+    "hevc": ("libx265", {"preset": "veryfast", "x265-params": "keyint=2:bframes=0:open-gop=0:log-level=error"}),
+    "vp9": ("libvpx-vp9", {"g": "2", "deadline": "realtime", "cpu-used": "8", "b": "8M"}),
+}
 
 
 def image(camera, frame, rng):
@@ -67,6 +87,27 @@ def draw(folder, episodes, frames):
     data.finalize()
 
 
+def encode(folder, kinds):
+    import av
+
+    for kind in kinds:
+        encoder, settings = ENCODERS[kind]
+        to = folder / kind
+        shutil.copytree(folder / "videos", to)
+        info = to / "meta" / "info.json"
+        info.write_text(info.read_text().replace('"av1"', json.dumps(kind.partition("_")[0])))
+        for path in sorted(to.rglob("*.mp4")):
+            new = path.with_suffix(".new.mp4")
+            with av.open(str(path)) as source, av.open(str(new), "w") as target:
+                stream = target.add_stream(encoder, rate=FPS, options=settings)
+                stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+                for number, frame in enumerate(source.decode(video=0)):
+                    frame.pts, frame.time_base, frame.pict_type = number, fractions.Fraction(1, FPS), 0
+                    target.mux(stream.encode(frame))
+                target.mux(stream.encode(None))
+            new.rename(path)
+
+
 def deltas(count):
     return {name: [-i / FPS for i in range(count - 1, -1, -1)] for name in CAMERAS} if count > 1 else None
 
@@ -75,11 +116,12 @@ def warpfeed(options, recipe, path):
     import warpfeed as wf
 
     size, count = RECIPES[recipe]
+    where = {"output": "torch"} if options.device == "cpu" else {"device": "cuda", "decode_on": options.decode_on}
     fields = {name: wf.Image(name, frames=count) if count > 1 else wf.Image(name) for name in CAMERAS}
     loader = wf.Loader(
         wf.LeRobot(path, delta_timestamps=deltas(count)), fields={**fields, "action": wf.NdArray("f32", [14])},
         augment=wf.Augment.resize((HEIGHT, WIDTH)), dtype="f32", normalize=([0, 0, 0], [1, 1, 1]), batch_size=size,
-        shuffle=True, seed=0, num_workers=options.workers, drop_last=True, output="torch",
+        shuffle=True, seed=0, num_workers=options.workers, drop_last=True, **where,
     )  # fmt: skip
     while True:
         for batch in loader:
@@ -90,35 +132,61 @@ def packed(options, recipe):
     return warpfeed(options, recipe, options.folder / "packed")
 
 
-def av1(options, recipe):
-    return warpfeed(options, recipe, options.folder / "videos")
+def videos(options, recipe):
+    return warpfeed(options, recipe, options.folder / options.videos[0])
 
 
 def torch_batches(options, recipe, data, **more):
     import torch
 
     size, count = RECIPES[recipe]
+    on_gpu = options.device == "cuda"
     if options.workers:
         more |= {"persistent_workers": True, "prefetch_factor": 2}
     loader = torch.utils.data.DataLoader(
-        data, batch_size=size, shuffle=True, num_workers=options.workers, drop_last=True, **more
-    )
+        data, batch_size=size, shuffle=True, num_workers=options.workers, drop_last=True, pin_memory=on_gpu,
+        **more,
+    )  # fmt: skip
     for batch in itertools.chain.from_iterable(itertools.repeat(loader)):
+        if on_gpu:
+            batch = {name: batch[name].cuda(non_blocking=True) for name in (*CAMERAS, "action")}
         yield len(batch["action"]) * count * len(CAMERAS)
 
 
-def lerobot(options, recipe):
-    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+def pyav_frames(path, timestamps, tolerance, *_):
+    """Decodes frames as LeRobot does with torchvision's `VideoReader`, which torchvision 0.26 does not have."""
+    import av
+    import torch
 
+    found = {}
+    with av.open(str(path)) as video:
+        stream = video.streams.video[0]
+        video.seek(int((min(timestamps) + tolerance) / stream.time_base), stream=stream)
+        for frame in video.decode(stream):
+            if frame.time > min(timestamps) - tolerance:
+                found[round(frame.time * FPS)] = frame.to_ndarray(format="rgb24")
+            if frame.time > max(timestamps) - tolerance:
+                break
+    frames = np.stack([found[round(time * FPS)] for time in timestamps])
+    return torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255
+
+
+def lerobot(options, recipe):
+    from lerobot.datasets import lerobot_dataset
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+    from torchvision import io as images
+
+    if options.decoder == "pyav" and not hasattr(images, "VideoReader"):
+        lerobot_dataset.decode_video_frames = pyav_frames
     data = LeRobotDataset(
-        "drawn/aloha", root=options.folder / "videos", delta_timestamps=deltas(RECIPES[recipe][1]),
+        "drawn/aloha", root=options.folder / options.videos[0], delta_timestamps=deltas(RECIPES[recipe][1]),
         video_backend=options.decoder,
     )  # fmt: skip
     return torch_batches(options, recipe, data)
 
 
 def camera_files(options):
-    return [sorted((options.folder / "videos" / "videos" / name).rglob("*.mp4")) for name in CAMERAS]
+    return [sorted((options.folder / options.videos[0] / "videos" / name).rglob("*.mp4")) for name in CAMERAS]
 
 
 def decord(options, recipe):
@@ -184,7 +252,7 @@ def lance(options, recipe):
     import pyarrow
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    data, path = LeRobotDataset("drawn/aloha", root=options.folder / "videos"), options.folder / "frames.lance"
+    data, path = LeRobotDataset("drawn/aloha", root=options.folder / options.videos[0]), options.folder / "frames.lance"
     if not path.exists():
         columns = {"action": pyarrow.array(data.hf_dataset.with_format("numpy")["action"][:].tolist())}
         for name, files in zip(CAMERAS, camera_files(options), strict=True):
@@ -203,7 +271,76 @@ def lance(options, recipe):
     return torch_batches(options, recipe, Lance(str(path), RECIPES[recipe][1], episodes), **more)
 
 
-def dav1d(options, recipe):
+def torchcodec(options, recipe):
+    import torch
+    from torchcodec.decoders import VideoDecoder
+
+    size, count = RECIPES[recipe]
+    on_gpu = options.device == "cuda"
+    files = [files[0] for files in camera_files(options)]
+    lengths = [VideoDecoder(str(file)).metadata.num_frames for file in files]
+    rng, local = random.Random(0), threading.local()
+
+    def decode(camera, frames, to):
+        if not hasattr(local, "decoders"):
+            local.decoders, local.stream = {}, torch.cuda.Stream() if on_gpu else None
+        if camera not in local.decoders:
+            local.decoders[camera] = VideoDecoder(str(files[camera]), device=options.device, num_ffmpeg_threads=1)
+        with torch.cuda.stream(local.stream):
+            torch.div(local.decoders[camera].get_frames_at(frames).data, 255, out=to)
+            if on_gpu:
+                local.stream.synchronize()
+
+    def submit():
+        """Returns the memory of a batch of random samples, and the tasks that decode into it."""
+        batch = torch.empty(len(files), size, count, 3, HEIGHT, WIDTH, device=options.device)
+        ends = [rng.randrange(min(lengths)) for _ in range(size)]
+        windows = [[max(end - k, 0) for k in range(count - 1, -1, -1)] for end in ends]
+        cells = itertools.product(range(size), range(len(files)))
+        return batch, [pool.submit(decode, camera, windows[n], batch[camera, n]) for n, camera in cells]
+
+    with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
+        queued = collections.deque(submit() for _ in range(3))
+        while True:
+            _, tasks = queued.popleft()
+            for task in tasks:
+                task.result()
+            yield size * count * len(files)
+            queued.append(submit())
+
+
+def dali(options, recipe):
+    from nvidia.dali import fn, pipeline_def, types
+
+    size, count = RECIPES[recipe]
+    reader = {"legacy": fn.readers.video, "experimental": fn.experimental.readers.video}[options.decoder]
+    device = "gpu" if options.device == "cuda" else "cpu"
+    files = [str(file) for files in camera_files(options) for file in files]
+    more = {} if device == "gpu" else {"device_id": None}
+
+    # Each reader decodes its part of each batch in its own thread.
+    @pipeline_def(
+        batch_size=max(1, size * len(CAMERAS) // options.workers), num_threads=options.cores,
+        **{"device_id": 0, "prefetch_queue_depth": 2, **more},
+    )  # fmt: skip
+    def pipeline():
+        found = []
+        for number in range(options.workers):
+            frames = reader(
+                device=device, filenames=files, sequence_length=count, step=1, random_shuffle=True, initial_fill=16,
+                shard_id=number, num_shards=options.workers, seed=number,
+            )  # fmt: skip
+            found.append(fn.crop_mirror_normalize(frames, dtype=types.FLOAT, output_layout="FCHW", std=[255.0] * 3))
+        return tuple(found)
+
+    built = pipeline()
+    built.build()
+    while True:
+        yield sum(len(frames) for frames in built.run()) * count
+
+
+def alone(options, codec):
+    """Yields 1 for each frame that PyAV decodes in order. `codec` returns the decoder for a stream."""
     import av
 
     frames = queue.SimpleQueue()
@@ -212,75 +349,117 @@ def dav1d(options, recipe):
         for file in itertools.cycle(files):
             with av.open(str(file)) as video:
                 stream = video.streams.video[0]
-                stream.codec_context.thread_count = 1
-                assert stream.codec_context.codec.name == "libdav1d", stream.codec_context.codec.name
-                for _ in video.decode(stream):
-                    frames.put(1)
+                decoder = codec(av, stream)
+                for packet in video.demux(stream):
+                    for _ in decoder.decode(packet):
+                        frames.put(1)
 
-    for files in camera_files(options)[: options.workers]:
+    cameras = itertools.cycle(camera_files(options))
+    for files in itertools.islice(cameras, options.workers):
         threading.Thread(target=decode, args=(files,), daemon=True).start()
     while True:
         yield frames.get()
 
 
+def dav1d(options, recipe):
+    def codec(av, stream):
+        stream.codec_context.thread_count = 1
+        assert stream.codec_context.codec.name == "libdav1d", stream.codec_context.codec.name
+        return stream.codec_context
+
+    return alone(options, codec)
+
+
+def nvdec(options, recipe):
+    def codec(av, stream):
+        name = stream.codec_context.name
+        decoder = av.CodecContext.create(f"{name}_cuvid" if options.device == "cuda" else name, "r")
+        decoder.extradata = stream.codec_context.extradata
+        decoder.width, decoder.height, decoder.thread_count = WIDTH, HEIGHT, 1
+        return decoder
+
+    return alone(options, codec)
+
+
+def count_frames(options, peer, recipe, sizes):
+    """Measures a loader in a further process: puts the number of frames into a queue."""
+    frames = 0
+    for size in PEERS[peer][0](options, recipe):
+        frames += size
+        if frames >= 32:
+            sizes.put(frames)
+            frames = 0
+
+
+def in_processes(options, peer, recipe):
+    """Yields the number of frames that several processes deliver. Each process has its own batches."""
+    context = multiprocessing.get_context("spawn")
+    sizes = context.SimpleQueue()
+    for _ in range(options.processes):
+        context.Process(target=count_frames, args=(options, peer, recipe, sizes), daemon=True).start()
+    while True:
+        yield sizes.get()
+
+
 # For each loader: its function, and the packages whose versions are printed.
 PEERS = {
     "packed": (packed, ["warpfeed"]),
-    "av1": (av1, ["warpfeed"]),
+    "videos": (videos, ["warpfeed"]),
     "lerobot": (lerobot, ["lerobot", "torchcodec", "torch"]),
     "decord": (decord, ["decord", "lerobot"]),
     "lance": (lance, ["pylance", "torchvision"]),
+    "torchcodec": (torchcodec, ["torchcodec", "torch"]),
+    "dali": (dali, ["nvidia-dali-cuda130"]),
     "dav1d": (dav1d, ["av"]),
+    "nvdec": (nvdec, ["av"]),
 }
 
 
-def settings(options, peer):
+ON_CPU = ["packed", "videos", "lerobot", "decord", "lance", "dav1d"]
+
+
+def settings(options, peer, _):
     """Returns the settings with which a loader is measured."""
-    if peer in ("packed", "av1", "dav1d"):
-        return [(f"--workers={options.cores}",)]
+    if peer in ("packed", "videos", "dav1d"):
+        on = ["gpu", "auto"] if peer == "packed" and options.device == "cuda" else ["cpu"]
+        return [(f"--workers={options.cores}", f"--decode-on={decode_on}") for decode_on in on]
+    if peer in ("torchcodec", "nvdec"):
+        # Threads per process, and processes.
+        return [(f"--workers={t}", f"--processes={p}") for t, p in ((8, 1), (16, 1), (4, 4))]
+    if peer == "dali":
+        readers = [("legacy", 4), ("legacy", 8), ("experimental", 8)]
+        return [(f"--decoder={kind}", f"--workers={number}") for kind, number in readers]
     workers = [f"--workers={number}" for number in options.sweep]
     decoders = [("--decoder=torchcodec",), ("--decoder=pyav",)] if peer == "lerobot" else [()]
     return [(*decoder, number) for decoder in decoders for number in workers]
 
 
-def compare(options):
-    given = [f"--seconds={options.seconds}", f"--warmup={options.warmup}"]
-    versions = {peer: packages for peer, (_, packages) in PEERS.items()}
-    failed = False
-    for recipe in options.recipes:
-
-        def one(peer, setting, recipe=recipe):
-            return turns.run(__file__, ["measure", options.folder, "--one", peer, recipe, *given, *setting])
-
-        loaders = {peer: settings(options, peer) for peer in options.peers}
-        failed |= turns.compare(one, loaders, options.turns, recipe, "frames/s", versions)
-    return int(failed)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["draw", "measure"])
+    parser.add_argument("step", choices=["draw", "encode", "measure"])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--episodes", type=int, default=4)
     parser.add_argument("--frames", type=int, default=100, help="frames per episode")
+    parser.add_argument("--videos", nargs="+", choices=["videos", *ENCODERS], default=["videos"])
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--turns", type=int, default=3, help="number of measurements of each loader")
-    parser.add_argument("--cores", type=int, default=2, help="threads of warpfeed and of dav1d")
-    parser.add_argument("--sweep", type=int, nargs="+", default=[0, 1, 2, 4], help="workers of the other loaders")
-    parser.add_argument("--seconds", type=float, default=10, help="seconds to measure")
-    parser.add_argument("--warmup", type=float, default=3, help="seconds of warm-up, from the first batch on")
-    parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the batches are")
+    turns.add_arguments(parser, PEERS, ON_CPU, seconds=10, warmup=3)
     parser.add_argument("--decoder", default="torchcodec", help=argparse.SUPPRESS)
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--decode-on", default="cpu", help=argparse.SUPPRESS)
+    parser.add_argument("--processes", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step == "draw":
         return draw(options.folder, options.episodes, options.frames)
+    if options.step == "encode":
+        return encode(options.folder, options.videos)
     if options.one:
         peer, recipe = options.one
-        batches = PEERS[peer][0](options, recipe)
-        return turns.finish(measure(batches, options))
-    return compare(options)
+        several = options.processes > 1
+        batches = in_processes(options, peer, recipe) if several else PEERS[peer][0](options, recipe)
+        return turns.finish((gpu if options.device == "cuda" else cpu).measure(batches, options))
+    given = [f"--{name}={getattr(options, name)}" for name in ("device", "seconds", "warmup", "cores")]
+    arguments = ["measure", options.folder, "--videos", options.videos[0], *given]
+    return turns.main(__file__, options, arguments, options.recipes, PEERS, settings, lambda _: "frames/s")
 
 
 if __name__ == "__main__":

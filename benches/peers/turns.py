@@ -4,10 +4,12 @@ Each measurement runs in a separate process, so no threads or processes of one l
 turn measures every setting of a loader, and the other turns only the best setting.
 """
 
+import argparse
 import importlib.metadata
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -58,13 +60,21 @@ def unsupported(reason):
     sys.exit(0)
 
 
-def run(script, arguments, timeout=300):
+def run(script, arguments, timeout):
     """Runs a script that calls `finish` or `unsupported`, and returns its result."""
     with tempfile.TemporaryFile("w+") as errors:
         pipes = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
         command = [sys.executable, script, *map(str, arguments)]
-        done = subprocess.run(command, **pipes, start_new_session=True, timeout=timeout)
-        line = next((line for line in done.stdout.splitlines() if line.startswith(RESULT)), None)
+        process = subprocess.Popen(command, **pipes, start_new_session=True)
+        try:
+            output = process.communicate(timeout=timeout)[0]
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"no result after {timeout} s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        line = next((line for line in output.splitlines() if line.startswith(RESULT)), None)
         if line is None:
             errors.seek(0)
             raise RuntimeError(errors.read().strip()[-300:])
@@ -72,6 +82,37 @@ def run(script, arguments, timeout=300):
     if "unsupported" in result:
         raise Unsupported(result["unsupported"])
     return result
+
+
+def add_arguments(parser, peers, default, seconds, warmup):
+    """Adds the arguments that all measurements in turns have."""
+    parser.add_argument("--peers", nargs="+", choices=peers, default=default)
+    parser.add_argument("--turns", type=int, default=3, help="number of measurements of each loader")
+    parser.add_argument("--cores", type=int, default=2, help="threads of warpfeed and of decoders alone")
+    parser.add_argument("--sweep", type=int, nargs="+", default=[0, 1, 2, 4], help="workers of the other loaders")
+    parser.add_argument("--seconds", type=float, default=seconds, help="seconds to measure")
+    parser.add_argument("--warmup", type=float, default=warmup, help="seconds of warm-up, from the first batch on")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds after which a measurement fails")
+    parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+
+
+def main(script, options, arguments, titles, peers, settings, unit):
+    """Measures the chosen loaders for each title with `script`, and returns the exit code.
+
+    `peers` maps a name to its function and its packages. `settings` gets the options, a name and a title.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the process of the current measurement
+    versions = {peer: packages for peer, (_, packages) in peers.items()}
+    failed = False
+    for title in titles:
+
+        def one(peer, setting, title=title):
+            return run(script, [*arguments, "--one", peer, title, *setting], options.timeout)
+
+        loaders = {peer: settings(options, peer, title) for peer in options.peers}
+        failed |= compare(one, loaders, options.turns, title, unit(title), versions)
+    return int(failed)
 
 
 def compare(measure, loaders, turns, title, unit, versions):
@@ -96,6 +137,7 @@ def compare(measure, loaders, turns, title, unit, versions):
                     failed = True
                     print(f"FAILED {title} {' '.join([name, *setting])}: {str(e)[-300:]}", flush=True)
                     continue
+                print(f"turn {turn + 1} {title} {' '.join([name, *setting])}: {result['rate']:.0f} {unit}", flush=True)
                 sweep.setdefault(name, {}).setdefault(setting, result["rate"])
                 found.setdefault((name, setting), []).append(result)
     first = base = None

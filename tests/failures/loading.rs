@@ -12,11 +12,11 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Dtype, Loader, OnError, Result};
 use warpfeed_synth::Synth;
 
-use crate::attempt::{Done, End, attempt};
 use crate::calls::Kind;
+use crate::child::{Done, End, attempt};
+use crate::datasets::{FORMATS, Kind as Content, many, small};
 use crate::epoch::twice;
-use crate::process::{alone, own_process};
-use crate::sets::{FORMATS, Kind as Content, many, small};
+use crate::process::{own_process, serial};
 use crate::sweep::{Case, Table};
 
 fn with(loader: Loader) -> Loader {
@@ -132,7 +132,7 @@ fn fixtures() -> tempfile::TempDir {
 #[test]
 fn a_failed_call_changes_no_batch_or_reports_its_file() {
     own_process!(a_failed_call_changes_no_batch_or_reports_its_file);
-    let _alone = alone();
+    let _serial = serial();
     let data = Data::new();
     let open = |name: &str| Ok(loader(&data.path(name)).retries(0));
     let skip = OnError::Skip { max_skipped: 4 };
@@ -158,7 +158,7 @@ fn a_failed_call_changes_no_batch_or_reports_its_file() {
 #[test]
 fn a_failed_call_changes_nothing_or_fails_in_every_format() {
     own_process!(a_failed_call_changes_nothing_or_fails_in_every_format);
-    let _alone = alone();
+    let _serial = serial();
     let fixtures = fixtures();
     let open = |name: &str| Ok(loader(&fixtures.path().join(name)).retries(0));
     sweep(&[
@@ -180,7 +180,7 @@ fn a_failed_call_changes_nothing_or_fails_in_every_format() {
 #[test]
 fn a_failed_call_changes_no_box_or_is_reported() {
     own_process!(a_failed_call_changes_no_box_or_is_reported);
-    let _alone = alone();
+    let _serial = serial();
     let data = Data::new();
     let open = |name: &str| {
         let boxes = Boxes::new(20).column("class", Dtype::I64);
@@ -202,16 +202,16 @@ fn a_failed_call_changes_no_box_or_is_reported() {
 #[test]
 fn running_out_of_memory_for_many_samples_fails() {
     own_process!(running_out_of_memory_for_many_samples_fails);
-    let _alone = alone();
+    let _serial = serial();
     let mut table = Table::default();
     for content in [Content::Labeled, Content::Boxes, Content::Pixels] {
-        let set = many(content);
-        for format in FORMATS.iter().filter(|format| (format.holds)(&set)) {
+        let dataset = many(content);
+        for format in FORMATS.iter().filter(|format| (format.holds)(&dataset)) {
             if content != Content::Labeled && (format.holds)(&small(Content::Labeled)) {
                 continue;
             }
             let root = tempfile::tempdir().unwrap();
-            let name = (format.write)(&set, root.path());
+            let name = (format.write)(&dataset, root.path());
             let path = root.path().join(name);
             let open = || Ok(loader(&path).unlabeled(content == Content::Boxes).retries(0));
             let run = Box::new(|_: &Path, expected: Option<&str>| twice(&open, 2, expected));

@@ -4,10 +4,10 @@
 #[path = "../support/process.rs"]
 mod process;
 
-mod attempt;
 mod calls;
+mod child;
+mod datasets;
 mod epoch;
 mod loading;
 mod packing;
-mod sets;
 mod sweep;

@@ -12,7 +12,7 @@ use warpfeed::source::{Source, open};
 use crate::calls::{self, Kind};
 use crate::epoch::names_a_place;
 use crate::loading::Data;
-use crate::process::{alone, own_process};
+use crate::process::{own_process, serial};
 use crate::sweep::{Case, Table};
 
 /// Lists all files under `folder` by name, with a hash of their bytes.
@@ -72,7 +72,7 @@ fn twice(
 #[test]
 fn a_failed_call_leaves_nothing_incomplete_under_a_final_name() {
     own_process!(a_failed_call_leaves_nothing_incomplete_under_a_final_name);
-    let _alone = alone();
+    let _serial = serial();
     let data = Data::new();
     let folder = data.path("folder");
     let source = || open(&folder);

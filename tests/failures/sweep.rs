@@ -6,8 +6,8 @@ use std::path::Path;
 
 use warpfeed::sampler::Rng;
 
-use crate::attempt::{Attempt, Done, End, attempt, prepare};
 use crate::calls::Kind;
+use crate::child::{Attempt, Done, End, attempt, prepare};
 
 /// Default number of calls of each kind to make fail per case. If a case makes more calls, some of
 /// them are chosen at random.

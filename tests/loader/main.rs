@@ -5,7 +5,7 @@ mod process;
 #[path = "../support/require.rs"]
 mod require;
 #[allow(unreachable_pub)]
-#[path = "../twins/store.rs"]
+#[path = "../equivalence/store.rs"]
 mod store;
 #[path = "../support/mod.rs"]
 mod support;

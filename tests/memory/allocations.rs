@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use crate::counting::ALLOCATIONS;
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::no_hang;
 use warpfeed::decode::Codecs;
 use warpfeed::field::{Boxes, Keypoints, Mask, NdArray, Patches};
@@ -39,7 +39,7 @@ impl Source for Waits {
 
 #[test]
 fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));

@@ -1,6 +1,6 @@
 //! For any header, checking an image takes no more memory than estimated.
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::scratch::{MIB, peak};
 use crate::tiff::tiff;
 use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
@@ -12,7 +12,7 @@ const VALUES: usize = 1024 * 1024 * 24;
 
 #[test]
 fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
-    let _alone = alone();
+    let _serial = serial();
     let (data, codecs) = (vec![7; VALUES], Codecs::new());
     // Test interleaved channels, then planar channels.
     for (planes, rows) in [(1, 1024), (1, 64), (12, 1024), (12, 64)] {
@@ -33,7 +33,7 @@ fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
 
 #[test]
 fn damage_in_any_strip_is_detected() {
-    let _alone = alone();
+    let _serial = serial();
     let data = vec![7; VALUES];
     for (planes, rows) in [(1, 64), (12, 64)] {
         let whole = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
@@ -51,7 +51,7 @@ fn damage_in_any_strip_is_detected() {
 
 #[test]
 fn a_strip_larger_than_the_largest_allowed_image_is_rejected() {
-    let _alone = alone();
+    let _serial = serial();
     let data = vec![7; VALUES];
     let codecs = Codecs::new().max_pixels(SIZE.area());
     let file = tiff((SIZE, 1024), &data, 12, (16, 1), 1, 1);

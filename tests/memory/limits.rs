@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::files::member;
-use crate::process::alone;
+use crate::process::serial;
 use warpfeed::decode::{Codec, Codecs, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample, Source, Tar};
@@ -37,7 +37,7 @@ fn error(loader: Loader) -> warpfeed::Error {
 
 #[test]
 fn an_image_above_the_pixel_limit_is_a_failed_sample() {
-    let _alone = alone();
+    let _serial = serial();
     let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
     for (field, bytes) in [("png", image(30, 20)), ("jpg", jpeg(30, 20)), ("rgb.npy", npy)] {
         assert!(loader(&[(field, bytes.clone())]).max_pixels(600).into_iter().all(|batch| batch.is_ok()));
@@ -76,7 +76,7 @@ fn boasting(field: &str) -> Vec<u8> {
 
 #[test]
 fn a_limit_above_the_default_admits_larger_images() {
-    let _alone = alone();
+    let _serial = serial();
     for field in ["jpg", "bmp"] {
         let bytes = boasting(field);
         let e = Codecs::new().open(&bytes).unwrap_err();
@@ -94,7 +94,7 @@ fn a_limit_above_the_default_admits_larger_images() {
 
 #[test]
 fn the_pixel_limit_of_a_registry_applies_to_every_format() {
-    let _alone = alone();
+    let _serial = serial();
     let npy = [&warpfeed::decode::raw::npy_header(Size::new(30, 20))[..], &[7; 1800]].concat();
     for bytes in [image(30, 20), jpeg(30, 20), npy] {
         let decode = |limit| {
@@ -112,7 +112,7 @@ fn the_pixel_limit_of_a_registry_applies_to_every_format() {
 /// pixels.
 #[test]
 fn the_pixel_limit_applies_to_user_defined_codecs() {
-    let _alone = alone();
+    let _serial = serial();
     struct Boaster;
     impl Codec for Boaster {
         fn format(&self) -> Format {
@@ -131,7 +131,7 @@ fn the_pixel_limit_applies_to_user_defined_codecs() {
 
 #[test]
 fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
-    let _alone = alone();
+    let _serial = serial();
     let (small, large) = (image(4, 4), [image(4, 4), vec![0; 10_000]].concat());
     let e = error(loader(&[("png", small.clone()), ("png", large.clone())]).max_sample_bytes(5000));
     let len = large.len();
@@ -149,7 +149,7 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
 /// Tests small files that declare the largest image that their format allows.
 #[test]
 fn a_decompression_bomb_is_refused_by_its_header() {
-    let _alone = alone();
+    let _serial = serial();
     let mut jpeg = jpeg(8, 8);
     let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
     jpeg[sof + 5..sof + 9].fill(0xff);
@@ -182,7 +182,7 @@ fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
 /// created.
 #[test]
 fn no_path_in_a_tar_is_opened() {
-    let _alone = alone();
+    let _serial = serial();
     let root = tempfile::tempdir().unwrap();
     let secret = root.path().join("secret.png");
     fs::write(&secret, b"not for the batch").unwrap();
@@ -230,7 +230,7 @@ fn files(folder: &Path) -> usize {
 /// Checks that keys of a database and `__key__` fields are never opened as paths.
 #[test]
 fn no_path_in_a_database_is_opened() {
-    let _alone = alone();
+    let _serial = serial();
     use warpfeed::source::{MsgPack, ValueFormat};
     let root = tempfile::tempdir().unwrap();
     let secret = root.path().join("secret.png");

@@ -1,4 +1,4 @@
-//! Tests that measure the memory of the process. Each test calls `process::alone` first, so that
+//! Tests that measure the memory of the process. Each test calls `process::serial` first, so that
 //! they run one at a time.
 
 #[path = "../support/files.rs"]

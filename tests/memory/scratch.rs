@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::counting::{LIVE, PEAK};
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{self, Content, Draw, Numbers, no_hang, reference};
 use warpfeed::decode::{Codec, Codecs, Condition, EncodedImage, Pixels, Rect, Size, check};
 use warpfeed::field::{Boxes, DenseMap, Image, Patches};
@@ -73,7 +73,7 @@ impl Codec for Huge {
 /// Images that are cut into patches count toward the memory plan like other images.
 #[test]
 fn large_images_of_patches_fit_the_plan() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let decoder = Huge::default();
         let patches = Patches::naflex().of("jpg").max_patches(16);
@@ -104,7 +104,7 @@ fn huge(decoder: &Huge, workers: usize) -> Loader {
 
 #[test]
 fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         for limit in [None, Some(256 * MIB), Some(100 * MIB)] {
             let decoder = Huge::default();
@@ -132,7 +132,7 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
 
 #[test]
 fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
@@ -161,7 +161,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
 
 #[test]
 fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let mut large = Vec::new();
         let encoder = jpeg_encoder::Encoder::new(&mut large, 90);
@@ -193,7 +193,7 @@ impl Source for Same {
 /// Effects on pixel values, such as erasing, need memory until the batch is complete and mixed.
 #[test]
 fn effects_that_wait_for_mixing_are_in_the_plan() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
@@ -235,7 +235,7 @@ impl Source for Copies {
 /// converted map.
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         // The images need little memory, and decoding takes so long that all workers decode
         // concurrently, unless the memory for maps prevents it.
@@ -258,7 +258,7 @@ fn maps_that_are_converted_stay_within_the_plan() {
 /// sample fails after its first mask has been drawn.
 #[test]
 fn an_invalid_outline_leaks_no_memory() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let masks = "[[[0, 0, 2999, 0, 2999, 1999]], {\"size\": [7, 7], \"counts\": [49]}]";
         let fields = vec![
@@ -282,7 +282,7 @@ fn an_invalid_outline_leaks_no_memory() {
 
 #[test]
 fn an_image_larger_than_the_shared_scratch_decodes_alone() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let decoder = Huge::default();
         let mut batches = huge(&decoder, 8).memory_limit(MIB).host().unwrap();
@@ -298,7 +298,7 @@ fn an_image_larger_than_the_shared_scratch_decodes_alone() {
 
 #[test]
 fn batches_are_the_same_for_any_scratch_limit() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
@@ -319,7 +319,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
 
 #[test]
 fn the_cache_of_decoded_images_stays_within_its_size() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         // The tables and the allocations of small images need a larger fraction of the cache.
         for (count, side) in [(200, 300), (4000, 24)] {
@@ -359,7 +359,7 @@ fn the_cache_of_decoded_images_stays_within_its_size() {
 /// Checks estimates of decoder memory. If one were too low, workers would exceed the memory plan.
 #[test]
 fn estimates_cover_the_memory_that_decoders_use() {
-    let _alone = alone();
+    let _serial = serial();
     let size = (1600, 1200);
     let image = image::DynamicImage::ImageRgb8(image::RgbImage::new(size.0.into(), size.1.into()));
     let encode = |image: &image::DynamicImage, format| {
@@ -420,7 +420,7 @@ fn estimates_cover_the_memory_that_decoders_use() {
 /// the whole image is decoded.
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let mut damaged = jpeg((2400, 1800), false);
         let middle = damaged.len() / 2;
@@ -445,7 +445,7 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
 #[cfg(feature = "cuda")]
 #[test]
 fn encoded_bytes_for_a_device_are_bounded_and_freed() {
-    let _alone = alone();
+    let _serial = serial();
     let stream = match warpfeed::cuda::stream(0) {
         Ok(stream) => stream,
         Err(e) => return crate::require::missing("cuda", e),
@@ -510,7 +510,7 @@ fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
 
 #[test]
 fn an_estimate_may_be_the_maximum_integer() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let decoder = Claims { side: 600, ..Claims::default() };
         let mut batches = claims(&decoder, (0..64).map(|i| if i % 3 == 0 { 1000 } else { u64::MAX })).host().unwrap();
@@ -520,7 +520,7 @@ fn an_estimate_may_be_the_maximum_integer() {
 
 #[test]
 fn small_images_are_estimated_when_memory_is_scarce() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let run = |limit: usize| {
             let decoder = Claims { side: 100, ..Claims::default() };

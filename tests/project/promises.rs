@@ -169,14 +169,14 @@ fn each_kind_of_fault_is_detected() {
 fn tests_that_observe_the_process_run_one_at_a_time() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut found = 0;
-    for group in ["alone", "memory", "gpu_alone"] {
+    for group in ["process_wide", "memory", "gpu_process_wide"] {
         for file in fs::read_dir(tests.join(group)).unwrap().map(|entry| entry.unwrap().path()) {
             let text = fs::read_to_string(&file).unwrap();
             for test in text.split("#[test]\n").skip(1) {
                 let body = test.split_once("() {\n").expect("a test is a function without arguments").1;
                 let place =
                     format!("{}: {}", file.display(), test.lines().find(|line| line.starts_with("fn ")).unwrap());
-                assert_eq!(body.lines().next().unwrap().trim(), "let _alone = alone();", "{place}");
+                assert_eq!(body.lines().next().unwrap().trim(), "let _serial = serial();", "{place}");
                 found += 1;
             }
         }

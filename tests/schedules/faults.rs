@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{quiet, wait_for_threads};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
@@ -490,7 +490,7 @@ fn run_all(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn random_faults_lose_nothing() {
-    let _alone = alone();
+    let _serial = serial();
     run_all(0..1000);
 }
 
@@ -498,6 +498,6 @@ fn random_faults_lose_nothing() {
 #[test]
 #[ignore = "takes a minute"]
 fn random_faults_lose_nothing_10000_times() {
-    let _alone = alone();
+    let _serial = serial();
     run_all(1000..11000);
 }

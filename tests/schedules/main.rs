@@ -1,5 +1,5 @@
 //! Tests with random schedules of faults and random interleavings of threads. Tests that count the
-//! threads of the process call `process::alone` first.
+//! threads of the process call `process::serial` first.
 
 #[path = "../support/process.rs"]
 mod process;

@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Blocks until no other test that called this function is running. Without this call, the tests of
 /// a binary run in parallel.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
+pub fn serial() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
     // Ignore poisoning: the lock protects no data, and a test that panicked has dropped its
     // loaders.
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a command that runs only the named test of this binary, even if it is marked as ignored:

@@ -1,1 +1,224 @@
-../../../tests/fuzz/mod.rs
+//! Fuzzes parsers. Needs no tool other than cargo. Each case is generated from a seed and can be
+//! replayed. A harness runs for a given time.
+//!
+//! | folder | file | what it mutates |
+//! |---|---|---|
+//! | `tests/fuzz` | `images` | image formats other than JPEG, and `.npy` arrays |
+//! | | `fields` | COCO segmentations, and numbers stored as text or in arrays |
+//! | | `resume` | checkpoints |
+//! | `jpeg/tests/fuzz` | `jpeg` | JPEGs, decoded and compared with libjpeg |
+//! | | `repack` | JPEGs, rewritten and compared with libjpeg |
+//! | `sources/tests/fuzz` | `tar` | headers and sidecar index of a shard, and the manifest of a dataset |
+//! | | `lmdb` | meta pages, MessagePack, Caffe and pickle values, and class names |
+//! | | `sets` | COCO JSON, YOLO files, Pascal VOC XML, and tables |
+//! | | `columns` | Arrow and Parquet files |
+//! | | `lerobot` | all files of LeRobot datasets |
+//! | | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
+//! | | `pickle`, `arrays`, `tfrecord` | Python pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
+//! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
+//!
+//! Each file is a child of the module that it tests, so it can call private parsers. This module
+//! contains the shared code. A parser has two tests. The first runs for a second in every test run.
+//! The second, `..._for_long`, is ignored by default and runs for `WARPFEED_FUZZ_SECONDS` seconds.
+//! `tests/README.md` contains the commands.
+
+mod coverage;
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use coverage::{Corpus, Coverage};
+
+thread_local! {
+    /// The corpus of inputs that reached new edges, in a build with edge counters.
+    static CORPUS: RefCell<Option<Corpus>> = const { RefCell::new(None) };
+}
+
+/// A splitmix64 random number generator. Its seed identifies a case.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// Picks one of the files in `from` and returns a copy with a few mutations. Some mutations
+    /// insert a chunk of another file, or one of `words`, which are tokens of the format. In a
+    /// build with edge counters, inputs that reached new edges are mutated further.
+    pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
+        // Use a separate generator, so that this call takes one number from `self`, however many
+        // numbers the mutations draw.
+        let mut random = Random::new(self.next());
+        CORPUS.with_borrow_mut(|corpus| {
+            let place = from.as_ptr().addr();
+            if let Some(input) = corpus.as_mut().and_then(|corpus| corpus.earlier(from)) {
+                return corpus.as_mut().map_or(input.clone(), |corpus| corpus.replayed_or(place, input));
+            }
+            let found = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(place));
+            let of_found = !found.is_empty() && random.below(4) > 0;
+            let files = if of_found { found } else { from };
+            let mut bytes = files[random.below(files.len())].clone();
+            // One case in sixteen is unchanged, so that valid files are tested as well.
+            let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
+            for _ in 0..changes {
+                random.change(&mut bytes, from, words);
+            }
+            corpus.as_mut().map_or(bytes.clone(), |corpus| corpus.replayed_or(place, bytes))
+        })
+    }
+
+    fn change(&mut self, bytes: &mut Vec<u8>, from: &[Vec<u8>], words: &[&[u8]]) {
+        let at = self.below(bytes.len() + 1);
+        let stretch = 1 + self.below(40);
+        let until = (at + stretch).min(bytes.len());
+        let over = |bytes: &mut Vec<u8>, with: &[u8]| {
+            let end = (at + with.len()).min(bytes.len());
+            bytes.splice(at..end, with.iter().copied());
+        };
+        match self.below(12) {
+            0 => bytes.truncate(at),
+            1 => drop(bytes.drain(at..until)),
+            2 => drop(bytes.splice(at..at, vec![self.pick(&[0, 0x20, 0x55, 0x7f, 0x80, 0xff]); stretch])),
+            3 => {
+                let copy = bytes[at..until].to_vec();
+                let to = self.below(bytes.len() + 1);
+                drop(bytes.splice(to..to, copy));
+            }
+            4 => {
+                let other = &from[self.below(from.len())];
+                let start = self.below(other.len() + 1);
+                let piece = &other[start..(start + 16 * stretch).min(other.len())];
+                if self.below(2) == 0 { over(bytes, piece) } else { drop(bytes.splice(at..at, piece.iter().copied())) }
+            }
+            // Numbers within 2 of a power of two, such as the limits of integer types, in 1, 2, 4
+            // or 8 bytes and either byte order.
+            5 | 6 => {
+                let edge = 1u64.checked_shl(self.below(65) as u32).unwrap_or(0);
+                let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);
+                let width = self.pick(&[1, 2, 4, 8]);
+                if self.below(2) == 0 {
+                    over(bytes, &number.to_le_bytes()[..width]);
+                } else {
+                    over(bytes, &number.to_be_bytes()[8 - width..]);
+                }
+            }
+            7 | 8 if !words.is_empty() => {
+                let word = self.pick(words);
+                if self.below(2) == 0 { over(bytes, word) } else { drop(bytes.splice(at..at, word.iter().copied())) }
+            }
+            _ => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = match self.below(4) {
+                        0 => *byte ^ 1 << self.below(8),
+                        1 => byte.wrapping_add(1),
+                        2 => byte.wrapping_sub(1),
+                        _ => self.next() as u8,
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Returns the `tests/fixtures/formats` folder. The environment variable is read at run time, so
+/// that a test binary that was copied to a different machine finds the fixtures of that machine.
+pub(crate) fn fixtures() -> PathBuf {
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    PathBuf::from(root).join("tests/fixtures/formats")
+}
+
+/// Maximum duration of one case. Parsing a few kilobytes should take less than a thousandth of this
+/// time.
+const SLOW: Duration = Duration::from_secs(20);
+
+/// Runs `case` for one second, with seeds that start at 0, as part of every test run.
+pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
+    run(name, 0, Duration::from_secs(1), u64::MAX, case);
+}
+
+/// Runs `case` for `WARPFEED_FUZZ_SECONDS` seconds (default 60), with seeds that start at
+/// `WARPFEED_FUZZ_SEED` (default 2^32), but at most `WARPFEED_FUZZ_CASES` times.
+pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
+    let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
+    run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
+}
+
+/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Catches panics
+/// in `case`, and panics once at the end with a list of the failing seeds.
+///
+/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored in this file, because a case
+/// may kill the process instead of panicking.
+///
+/// In a build with edge counters, the summary line also contains the number of edges reached. In
+/// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed
+/// case are written to files.
+fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
+    use std::io::{Seek, Write};
+    let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
+        .map(|path| std::fs::File::create(path).expect("the file WARPFEED_FUZZ_LAST can be created"));
+    let mut coverage = Coverage::new();
+    CORPUS.set((coverage.all() > 0).then(|| Corpus::of_harness(&name.replace(' ', "-"))));
+    let start = Instant::now();
+    let (mut cases, mut accepted, mut failures, mut slowest) = (0, 0u64, Vec::new(), (Duration::ZERO, 0));
+    while start.elapsed() < length && cases < most {
+        let seed = first.wrapping_add(cases);
+        if let Some(file) = &mut last {
+            let write = file.rewind().and_then(|()| writeln!(file, "{name} {seed:<20}"));
+            write.expect("the file can be written");
+        }
+        let since = Instant::now();
+        match catch_unwind(AssertUnwindSafe(|| case(seed))) {
+            Ok(sound) => accepted += u64::from(sound),
+            Err(_) => failures.push(seed),
+        }
+        let failed = failures.last() == Some(&seed);
+        CORPUS.with_borrow_mut(|corpus| {
+            if let Some(corpus) = corpus {
+                corpus.end_case(coverage.see(), failed.then(|| format!("{}-{seed}", name.replace(' ', "-"))));
+            }
+        });
+        slowest = slowest.max((since.elapsed(), seed));
+        if since.elapsed() > SLOW {
+            failures.push(seed);
+        }
+        cases += 1;
+        if failures.len() == 20 {
+            break;
+        }
+    }
+    println!(
+        "fuzz {name}: {cases} cases from seed {first}, {accepted} accepted, {} failures {failures:?}, slowest {:.1} ms (seed {})",
+        failures.len(),
+        slowest.0.as_secs_f64() * 1e3,
+        slowest.1
+    );
+    if let (Some(corpus), all @ 1..) = (CORPUS.take(), coverage.all()) {
+        println!("fuzz {name}: {} of {all} edges reached, {} inputs stored", coverage.edges, corpus.len());
+    }
+    assert!(
+        failures.is_empty(),
+        "{name} fails for the seeds {failures:?}; WARPFEED_FUZZ_SEED={} WARPFEED_FUZZ_CASES=1 replays one",
+        failures[0]
+    );
+    // A harness that rejects or accepts every case tests nothing.
+    assert!(cases < 1000 || (accepted > 0 && accepted < cases), "{name}: {accepted} of {cases} cases accepted");
+}

@@ -1,1 +1,213 @@
-../../../tests/fuzz/coverage.rs
+//! Measures code coverage of the running program, in a build with `-Cpasses=sancov-module`.
+//! `tests/README.md` contains the build command.
+//!
+//! The compiler adds a one-byte counter to each edge between basic blocks, and passes the counters
+//! to `__sanitizer_cov_8bit_counters_init` before `main`. Other builds have no counters.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// The counters of the process as address ranges. The counters live as long as the process.
+static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+#[allow(unsafe_code)]
+#[unsafe(no_mangle)]
+extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u8) {
+    let range = (start.addr(), end.addr());
+    let mut counters = COUNTERS.lock().expect("no code panics while holding this lock");
+    if !counters.contains(&range) {
+        counters.push(range);
+    }
+}
+
+/// A block of counters. Most counters are 0, and a few instructions suffice to check that a whole
+/// block is 0.
+type Block = [u64; 8];
+
+/// The edges that the cases have reached so far.
+pub(super) struct Coverage {
+    /// Ranges of the counters, in the order of `reached`.
+    counters: Vec<(usize, usize)>,
+    reached: Vec<bool>,
+    pub(super) edges: usize,
+}
+
+impl Coverage {
+    pub(super) fn new() -> Self {
+        let counters = COUNTERS.lock().expect("no code panics while holding this lock").clone();
+        let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
+        let mut coverage = Coverage { counters, reached, edges: 0 };
+        // Reset the counters, so that edges reached at startup are not attributed to a case.
+        coverage.see();
+        coverage.reached.fill(false);
+        coverage.edges = 0;
+        coverage
+    }
+
+    /// Returns the number of edges in the program, or 0 in a build without counters.
+    pub(super) fn all(&self) -> usize {
+        self.reached.len()
+    }
+
+    /// Records the edges reached since the last call. Returns whether an edge was reached for the
+    /// first time.
+    pub(super) fn see(&mut self) -> bool {
+        let Coverage { counters, reached, edges } = self;
+        let (before, mut first) = (*edges, 0);
+        for &(start, end) in &*counters {
+            for address in (start..end).step_by(size_of::<Block>()) {
+                let length = size_of::<Block>().min(end - address);
+                // SAFETY: The compiler passes the bounds of its counter array, which is never
+                // freed, and nothing else refers to it. Compiled code, including this function,
+                // increments the counters without synchronization, so a count may be lost.
+                #[allow(unsafe_code)]
+                let counts = unsafe { take(address as *mut u8, length) };
+                if counts != [0; 8] {
+                    *edges += note(&counts, &mut reached[first + address - start..]);
+                }
+            }
+            first += end - start;
+        }
+        *edges > before
+    }
+}
+
+/// Records the edges whose counters are not 0. Returns how many edges were reached for the first
+/// time.
+fn note(counts: &Block, reached: &mut [bool]) -> usize {
+    let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
+    let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
+    now.map(|(reached, _)| usize::from(!std::mem::replace(reached, true))).sum()
+}
+
+/// Returns `length` counters, at most one block, and resets them to 0.
+///
+/// # Safety
+///
+/// The counters must be valid for reads and writes.
+#[allow(unsafe_code)]
+unsafe fn take(counters: *mut u8, length: usize) -> Block {
+    let mut counts = Block::default();
+    // SAFETY: A block has at least `length` bytes, and the caller guarantees valid counters.
+    unsafe {
+        if length == size_of::<Block>() {
+            counts = counters.cast::<Block>().read_unaligned();
+        } else {
+            counters.copy_to_nonoverlapping(counts.as_mut_ptr().cast(), length);
+        }
+        if counts != [0; 8] {
+            counters.write_bytes(0, length);
+        }
+    }
+    counts
+}
+
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Maximum number of inputs that are stored for one list of files.
+const MAX_INPUTS: usize = 4096;
+
+/// Inputs that reached new edges, keyed by the address of the list of files that they were derived
+/// from.
+///
+/// If `WARPFEED_FUZZ_CORPUS` names a folder, the inputs are stored in this folder, and later runs
+/// start with them.
+#[derive(Default)]
+pub(super) struct Corpus {
+    kept: HashMap<usize, Vec<Vec<u8>>>,
+    /// Inputs of the current case.
+    current: Vec<(usize, Vec<u8>)>,
+    /// The folder of this harness in the corpus.
+    folder: Option<PathBuf>,
+    /// For each list of files: its folder, and the inputs of earlier runs that have not been
+    /// replayed yet.
+    earlier: HashMap<usize, (PathBuf, Vec<Vec<u8>>)>,
+    /// Files that receive the current case's inputs, if `WARPFEED_FUZZ_LAST` is set.
+    last: Vec<File>,
+}
+
+impl Corpus {
+    pub(super) fn of_harness(name: &str) -> Self {
+        let folder = std::env::var_os("WARPFEED_FUZZ_CORPUS").map(|path| PathBuf::from(path).join(name));
+        Corpus { folder, ..Corpus::default() }
+    }
+
+    /// Returns the inputs that were derived from the files at `address`.
+    pub(super) fn of(&self, address: usize) -> &[Vec<u8>] {
+        self.kept.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kept.values().map(Vec::len).sum()
+    }
+
+    /// Returns the next input that an earlier run derived from the files in `from`. Returns each
+    /// input once, and then `None`.
+    pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
+        let root = self.folder.as_ref()?;
+        let read = || {
+            // Addresses differ between runs, so the folder is named after the hash of the files.
+            let folder = root.join(format!("{:016x}", hash(from)));
+            fs::create_dir_all(&folder).expect("the folder can be created");
+            let files = fs::read_dir(&folder).expect("the folder exists").map(|entry| entry.expect("a file").path());
+            let inputs = files.map(|path| fs::read(path).expect("the file can be read")).collect();
+            (folder, inputs)
+        };
+        self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
+    }
+
+    /// Returns the next input of the current case: the content of the file that
+    /// `WARPFEED_FUZZ_INPUT` names, or `input` if the variable is not set.
+    pub(super) fn replayed_or(&mut self, address: usize, input: Vec<u8>) -> Vec<u8> {
+        let number = self.current.len();
+        let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
+        let input = match path("WARPFEED_FUZZ_INPUT") {
+            Some(path) => fs::read(path).expect("WARPFEED_FUZZ_INPUT names the inputs of a case"),
+            None => input,
+        };
+        if self.last.len() <= number {
+            self.last.extend(path("WARPFEED_FUZZ_LAST").map(|path| File::create(path).expect("a file")));
+        }
+        if let Some(file) = self.last.get_mut(number) {
+            file.set_len(input.len() as u64).expect("the file can be written");
+            file.rewind().and_then(|()| file.write_all(&input)).expect("the file can be written");
+        }
+        self.current.push((address, input.clone()));
+        input
+    }
+
+    /// Ends the current case. Adds its inputs to the corpus if they reached new edges, and writes
+    /// them to files if the case `failed`.
+    pub(super) fn end_case(&mut self, new: bool, failed: Option<String>) {
+        if let Some(name) = failed {
+            let path = std::env::temp_dir().join(format!("warpfeed-fuzz-{name}"));
+            for (number, (_, input)) in self.current.iter().enumerate() {
+                fs::write(format!("{}.{number}", path.display()), input).expect("the file can be written");
+            }
+            println!("set WARPFEED_FUZZ_INPUT={} to replay the inputs of this case", path.display());
+        }
+        for (address, input) in self.current.drain(..).filter(|_| new) {
+            let kept = self.kept.entry(address).or_default();
+            if kept.len() == MAX_INPUTS {
+                continue;
+            }
+            if let Some((folder, _)) = self.earlier.get(&address) {
+                // Write under a temporary name and then rename, because a concurrent process may be
+                // reading the folder.
+                let name = format!("{:016x}", hash(&input));
+                let unfinished = folder.with_extension(std::process::id().to_string());
+                fs::write(&unfinished, &input).expect("the file can be written");
+                fs::rename(&unfinished, folder.join(name)).expect("the file can be renamed");
+            }
+            kept.push(input);
+        }
+    }
+}

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-use crate::attempt::{Done, End, attempt, wait_for_loader_threads};
 use crate::calls::{self, Kind};
+use crate::child::{Done, End, attempt, wait_for_loader_threads};
+use crate::datasets::{FORMATS, small};
 use crate::epoch::{names_a_place, twice};
-use crate::process::{alone, own_process};
-use crate::sets::{FORMATS, small};
+use crate::process::{own_process, serial};
 use crate::store::Objects;
 use crate::sweep::{Case, Table};
 
@@ -28,9 +28,9 @@ struct Data {
 impl Data {
     fn new(format: &str) -> Data {
         let root = tempfile::tempdir().unwrap();
-        let set = small(crate::sets::Kind::Labeled);
+        let dataset = small(crate::datasets::Kind::Labeled);
         let format = FORMATS.iter().find(|known| known.name == format).unwrap();
-        let name = (format.write)(&set, root.path());
+        let name = (format.write)(&dataset, root.path());
         let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };
         Data { objects: Arc::new(Objects::of(root.path(), "mem://set")), url }
     }
@@ -88,7 +88,7 @@ fn is_error_of_the_loader(e: &str) -> bool {
 #[test]
 fn a_failing_cache_disk_changes_no_batch() {
     own_process!(a_failing_cache_disk_changes_no_batch);
-    let _alone = alone();
+    let _serial = serial();
     let mut table = Table::default();
     // `blocks` contains the expected minimum and maximum number of blocks after a loader has
     // succeeded, or is `None` if the loader cannot work without the cache folder.
@@ -148,7 +148,7 @@ fn a_failing_cache_disk_changes_no_batch() {
 #[test]
 fn a_failing_cache_disk_can_be_checked_and_emptied() {
     own_process!(a_failing_cache_disk_can_be_checked_and_emptied);
-    let _alone = alone();
+    let _serial = serial();
     let mut table = Table::default();
     for format in ["tar shards", "lmdb"] {
         let data = Data::new(format);

@@ -5,16 +5,16 @@
 #[path = "../../../tests/support/process.rs"]
 mod process;
 
-#[path = "../../../tests/failures/attempt.rs"]
-mod attempt;
 #[path = "../../../tests/failures/calls.rs"]
 mod calls;
+#[path = "../../../tests/failures/child.rs"]
+mod child;
+#[path = "../../../tests/failures/datasets.rs"]
+mod datasets;
 #[path = "../../../tests/failures/epoch.rs"]
 mod epoch;
-#[path = "../../../tests/failures/sets.rs"]
-mod sets;
-#[path = "../../../tests/twins/store.rs"]
-#[allow(unreachable_pub)] // shared with the tests of twins
+#[path = "../../../tests/equivalence/store.rs"]
+#[allow(unreachable_pub)] // shared with the `equivalence` tests
 mod store;
 #[path = "../../../tests/failures/sweep.rs"]
 mod sweep;

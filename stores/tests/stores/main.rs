@@ -8,6 +8,7 @@ mod support;
 
 mod cache;
 mod cached;
+mod equivalence;
 mod faults;
 mod files;
 mod hub;
@@ -15,5 +16,4 @@ mod listings;
 mod outage;
 mod requests;
 mod server;
-mod twins;
 mod uploads;

@@ -1,1 +1,35 @@
-../../../shared/samples.rs
+//! Test data for all adaptors: 50 samples, each with a small image, an array, and a variable number
+//! of rows. In each adaptor, `tests/samples/mod.rs` is a symlink to this file, so that packaged
+//! crates contain it.
+
+use warpfeed::source::{Memory, OwnedSample};
+use warpfeed::{Augment, Loader};
+
+/// Returns a 16x16 image as `.npy` bytes, with values derived from the sample's index.
+fn image(n: u64) -> Vec<u8> {
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend((0..16 * 16 * 3).map(|i| (i * 7 + n * 31) as u8));
+    bytes
+}
+
+/// Returns the samples. If `labeled` is true, they have labels from three classes. Sample `n` has
+/// `n % 5` rows.
+pub(crate) fn source(labeled: bool) -> Memory {
+    let sample = |n: u64| {
+        let sample = OwnedSample::new(format!("s{n}"))
+            .field("rgb.npy", image(n))
+            .field("place", [n as f32, -0.5].map(f32::to_le_bytes).concat())
+            .field("tokens", (0..n as i64 % 5).flat_map(|row| (10 * n as i64 + row).to_le_bytes()).collect::<Vec<_>>());
+        if labeled { sample.label(n as i64 % 3) } else { sample }
+    };
+    Memory::new((0..50).map(sample).collect())
+}
+
+/// Returns a loader of random crops of the labeled samples. An epoch has six batches of 8 samples,
+/// and one of 2.
+pub(crate) fn loader() -> Loader {
+    Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
+}

@@ -2,13 +2,13 @@
 //! Larger numbers of workers are rejected.
 #![allow(unsafe_code)] // `getrusage`
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{Numbers, loader, no_hang, wait_for_threads};
 use warpfeed::ErrorKind;
 
 #[test]
 fn an_unrealistic_number_of_workers_is_refused() {
-    let _alone = alone();
+    let _serial = serial();
     let cores = std::thread::available_parallelism().unwrap();
     for workers in [769, 100_000, usize::MAX] {
         let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
@@ -36,7 +36,7 @@ fn core_time() -> i64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_maximum_number_of_workers_starts_and_stops_quickly() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let each = |workers: usize| {
             let before = core_time();

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
 use warpfeed::{Augment, Loader, source};
@@ -26,7 +26,7 @@ fn small(loader: Loader) -> Loader {
 
 #[test]
 fn conflicting_class_indices_warn_once_per_opening() {
-    let _alone = alone();
+    let _serial = serial();
     let root = tempfile::tempdir().unwrap();
     let train = folder(root.path(), "train", &["noticed-a", "noticed-b"]);
     let val = folder(root.path(), "val", &["noticed-b"]);
@@ -66,7 +66,7 @@ fn conflicting_class_indices_warn_once_per_opening() {
 
 #[test]
 fn conflicting_class_indices_warn_in_packs_and_tables() {
-    let _alone = alone();
+    let _serial = serial();
     let root = tempfile::tempdir().unwrap();
     let packed = |name: &str, classes: &[&str]| {
         let source = source::open(folder(root.path(), name, classes)).unwrap();

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use warpfeed::Loader;
 use warpfeed::source::{Options, Store};
 
-use super::drawn::{Choice, Random, Set};
 use super::formats::{FOLDER_WITH_MASKS, Format, MASKS, memory};
 use super::observe::{Member, Observations, observe};
+use super::random_dataset::{Choice, Random, RandomDataset};
 
 /// The format and the storage of an opened dataset.
 #[derive(Debug, Clone)]
@@ -73,17 +73,17 @@ fn scheme(url: &str) -> Option<String> {
 /// memory.
 pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts) -> Vec<(Opened, Observations)> {
     let random = &mut Random::new(seed);
-    let set = Set::draw(random);
-    let choice = Choice::draw(random, &set);
+    let dataset = RandomDataset::draw(random);
+    let choice = Choice::draw(random, &dataset);
     let packed = random.next();
-    let folder = tempfile::Builder::new().prefix("twins-").tempdir().unwrap();
+    let folder = tempfile::Builder::new().prefix("equivalence-").tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     counts.draws += 1;
-    for word in choice.words(&set) {
+    for word in choice.words(&dataset) {
         *counts.by_option.entry(word).or_default() += 1;
     }
     let see = |member: &Member| observe(member, &choice, &mut Random::new(packed), &root);
-    let samples = Arc::new(memory(&set));
+    let samples = Arc::new(memory(&dataset));
     let (open, load) = (samples.clone(), samples);
     let expected = see(&Member {
         format: "memory",
@@ -96,10 +96,10 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
         counts.differences.push(format!("seed {seed}: {difference}\n    {choice:?}"));
     }
     let mut reported = false;
-    for format in combinations.formats.iter().filter(|format| (format.holds)(&set)) {
+    for format in combinations.formats.iter().filter(|format| (format.holds)(&dataset)) {
         let folder = root.join(format.name.replace(' ', "-"));
         fs::create_dir(&folder).unwrap();
-        let name = (format.write)(&set, &folder);
+        let name = (format.write)(&dataset, &folder);
         for member in (combinations.storages)(format, &folder, &name) {
             let found = see(&member);
             let place = Opened { format: member.format, storage: member.storage };
@@ -109,7 +109,7 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
                 *counts.refused.entry(words).or_default() += 1;
             } else {
                 *counts.by_format.entry(words).or_default() += 1;
-                if let Some(difference) = difference(&set, format, &expected, &found) {
+                if let Some(difference) = difference(&dataset, format, &expected, &found) {
                     // Describe only the first difference of a seed in full.
                     let what = if reported { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
                     reported = true;
@@ -135,7 +135,12 @@ fn resumed_difference(observations: &Observations) -> Option<String> {
 }
 
 /// Returns the first difference from the dataset in memory, if any.
-fn difference(set: &Set, format: &Format, expected: &Observations, found: &Observations) -> Option<String> {
+fn difference(
+    dataset: &RandomDataset,
+    format: &Format,
+    expected: &Observations,
+    found: &Observations,
+) -> Option<String> {
     if found.is_refused {
         return Some(format!("refused: {}", found.opened[0]));
     }
@@ -150,11 +155,11 @@ fn difference(set: &Set, format: &Format, expected: &Observations, found: &Obser
             return Some(format!("{part}, line {line}:\n    expected {expected:?}\n    found    {found:?}"));
         }
     }
-    if set.named && found.classes != set.classes {
-        return Some(format!("the classes are {:?}, not {:?}", found.classes, set.classes));
+    if dataset.named && found.classes != dataset.classes {
+        return Some(format!("the classes are {:?}, not {:?}", found.classes, dataset.classes));
     }
-    let wrong = found.keys.iter().flatten().find(|(id, key)| *key != (format.key)(set, *id as usize));
-    wrong.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(set, *id as usize)))
+    let wrong = found.keys.iter().flatten().find(|(id, key)| *key != (format.key)(dataset, *id as usize));
+    wrong.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(dataset, *id as usize)))
 }
 
 impl Counts {
@@ -181,7 +186,7 @@ impl Counts {
         let first: Vec<_> = self.differences.iter().take(60).map(String::as_str).collect();
         assert!(
             first.is_empty(),
-            "{} differences; to reproduce one, set WARPFEED_TWINS_SEED to its seed:\n{}",
+            "{} differences; to reproduce one, set WARPFEED_EQUIVALENCE_SEED to its seed:\n{}",
             self.differences.len(),
             first.join("\n")
         );
@@ -190,7 +195,7 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "twins: {} combinations in {} draws", self.combinations, self.draws)?;
+        writeln!(f, "equivalence: {} combinations in {} draws", self.combinations, self.draws)?;
         let of = |all: &BTreeMap<String, u64>| {
             all.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
         };

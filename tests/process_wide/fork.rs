@@ -3,13 +3,13 @@
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{self, Numbers, loader, no_hang};
 use warpfeed::ErrorKind;
 
 #[test]
 fn using_a_loader_in_a_forked_child_fails() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
@@ -41,7 +41,7 @@ fn using_a_loader_in_a_forked_child_fails() {
 
 #[test]
 fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let cached = || loader(Numbers::new(40)).workers(2).cache_decoded(1 << 20).epochs(0);
         let mut batches = cached().host().unwrap();
@@ -71,7 +71,7 @@ fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
 
 #[test]
 fn using_a_decoder_in_a_forked_child_fails() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let options = warpfeed::Decoder::builder().codec(support::Draw).augment(warpfeed::Augment::train(16));
         let decoder = options.workers(2).host().unwrap();
@@ -112,7 +112,7 @@ impl warpfeed::source::Source for Waits {
 
 #[test]
 fn a_forked_child_can_drop_a_loader_with_active_readers() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let loader = warpfeed::Loader::source(Waits(Numbers::new(400))).codec(support::Draw);
         let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();

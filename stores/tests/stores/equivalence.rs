@@ -1,20 +1,20 @@
 //! A dataset yields the same batches in every format, from a server and through the cache, with any
-//! options. `tests/twins` generates the random cases.
+//! options. `tests/equivalence` generates the random cases.
 #![allow(dead_code, unreachable_pub)] // no test uses all of these functions
 
-#[path = "../../../tests/twins/bytes.rs"]
+#[path = "../../../tests/equivalence/bytes.rs"]
 mod bytes;
-#[path = "../../../tests/twins/twins.rs"]
-mod compared;
-#[path = "../../../tests/twins/compressed.rs"]
+#[path = "../../../tests/equivalence/compressed.rs"]
 mod compressed;
-#[path = "../../../tests/twins/drawn.rs"]
-mod drawn;
-#[path = "../../../tests/twins/formats.rs"]
+#[path = "../../../tests/equivalence/formats.rs"]
 mod formats;
-#[path = "../../../tests/twins/observe.rs"]
+#[path = "../../../tests/equivalence/observe.rs"]
 mod observe;
-#[path = "../../../tests/twins/store.rs"]
+#[path = "../../../tests/equivalence/random_dataset.rs"]
+mod random_dataset;
+#[path = "../../../tests/equivalence/seed.rs"]
+mod seed;
+#[path = "../../../tests/equivalence/store.rs"]
 mod store;
 
 use std::fs;
@@ -24,9 +24,9 @@ use std::time::{Duration, SystemTime};
 
 use crate::process::own_process;
 use crate::support::Server;
-use compared::{Combinations, Counts, Opened, member};
 use formats::Format;
 use observe::Member;
+use seed::{Combinations, Counts, Opened, member};
 use store::Objects;
 
 use warpfeed_stores::Cache;
@@ -53,12 +53,13 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     let number = std::cell::Cell::new(0);
     let storages = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
         number.set(number.get() + 1);
-        let set = format!("set-{}", number.get());
-        let url = |root: &str| if name.is_empty() { format!("{root}/{set}") } else { format!("{root}/{set}/{name}") };
-        let objects = Arc::new(Objects::of(folder, &format!("mem://{set}")));
+        let dataset = format!("set-{}", number.get());
+        let url =
+            |root: &str| if name.is_empty() { format!("{root}/{dataset}") } else { format!("{root}/{dataset}/{name}") };
+        let objects = Arc::new(Objects::of(folder, &format!("mem://{dataset}")));
         let kept = folder.with_extension("cache");
         let in_memory = || Some(Cache::open(&kept, 1 << 30).unwrap().store(objects.clone()));
-        let mem = if name.is_empty() { format!("mem://{set}") } else { format!("mem://{set}/{name}") };
+        let mem = if name.is_empty() { format!("mem://{dataset}") } else { format!("mem://{dataset}/{name}") };
         let mut all = vec![
             member(format, "cache", mem.clone(), in_memory(), true),
             // The cache folder now contains the whole dataset.
@@ -68,7 +69,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
             let small = Cache::open(folder.with_extension("small"), 3_000).unwrap().store(objects);
             all.push(member(format, "small cache", mem, Some(small), true));
             // Names of class folders may contain spaces.
-            upload(&server, folder, &format!("/bucket/100% of 5%20/{set}"));
+            upload(&server, folder, &format!("/bucket/100% of 5%20/{dataset}"));
             all.push(member(format, "server", url("s3://bucket/100% of 5%20"), Some(of_urls("s3")), true));
         }
         all
@@ -79,11 +80,11 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     let world = Combinations { formats, storages: &storages, may_refuse };
     let mut counts = Counts::default();
     let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    if let Some(seed) = variable("WARPFEED_TWINS_SEED") {
-        counts.run(&world, seed..seed + variable("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX);
+    if let Some(seed) = variable("WARPFEED_EQUIVALENCE_SEED") {
+        counts.run(&world, seed..seed + variable("WARPFEED_EQUIVALENCE_DRAWS").unwrap_or(1), Duration::MAX);
     } else {
         counts.run(&world, 0..DRAWS, Duration::MAX);
-        if let Some(seconds) = variable("WARPFEED_TWINS_SECONDS") {
+        if let Some(seconds) = variable("WARPFEED_EQUIVALENCE_SECONDS") {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
             counts.run(&world, now.as_secs()..u64::MAX, Duration::from_secs(seconds));
         }

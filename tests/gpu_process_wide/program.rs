@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::device::{Probe, loader, stream};
-use crate::process::{alone, child};
+use crate::process::{child, serial};
 use crate::reference::checksum;
 use warpfeed::ErrorKind;
 use warpfeed::cuda::cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
@@ -48,7 +48,7 @@ fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnO
 
 #[test]
 fn next_fails_during_a_capture_and_does_not_disturb_it() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(stream) = stream() else { return };
     // cudarc's event tracking would add events to the graph. SAFETY: every buffer of this test is
     // used on one stream.
@@ -77,7 +77,7 @@ fn next_fails_during_a_capture_and_does_not_disturb_it() {
 
 #[test]
 fn pinned_batches_may_be_dropped_and_received_during_a_capture() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
     unsafe { stream.context().disable_event_tracking() };
@@ -117,7 +117,7 @@ fn pinned_batches_may_be_dropped_and_received_during_a_capture() {
 /// would therefore hang.
 #[test]
 fn exhausting_the_slots_during_a_capture_fails() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(stream) = stream() else { return };
     // SAFETY: every buffer of this test is used on one stream.
     unsafe { stream.context().disable_event_tracking() };
@@ -140,7 +140,7 @@ fn exhausting_the_slots_during_a_capture_fails() {
 
 #[test]
 fn the_loader_does_not_report_earlier_cuda_errors() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(stream) = stream() else { return };
     let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
     stream.context().record_err::<()>(Err(left));
@@ -166,7 +166,7 @@ fn current() -> Option<usize> {
 
 #[test]
 fn the_current_device_of_a_thread_does_not_change() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(stream) = stream() else { return };
     let mut places = vec![0];
     // If there is a second GPU, also test a device that the loader does not use.
@@ -241,7 +241,7 @@ fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
 /// test would hang.
 #[test]
 fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(stream) = stream() else { return };
     let probe = Probe::new(&stream);
     for taken in 1..5 {
@@ -279,7 +279,7 @@ fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
 /// Threads of the loader may be inside a driver call when the program exits.
 #[test]
 fn a_program_may_exit_at_any_time_while_a_loader_works() {
-    let _alone = alone();
+    let _serial = serial();
     if std::env::var_os("WARPFEED_EXIT").is_some() {
         let stream = stream().expect("the parent process has a device");
         let open = || loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();
@@ -303,7 +303,7 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
 /// the exit of the program by up to a second.
 #[test]
 fn a_waiting_loader_does_not_delay_the_exit() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(stream) = stream() else { return };
     let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();
     let ends = |when: &str| {

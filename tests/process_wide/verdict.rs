@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
@@ -133,14 +133,14 @@ fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) 
 
 #[test]
 fn a_slow_disk_is_read_bound() {
-    let _alone = alone();
+    let _serial = serial();
     let words = ["read-bound\n- ", " of 2 workers are busy", "the step waited", "MB/s are read", "pack"];
     named(Bottleneck::Read, &words, || run(loader(Bytes { read: ms(4), ..samples(160) }, FAST), 1, |_| ms(0)));
 }
 
 #[test]
 fn a_slow_decoder_is_decode_bound() {
-    let _alone = alone();
+    let _serial = serial();
     let workers = cores();
     let of_workers = format!("of {workers} workers are busy");
     named(Bottleneck::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as fast"], || {
@@ -150,7 +150,7 @@ fn a_slow_decoder_is_decode_bound() {
 
 #[test]
 fn a_slow_transform_is_transform_bound() {
-    let _alone = alone();
+    let _serial = serial();
     let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
         sleep(ms(3));
         Ok(())
@@ -163,7 +163,7 @@ fn a_slow_transform_is_transform_bound() {
 
 #[test]
 fn a_lack_of_workers_is_named() {
-    let _alone = alone();
+    let _serial = serial();
     if cores() == 1 {
         return crate::require::missing("two-cores", "with one core, more workers do not help");
     }
@@ -191,7 +191,7 @@ impl FieldType for Slow {
 
 #[test]
 fn a_slow_custom_field_is_the_named_bottleneck() {
-    let _alone = alone();
+    let _serial = serial();
     let workers = cores();
     for images in [true, false] {
         let words = ["limited by the field \"sound\"\n- ", "with sound", "in half the time would make"];
@@ -211,7 +211,7 @@ fn a_slow_custom_field_is_the_named_bottleneck() {
 
 #[test]
 fn batches_of_many_bytes_are_memory_bound() {
-    let _alone = alone();
+    let _serial = serial();
     let big = 1 << 20;
     named(Bottleneck::Memory, &["memory-bound\n- ", "with write", "GB/s"], || {
         let source = Bytes { big: vec![1; big], ..samples(400) };
@@ -228,7 +228,7 @@ fn batches_of_many_bytes_are_memory_bound() {
 
 #[test]
 fn a_slow_consumer_is_step_bound() {
-    let _alone = alone();
+    let _serial = serial();
     let stats = named(
         Bottleneck::Step,
         &["step-bound: the loader is not the bottleneck\n- ", "a step takes ", "samples/s"],
@@ -264,7 +264,7 @@ impl Codec for Counted {
 /// The slots fill up, and stay full for as long as draining and filling took together.
 #[test]
 fn uneven_steps_with_few_slots_are_named() {
-    let _alone = alone();
+    let _serial = serial();
     let (mut stats, cycles) = no_hang(|| {
         let decoded = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(samples(8 * 100_000)).codec(Counted(decoded.clone()));
@@ -307,7 +307,7 @@ fn uneven_steps_with_few_slots_are_named() {
 
 #[test]
 fn one_slow_sample_is_named() {
-    let _alone = alone();
+    let _serial = serial();
     let stats = named(
         Bottleneck::Straggler,
         &["limited by 1 slow sample\n- ", "sample 7 (key7) takes ", "ms, most of it in decode"],
@@ -320,7 +320,7 @@ fn one_slow_sample_is_named() {
 
 #[test]
 fn starts_of_short_epochs_are_named() {
-    let _alone = alone();
+    let _serial = serial();
     // Each epoch consists of one batch, which takes 12 ms; a step takes 30 ms.
     named(
         Bottleneck::EpochStart,

@@ -153,7 +153,7 @@ impl Drop for Child {
 }
 
 static PANICS: Mutex<String> = Mutex::new(String::new());
-/// The stream to the parent. Set only in the child.
+/// The stream to the parent. RandomDataset only in the child.
 static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
 /// Addresses of the functions on the stack of the failed call.
 static FAILED_STACK: OnceLock<Backtrace> = OnceLock::new();

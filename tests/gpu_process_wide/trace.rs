@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::process::alone;
+use crate::process::serial;
 use serde_json::Value;
 use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
@@ -98,7 +98,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// copy into this slot has finished, so the trace must show the copy during the step.
 #[test]
 fn the_trace_shows_copies_during_the_steps_they_overlap() {
-    let _alone = alone();
+    let _serial = serial();
     let stream = match cuda::stream(0) {
         Ok(stream) => stream,
         Err(e) => return crate::require::missing("cuda", e),

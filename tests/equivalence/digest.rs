@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::observe::{Observations, hash};
-use super::twins::Opened;
+use super::seed::Opened;
 
 /// Writes one line per combination of seed, format and storage.
 pub struct Record(fs::File);
@@ -24,9 +24,9 @@ fn line(seed: u64, place: &Opened, observations: &Observations) -> String {
     format!("{seed}\t{}\t{}\t{state}\t{}", place.format, place.storage, parts.join(" "))
 }
 
-/// If `WARPFEED_TWINS_SHOW` names a file, appends the complete observations to it.
+/// If `WARPFEED_EQUIVALENCE_SHOW` names a file, appends the complete observations to it.
 fn show(seed: u64, place: &Opened, observations: &Observations) {
-    let Some(path) = std::env::var_os("WARPFEED_TWINS_SHOW") else { return };
+    let Some(path) = std::env::var_os("WARPFEED_EQUIVALENCE_SHOW") else { return };
     let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
     for (part, lines) in observations.parts() {
         for line in lines {
@@ -102,7 +102,7 @@ impl Recording {
             self.differences.push(format!("seed {seed}, {format} ({storage}): recorded, but no longer present"));
         }
         println!(
-            "twins: {} combinations are unchanged, {} could not be opened before, {} differ",
+            "equivalence: {} combinations are unchanged, {} could not be opened before, {} differ",
             self.same,
             self.new,
             self.differences.len()
@@ -110,7 +110,7 @@ impl Recording {
         let first: Vec<_> = self.differences.iter().take(20).map(String::as_str).collect();
         assert!(
             first.is_empty(),
-            "the first of {} differences; to see more, run both builds with WARPFEED_TWINS_SHOW=FILE:\n{}",
+            "the first of {} differences; to see more, run both builds with WARPFEED_EQUIVALENCE_SHOW=FILE:\n{}",
             self.differences.len(),
             first.join("\n")
         );

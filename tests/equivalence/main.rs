@@ -16,25 +16,25 @@
 mod bytes;
 #[cfg(all(feature = "parquet", feature = "hdf5"))]
 mod compressed;
-mod drawn;
+mod digest;
 mod features;
 mod formats;
 mod observe;
-mod record;
+mod random_dataset;
+mod seed;
 mod store;
-mod twins;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use drawn::{Kind, SampleData, Set};
+use digest::{Record, Recording};
 use formats::Format;
 use observe::Member;
-use record::{Record, Recording};
+use random_dataset::{Kind, RandomDataset, SampleData};
+use seed::{Combinations, Counts, Opened, member, run_seed};
 use store::Objects;
-use twins::{Combinations, Counts, Opened, member, run_seed};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
@@ -81,7 +81,7 @@ fn a_dataset_is_the_same_in_every_format_and_storage() {
 /// the observations with a recording instead, or writes a recording.
 fn compare_draws() {
     let (mut counts, combinations) = (Counts::default(), &combinations());
-    if let Some(path) = file("WARPFEED_TWINS_COMPARE") {
+    if let Some(path) = file("WARPFEED_EQUIVALENCE_COMPARE") {
         let mut recording = Recording::read(&path);
         for seed in recording.seeds() {
             for (place, observations) in run_seed(seed, combinations, &mut counts) {
@@ -91,10 +91,10 @@ fn compare_draws() {
         recording.end();
         return counts.end();
     }
-    if let Some(path) = file("WARPFEED_TWINS_RECORD") {
+    if let Some(path) = file("WARPFEED_EQUIVALENCE_RECORD") {
         let mut record = Record::new(&path);
-        let first = number("WARPFEED_TWINS_SEED").unwrap_or(0);
-        for seed in first..first + number("WARPFEED_TWINS_DRAWS").unwrap_or(RECORDED) {
+        let first = number("WARPFEED_EQUIVALENCE_SEED").unwrap_or(0);
+        for seed in first..first + number("WARPFEED_EQUIVALENCE_DRAWS").unwrap_or(RECORDED) {
             for (place, observations) in run_seed(seed, combinations, &mut counts) {
                 record.add(seed, &place, &observations);
             }
@@ -102,12 +102,14 @@ fn compare_draws() {
         return counts.end();
     }
     let fresh = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64 >> 10;
-    match number("WARPFEED_TWINS_SEED") {
-        Some(seed) => counts.run(combinations, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX),
+    match number("WARPFEED_EQUIVALENCE_SEED") {
+        Some(seed) => {
+            counts.run(combinations, seed..seed + number("WARPFEED_EQUIVALENCE_DRAWS").unwrap_or(1), Duration::MAX)
+        }
         None => {
             counts.run(combinations, 0..DRAWS, Duration::MAX);
-            let seconds = number("WARPFEED_TWINS_SECONDS").unwrap_or(5);
-            println!("new seeds, starting at WARPFEED_TWINS_SEED={fresh}");
+            let seconds = number("WARPFEED_EQUIVALENCE_SECONDS").unwrap_or(5);
+            println!("new seeds, starting at WARPFEED_EQUIVALENCE_SEED={fresh}");
             counts.run(combinations, fresh..u64::MAX, Duration::from_secs(seconds));
         }
     }
@@ -124,9 +126,9 @@ fn a_dataset_is_the_same_with_every_compression() {
     let formats = compressed::FORMATS.iter().collect();
     let combinations = Combinations { formats, storages: &storages, may_refuse: |place| place.storage == "store" };
     let mut counts = Counts::default();
-    match number("WARPFEED_TWINS_SEED") {
+    match number("WARPFEED_EQUIVALENCE_SEED") {
         Some(seed) => {
-            counts.run(&combinations, seed..seed + number("WARPFEED_TWINS_DRAWS").unwrap_or(1), Duration::MAX)
+            counts.run(&combinations, seed..seed + number("WARPFEED_EQUIVALENCE_DRAWS").unwrap_or(1), Duration::MAX)
         }
         None => counts.run(&combinations, 0..COMPRESSED, Duration::MAX),
     }
@@ -152,7 +154,7 @@ fn a_changed_label_and_changed_pixels_are_found() {
 }
 
 /// Returns the samples in `tests/fixtures/formats`: three JPEGs of each class of `datasets/mini`.
-fn of_fixtures() -> Set {
+fn of_fixtures() -> RandomDataset {
     let listed = |folder: &Path| {
         let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
@@ -171,14 +173,14 @@ fn of_fixtures() -> Set {
         }));
         classes.push(folder.file_name().unwrap().to_str().unwrap().to_owned());
     }
-    Set { kind: Kind::Labeled, classes, named: false, variant: 0, samples, target: (0, 0) }
+    RandomDataset { kind: Kind::Labeled, classes, named: false, variant: 0, samples, target: (0, 0) }
 }
 
 /// Compares with fixture files that the original library of each format wrote.
 #[test]
 fn writers_produce_the_bytes_of_the_original_libraries() {
-    let (set, fixtures) = (of_fixtures(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
-    assert_eq!(set.samples.len(), 12);
+    let (dataset, fixtures) = (of_fixtures(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
+    assert_eq!(dataset.samples.len(), 12);
     for (name, files) in [
         ("recordio", &["train.rec", "train.idx"][..]),
         ("beton", &["train.beton"]),
@@ -186,9 +188,9 @@ fn writers_produce_the_bytes_of_the_original_libraries() {
     ] {
         let root = tempfile::tempdir().unwrap();
         let format = formats::FORMATS.iter().find(|format| format.name == name).unwrap();
-        (format.write)(&set, root.path());
+        (format.write)(&dataset, root.path());
         for file in files {
-            let own = fs::read(root.path().join(file.replace("train.", "set."))).unwrap();
+            let own = fs::read(root.path().join(file.replace("train.", "dataset."))).unwrap();
             assert!(own == fs::read(fixtures.join(name).join(file)).unwrap(), "{name}: {file}");
         }
     }

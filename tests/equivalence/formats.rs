@@ -9,53 +9,53 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, Pack, Recode, TarWriter, WriteOp
 use warpfeed::source::{Memory, OwnedSample};
 
 use super::bytes::{Flat, crc32c, field, little, npy, npy_i64, varint, zip};
-use super::drawn::{Kind, SampleData, Set, Value};
+use super::random_dataset::{Kind, RandomDataset, SampleData, Value};
 
 /// A dataset format, with a writer for tests.
 pub struct Format {
     pub name: &'static str,
     /// Returns whether the format can represent the dataset.
-    pub holds: fn(&Set) -> bool,
+    pub holds: fn(&RandomDataset) -> bool,
     /// Writes the dataset into an empty folder. Returns the path to open, relative to the folder.
-    pub write: fn(&Set, &Path) -> String,
+    pub write: fn(&RandomDataset, &Path) -> String,
     /// Returns the key of a sample, given its index.
-    pub key: fn(&Set, usize) -> String,
+    pub key: fn(&RandomDataset, usize) -> String,
     /// Whether files are memory-mapped by default. For other formats, `mmap(false)` has no effect.
     pub mapped: bool,
 }
 
-fn by_class(set: &Set, n: usize) -> String {
-    format!("{}/{}", set.classes[set.samples[n].class], set.samples[n].name)
+fn by_class(dataset: &RandomDataset, n: usize) -> String {
+    format!("{}/{}", dataset.classes[dataset.samples[n].class], dataset.samples[n].name)
 }
 
-pub fn by_number(_: &Set, n: usize) -> String {
+pub fn by_number(_: &RandomDataset, n: usize) -> String {
     n.to_string()
 }
 
-fn by_name(set: &Set, n: usize) -> String {
-    set.samples[n].name.clone()
+fn by_name(dataset: &RandomDataset, n: usize) -> String {
+    dataset.samples[n].name.clone()
 }
 
-pub fn labeled(set: &Set) -> bool {
-    set.kind != Kind::Boxes
+pub fn labeled(dataset: &RandomDataset) -> bool {
+    dataset.kind != Kind::Boxes
 }
 
 /// Returns whether the dataset has no columns except the image and the class.
-fn plain(set: &Set) -> bool {
-    matches!(set.kind, Kind::Labeled | Kind::Pixels)
+fn plain(dataset: &RandomDataset) -> bool {
+    matches!(dataset.kind, Kind::Labeled | Kind::Pixels)
 }
 
 /// Returns whether the dataset is plain and has integer labels.
-fn numbered(set: &Set) -> bool {
-    plain(set) && !set.named
+fn numbered(dataset: &RandomDataset) -> bool {
+    plain(dataset) && !dataset.named
 }
 
-pub fn pixels(set: &Set) -> bool {
-    set.kind == Kind::Pixels
+pub fn pixels(dataset: &RandomDataset) -> bool {
+    dataset.kind == Kind::Pixels
 }
 
-fn masks(set: &Set) -> bool {
-    set.kind == Kind::Masks
+fn masks(dataset: &RandomDataset) -> bool {
+    dataset.kind == Kind::Masks
 }
 
 /// Name of the folder format when it is opened with the `masks` option.
@@ -63,8 +63,8 @@ pub const FOLDER_WITH_MASKS: &str = "folder with masks";
 /// Name of the folder with the masks, which is next to the folder of images.
 pub const MASKS: &str = "masks";
 
-fn boxes(set: &Set) -> bool {
-    set.kind == Kind::Boxes
+fn boxes(dataset: &RandomDataset) -> bool {
+    dataset.kind == Kind::Boxes
 }
 
 /// Formats that can be read from an object store with range requests. Other formats require a local
@@ -103,28 +103,28 @@ pub const FORMATS: &[Format] = &[
         name: "csv",
         holds: labeled,
         write: csv,
-        key: |set, n| format!("images/{}", by_name(set, n)),
+        key: |dataset, n| format!("images/{}", by_name(dataset, n)),
         mapped: false,
     },
     Format {
         name: "tsv",
         holds: labeled,
         write: tsv,
-        key: |set, n| format!("images/{}", by_name(set, n)),
+        key: |dataset, n| format!("images/{}", by_name(dataset, n)),
         mapped: false,
     },
     Format {
         name: "json lines",
         holds: labeled,
         write: jsonl,
-        key: |set, n| format!("images/{}", by_name(set, n)),
+        key: |dataset, n| format!("images/{}", by_name(dataset, n)),
         mapped: false,
     },
     Format { name: "mds", holds: labeled, write: mds, key: by_number, mapped: true },
     Format { name: "litdata", holds: labeled, write: litdata, key: by_number, mapped: true },
     Format {
         name: "beton",
-        holds: |set| numbered(set) && (pixels(set) || set.codec() == Some("jpg")),
+        holds: |dataset| numbered(dataset) && (pixels(dataset) || dataset.codec() == Some("jpg")),
         write: beton,
         key: by_number,
         mapped: true,
@@ -148,10 +148,10 @@ pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 }
 
 /// Returns all samples of the dataset, with all of their fields.
-pub fn owned(set: &Set) -> Vec<OwnedSample> {
+pub fn owned(dataset: &RandomDataset) -> Vec<OwnedSample> {
     let of = |(n, sample): (usize, &SampleData)| {
-        let built = OwnedSample::new(by_class(set, n)).field(sample.extension, sample.encoded.clone());
-        match set.kind {
+        let built = OwnedSample::new(by_class(dataset, n)).field(sample.extension, sample.encoded.clone());
+        match dataset.kind {
             Kind::Labeled | Kind::Pixels => built.label(sample.class as i64),
             Kind::Columns => {
                 let score = sample.score.to_string();
@@ -172,61 +172,61 @@ pub fn owned(set: &Set) -> Vec<OwnedSample> {
             }
         }
     };
-    set.samples.iter().enumerate().map(of).collect()
+    dataset.samples.iter().enumerate().map(of).collect()
 }
 
-pub fn memory(set: &Set) -> Memory {
-    Memory::new(owned(set)).with_classes(set.classes.clone())
+pub fn memory(dataset: &RandomDataset) -> Memory {
+    Memory::new(owned(dataset)).with_classes(dataset.classes.clone())
 }
 
-fn folder(set: &Set, root: &Path) -> String {
-    for (n, sample) in set.samples.iter().enumerate() {
-        put(root, &format!("{}.{}", by_class(set, n), sample.extension), &sample.encoded);
+fn folder(dataset: &RandomDataset, root: &Path) -> String {
+    for (n, sample) in dataset.samples.iter().enumerate() {
+        put(root, &format!("{}.{}", by_class(dataset, n), sample.extension), &sample.encoded);
     }
     String::new()
 }
 
-fn folder_with_masks(set: &Set, root: &Path) -> String {
-    folder(set, &root.join("images"));
-    for (n, sample) in set.samples.iter().enumerate() {
-        put(root, &format!("{MASKS}/{}.png", by_class(set, n)), &sample.mask);
+fn folder_with_masks(dataset: &RandomDataset, root: &Path) -> String {
+    folder(dataset, &root.join("images"));
+    for (n, sample) in dataset.samples.iter().enumerate() {
+        put(root, &format!("{MASKS}/{}.png", by_class(dataset, n)), &sample.mask);
     }
     "images".into()
 }
 
-fn written(set: &Set, mut writer: impl DatasetWriter) {
-    for sample in owned(set) {
+fn written(dataset: &RandomDataset, mut writer: impl DatasetWriter) {
+    for sample in owned(dataset) {
         writer.put(&sample.as_sample().unwrap()).unwrap();
     }
     Box::new(writer).finish().unwrap();
 }
 
-fn options(set: &Set) -> WriteOptions {
-    WriteOptions { classes: set.classes.clone(), ..WriteOptions::default() }
+fn options(dataset: &RandomDataset) -> WriteOptions {
+    WriteOptions { classes: dataset.classes.clone(), ..WriteOptions::default() }
 }
 
-fn tar(set: &Set, root: &Path) -> String {
-    written(set, TarWriter::create(root.join("set.tar"), &options(set)).unwrap());
-    "set.tar".into()
+fn tar(dataset: &RandomDataset, root: &Path) -> String {
+    written(dataset, TarWriter::create(root.join("dataset.tar"), &options(dataset)).unwrap());
+    "dataset.tar".into()
 }
 
-fn shards(set: &Set, root: &Path) -> String {
+fn shards(dataset: &RandomDataset, root: &Path) -> String {
     // Keep damaged images byte for byte.
-    let source = memory(set);
+    let source = memory(dataset);
     let pack = Pack::new(&source).recode(Recode::KeepBytes).keep_bad(true).shard_samples(SHARD as u64);
-    pack.to(root.join("set.tar")).unwrap();
-    one_of(set, &["", "set.tar", "set.manifest.json"])
+    pack.to(root.join("dataset.tar")).unwrap();
+    one_of(dataset, &["", "dataset.tar", "dataset.manifest.json"])
 }
 
-fn lmdb(set: &Set, root: &Path) -> String {
-    written(set, LmdbWriter::create(root.join("set.lmdb"), &options(set)).unwrap());
-    "set.lmdb".into()
+fn lmdb(dataset: &RandomDataset, root: &Path) -> String {
+    written(dataset, LmdbWriter::create(root.join("dataset.lmdb"), &options(dataset)).unwrap());
+    "dataset.lmdb".into()
 }
 
 /// Returns every value of a row except the image. Masks are written to files and represented by
 /// their paths.
-fn cells(set: &Set, sample: &SampleData, root: &Path) -> Vec<serde_json::Value> {
-    let cell = |column: &&str| match set.value(sample, column) {
+fn cells(dataset: &RandomDataset, sample: &SampleData, root: &Path) -> Vec<serde_json::Value> {
+    let cell = |column: &&str| match dataset.value(sample, column) {
         Value::Int(number) => json!(number),
         Value::Text(text) => json!(text),
         Value::Png(bytes) => {
@@ -235,16 +235,16 @@ fn cells(set: &Set, sample: &SampleData, root: &Path) -> Vec<serde_json::Value> 
             json!(path)
         }
     };
-    set.columns().iter().map(cell).collect()
+    dataset.columns().iter().map(cell).collect()
 }
 
-fn separated(set: &Set, root: &Path, separator: &str) -> String {
+fn separated(dataset: &RandomDataset, root: &Path, separator: &str) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
-    let mut lines = vec![[&["path"], set.columns()].concat().join(separator)];
-    for sample in &set.samples {
+    let mut lines = vec![[&["path"], dataset.columns()].concat().join(separator)];
+    for sample in &dataset.samples {
         let path = format!("images/{}.{}", sample.name, sample.extension);
         put(root, &path, &sample.encoded);
-        let cells = cells(set, sample, root).into_iter().map(|cell| match cell.as_str() {
+        let cells = cells(dataset, sample, root).into_iter().map(|cell| match cell.as_str() {
             Some(text) => quoted(text),
             None => cell.to_string(),
         });
@@ -253,29 +253,29 @@ fn separated(set: &Set, root: &Path, separator: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-fn csv(set: &Set, root: &Path) -> String {
-    put(root, "set.csv", separated(set, root, ","));
-    "set.csv".into()
+fn csv(dataset: &RandomDataset, root: &Path) -> String {
+    put(root, "dataset.csv", separated(dataset, root, ","));
+    "dataset.csv".into()
 }
 
-fn tsv(set: &Set, root: &Path) -> String {
-    put(root, "set.tsv", separated(set, root, "\t"));
-    "set.tsv".into()
+fn tsv(dataset: &RandomDataset, root: &Path) -> String {
+    put(root, "dataset.tsv", separated(dataset, root, "\t"));
+    "dataset.tsv".into()
 }
 
-fn jsonl(set: &Set, root: &Path) -> String {
+fn jsonl(dataset: &RandomDataset, root: &Path) -> String {
     let mut text = String::new();
-    for sample in &set.samples {
+    for sample in &dataset.samples {
         let path = format!("images/{}.{}", sample.name, sample.extension);
         put(root, &path, &sample.encoded);
         let mut row = json!({"path": path});
-        for (name, cell) in set.columns().iter().zip(cells(set, sample, root)) {
+        for (name, cell) in dataset.columns().iter().zip(cells(dataset, sample, root)) {
             row[*name] = cell;
         }
         text += &format!("{row}\n");
     }
-    put(root, "set.jsonl", text);
-    "set.jsonl".into()
+    put(root, "dataset.jsonl", text);
+    "dataset.jsonl".into()
 }
 
 /// Number of samples per shard, in formats with shards.
@@ -309,21 +309,21 @@ pub fn plain_bytes(value: Value) -> Vec<u8> {
     }
 }
 
-fn mds(set: &Set, root: &Path) -> String {
+fn mds(dataset: &RandomDataset, root: &Path) -> String {
     // Datasets of raw pixels are written as arrays of one shape, and other datasets as encoded
     // images.
-    let side = set.samples[0].size;
-    let encoded = match (set.kind, set.codec()) {
+    let side = dataset.samples[0].size;
+    let encoded = match (dataset.kind, dataset.codec()) {
         (Kind::Pixels, _) => format!("ndarray:uint8:{},{},3", side.1, side.0),
         (_, Some("jpg")) => "jpeg".to_owned(),
         (_, Some(_)) => "png".to_owned(),
         (_, None) => "bytes".to_owned(),
     };
-    let of_pixels = set.kind == Kind::Pixels;
+    let of_pixels = dataset.kind == Kind::Pixels;
     let (mut names, mut encodings) = (vec!["image"], vec![encoded]);
     let mut sizes = vec![of_pixels.then_some(side.0 * side.1 * 3)];
-    for column in set.columns() {
-        let (encoding, size) = match set.value(&set.samples[0], column) {
+    for column in dataset.columns() {
+        let (encoding, size) = match dataset.value(&dataset.samples[0], column) {
             Value::Int(_) => ("int", Some(8)),
             Value::Text(_) => ("str", None),
             Value::Png(_) => ("png", None),
@@ -333,10 +333,10 @@ fn mds(set: &Set, root: &Path) -> String {
         sizes.push(size);
     }
     let mut listed = Vec::new();
-    for (number, samples) in set.samples.chunks(SHARD).enumerate() {
+    for (number, samples) in dataset.samples.chunks(SHARD).enumerate() {
         let row = |sample: &SampleData| {
             let image = if of_pixels { &sample.pixels } else { &sample.encoded };
-            let values = set.columns().iter().map(|column| plain_bytes(set.value(sample, column)));
+            let values = dataset.columns().iter().map(|column| plain_bytes(dataset.value(sample, column)));
             let values: Vec<_> = [image.clone()].into_iter().chain(values).collect();
             let of_any_length = values.iter().zip(&sizes).filter(|(_, size)| size.is_none());
             [of_any_length.flat_map(|(value, _)| length(value)).collect(), values.concat()].concat()
@@ -355,19 +355,19 @@ fn mds(set: &Set, root: &Path) -> String {
         listed.push(shard);
     }
     put(root, "index.json", json!({"shards": listed, "version": 2}).to_string());
-    one_of(set, &["", "index.json"])
+    one_of(dataset, &["", "index.json"])
 }
 
 /// Picks one of several equivalent paths, based on the dataset's variant.
-fn one_of(set: &Set, paths: &[&str]) -> String {
-    paths[(set.variant % paths.len() as u64) as usize].to_owned()
+fn one_of(dataset: &RandomDataset, paths: &[&str]) -> String {
+    paths[(dataset.variant % paths.len() as u64) as usize].to_owned()
 }
 
-fn litdata(set: &Set, root: &Path) -> String {
+fn litdata(dataset: &RandomDataset, root: &Path) -> String {
     let (mut names, mut formats) = (vec!["image"], vec!["jpeg"]);
-    for column in set.columns() {
+    for column in dataset.columns() {
         names.push(column);
-        formats.push(match set.value(&set.samples[0], column) {
+        formats.push(match dataset.value(&dataset.samples[0], column) {
             Value::Int(_) => "int",
             Value::Text(_) => "str",
             Value::Png(_) => "jpeg",
@@ -376,9 +376,9 @@ fn litdata(set: &Set, root: &Path) -> String {
     let leaves = vec![json!({"type": null, "context": null, "children_spec": []}); formats.len()];
     let spec = json!([1, {"type": "builtins.dict", "context": json!(names).to_string(), "children_spec": leaves}]);
     let mut chunks = Vec::new();
-    for (number, samples) in set.samples.chunks(SHARD).enumerate() {
+    for (number, samples) in dataset.samples.chunks(SHARD).enumerate() {
         let row = |sample: &SampleData| {
-            let values = set.columns().iter().map(|column| plain_bytes(set.value(sample, column)));
+            let values = dataset.columns().iter().map(|column| plain_bytes(dataset.value(sample, column)));
             let values: Vec<_> = [sample.encoded.clone()].into_iter().chain(values).collect();
             [values.iter().flat_map(|value| length(value)).collect(), values.concat()].concat()
         };
@@ -392,13 +392,13 @@ fn litdata(set: &Set, root: &Path) -> String {
         "data_spec": spec.to_string(), "encryption": null, "item_loader": "PyTreeLoader",
     });
     put(root, "index.json", json!({"chunks": chunks, "config": config, "updated_at": "0"}).to_string());
-    one_of(set, &["", "index.json"])
+    one_of(dataset, &["", "index.json"])
 }
 
 /// Writes the same structs as FFCV's writer; see `tests/fixtures/formats/beton.py`.
-fn beton(set: &Set, root: &Path) -> String {
+fn beton(dataset: &RandomDataset, root: &Path) -> String {
     const PAGE: usize = 1 << 15;
-    let (count, raw) = (set.samples.len(), set.kind == Kind::Pixels);
+    let (count, raw) = (dataset.samples.len(), dataset.kind == Kind::Pixels);
     let mut head = Vec::new();
     for (name, kind) in [("image", 2_u8), ("label", 1)] {
         let mut description = vec![0; 1041];
@@ -408,7 +408,7 @@ fn beton(set: &Set, root: &Path) -> String {
     }
     let start = (24 + head.len() + 24 * count).next_multiple_of(PAGE);
     let (mut data, mut table) = (Vec::<u8>::new(), Vec::new());
-    for (n, sample) in set.samples.iter().enumerate() {
+    for (n, sample) in dataset.samples.iter().enumerate() {
         let encoded = if raw { &sample.pixels } else { &sample.encoded };
         if data.len() % PAGE + encoded.len() > PAGE {
             data.resize(data.len().next_multiple_of(PAGE), 0);
@@ -431,14 +431,14 @@ fn beton(set: &Set, root: &Path) -> String {
     out.extend(((start + data.len()) as u64).to_le_bytes());
     out.extend(head);
     out.resize(start, 0);
-    put(root, "set.beton", [out, data, table].concat());
-    "set.beton".into()
+    put(root, "dataset.beton", [out, data, table].concat());
+    "dataset.beton".into()
 }
 
-fn recordio(set: &Set, root: &Path) -> String {
+fn recordio(dataset: &RandomDataset, root: &Path) -> String {
     const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
     let (mut out, mut index) = (Vec::new(), String::new());
-    for (n, sample) in set.samples.iter().enumerate() {
+    for (n, sample) in dataset.samples.iter().enumerate() {
         index += &format!("{n}\t{}\n", out.len());
         let (label, id) = ((sample.class as f32).to_le_bytes(), (n as u64).to_le_bytes());
         let record = [&[0; 4][..], &label, &id, &[0; 8], &sample.encoded].concat();
@@ -451,22 +451,22 @@ fn recordio(set: &Set, root: &Path) -> String {
         out.extend(record);
         out.resize(out.len().next_multiple_of(4), 0);
     }
-    put(root, "set.rec", out);
-    put(root, "set.idx", index);
-    "set.rec".into()
+    put(root, "dataset.rec", out);
+    put(root, "dataset.idx", index);
+    "dataset.rec".into()
 }
 
-fn tfrecord(set: &Set, root: &Path) -> String {
+fn tfrecord(dataset: &RandomDataset, root: &Path) -> String {
     let checksum = |bytes: &[u8]| crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
     let entry = |name: &str, feature: Vec<u8>| field(1, &[field(1, name.as_bytes()), field(2, &feature)].concat());
     let bytes = |value: &[u8]| field(1, &field(1, value));
     let number = |value: i64| field(3, &field(1, &varint(value as u64)));
     let mut out = Vec::new();
-    for sample in &set.samples {
+    for sample in &dataset.samples {
         let mut entries = vec![entry("image/encoded", bytes(&sample.encoded))];
-        for column in set.columns() {
-            let name = if *column == "label" && !set.named { "image/class/label" } else { column };
-            entries.push(match set.value(sample, column) {
+        for column in dataset.columns() {
+            let name = if *column == "label" && !dataset.named { "image/class/label" } else { column };
+            entries.push(match dataset.value(sample, column) {
                 Value::Int(value) => entry(name, number(value)),
                 value => entry(name, bytes(&plain_bytes(value))),
             });
@@ -489,15 +489,15 @@ fn message(kind: u8, header: Flat, body: &[u8]) -> Vec<u8> {
     [&[0xff; 4], &(head.len() as u32).to_le_bytes()[..], &head, body].concat()
 }
 
-fn arrow(set: &Set, root: &Path) -> String {
+fn arrow(dataset: &RandomDataset, root: &Path) -> String {
     /// Flatbuffers types: `Int`, `Binary` and `Utf8`.
     const TYPES: [u8; 3] = [2, 4, 5];
-    let kind_of = |column: &&'static str| match set.value(&set.samples[0], column) {
+    let kind_of = |column: &&'static str| match dataset.value(&dataset.samples[0], column) {
         Value::Int(_) => (*column, 0),
         Value::Png(_) => (*column, 1),
         Value::Text(_) => (*column, 2),
     };
-    let columns: Vec<_> = [("image", 1)].into_iter().chain(set.columns().iter().map(kind_of)).collect();
+    let columns: Vec<_> = [("image", 1)].into_iter().chain(dataset.columns().iter().map(kind_of)).collect();
     let named = |&(name, kind): &(&'static str, usize)| {
         let of_type = match kind {
             0 => vec![(0, Flat::Int(64)), (1, Flat::Byte(1))],
@@ -508,7 +508,7 @@ fn arrow(set: &Set, root: &Path) -> String {
     };
     let schema = Flat::Table(vec![(1, Flat::Tables(columns.iter().map(named).collect()))]);
     let mut out = message(1, schema, &[]);
-    for samples in set.samples.chunks(5) {
+    for samples in dataset.samples.chunks(5) {
         let (mut body, mut buffers, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         let mut buffer = |bytes: &[u8]| {
             buffers.extend(little(&[body.len() as i64, bytes.len() as i64]));
@@ -519,7 +519,7 @@ fn arrow(set: &Set, root: &Path) -> String {
             nodes.extend(little(&[samples.len() as i64, 0]));
             let bytes: Vec<Vec<u8>> = match *column {
                 "image" => samples.iter().map(|sample| sample.encoded.clone()).collect(),
-                _ => samples.iter().map(|sample| plain_bytes(set.value(sample, column))).collect(),
+                _ => samples.iter().map(|sample| plain_bytes(dataset.value(sample, column))).collect(),
             };
             // No value is null, so the validity buffer is empty.
             buffer(&[]);
@@ -537,34 +537,34 @@ fn arrow(set: &Set, root: &Path) -> String {
         out.extend(message(3, batch, &body));
     }
     out.extend([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
-    put(root, "set.arrow", out);
-    "set.arrow".into()
+    put(root, "dataset.arrow", out);
+    "dataset.arrow".into()
 }
 
 /// Returns all pixels, the shape of the pixel array, and all labels.
-pub fn arrays(set: &Set) -> (Vec<u8>, [usize; 4], Vec<i64>) {
-    let (width, height) = set.samples[0].size;
-    let pixels = set.samples.iter().flat_map(|sample| &sample.pixels).copied().collect();
-    let labels = set.samples.iter().map(|sample| sample.class as i64).collect();
-    (pixels, [set.samples.len(), height as usize, width as usize, 3], labels)
+pub fn arrays(dataset: &RandomDataset) -> (Vec<u8>, [usize; 4], Vec<i64>) {
+    let (width, height) = dataset.samples[0].size;
+    let pixels = dataset.samples.iter().flat_map(|sample| &sample.pixels).copied().collect();
+    let labels = dataset.samples.iter().map(|sample| sample.class as i64).collect();
+    (pixels, [dataset.samples.len(), height as usize, width as usize, 3], labels)
 }
 
-fn npy_folder(set: &Set, root: &Path) -> String {
-    let (pixels, shape, labels) = arrays(set);
+fn npy_folder(dataset: &RandomDataset, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(dataset);
     put(root, "images.npy", npy("|u1", &shape, &pixels));
     put(root, "labels.npy", npy_i64(&labels));
     String::new()
 }
 
-fn npz(set: &Set, root: &Path) -> String {
-    let (pixels, shape, labels) = arrays(set);
+fn npz(dataset: &RandomDataset, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(dataset);
     let files = [("images.npy".to_owned(), npy("|u1", &shape, &pixels)), ("labels.npy".to_owned(), npy_i64(&labels))];
-    put(root, "set.npz", zip(&files));
-    "set.npz".into()
+    put(root, "dataset.npz", zip(&files));
+    "dataset.npz".into()
 }
 
-fn safetensors(set: &Set, root: &Path) -> String {
-    let (pixels, shape, labels) = arrays(set);
+fn safetensors(dataset: &RandomDataset, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(dataset);
     let end = pixels.len();
     let mut head = json!({
         "images": {"dtype": "U8", "shape": shape, "data_offsets": [0, end]},
@@ -575,12 +575,12 @@ fn safetensors(set: &Set, root: &Path) -> String {
         head.push(' ');
     }
     let len = (head.len() as u64).to_le_bytes();
-    put(root, "set.safetensors", [&len, head.as_bytes(), &pixels, &little(&labels)].concat());
-    "set.safetensors".into()
+    put(root, "dataset.safetensors", [&len, head.as_bytes(), &pixels, &little(&labels)].concat());
+    "dataset.safetensors".into()
 }
 
 /// Writes the pickle of a dict of two tensors, in the format of `torch.save`.
-fn torch(set: &Set, root: &Path) -> String {
+fn torch(dataset: &RandomDataset, root: &Path) -> String {
     fn number(out: &mut Vec<u8>, number: usize) {
         out.push(b'J');
         out.extend((number as i32).to_le_bytes());
@@ -595,7 +595,7 @@ fn torch(set: &Set, root: &Path) -> String {
         numbers.iter().for_each(|side| number(out, *side));
         out.push(b't');
     }
-    let (pixels, shape, labels) = arrays(set);
+    let (pixels, shape, labels) = arrays(dataset);
     let mut out = b"\x80\x02}(".to_vec();
     for (n, (name, storage, shape)) in
         [("images", "ByteStorage", &shape[..]), ("labels", "LongStorage", &[labels.len()])].into_iter().enumerate()
@@ -622,13 +622,13 @@ fn torch(set: &Set, root: &Path) -> String {
         ("set/data/1".to_owned(), little(&labels)),
         ("set/version".to_owned(), b"3\n".to_vec()),
     ];
-    put(root, "set.pt", zip(&files));
-    "set.pt".into()
+    put(root, "dataset.pt", zip(&files));
+    "dataset.pt".into()
 }
 
-fn coco(set: &Set, root: &Path) -> String {
+fn coco(dataset: &RandomDataset, root: &Path) -> String {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
-    for (n, sample) in set.samples.iter().enumerate() {
+    for (n, sample) in dataset.samples.iter().enumerate() {
         let name = format!("{}.{}", sample.name, sample.extension);
         put(root, &name, &sample.encoded);
         images.push(json!({"id": n, "file_name": name, "width": sample.size.0, "height": sample.size.1}));
@@ -638,14 +638,14 @@ fn coco(set: &Set, root: &Path) -> String {
         }
     }
     let categories: Vec<_> =
-        set.classes.iter().enumerate().map(|(n, name)| json!({"id": 10 + n, "name": name})).collect();
-    let set = json!({"images": images, "annotations": annotations, "categories": categories});
-    put(root, "_annotations.coco.json", set.to_string());
+        dataset.classes.iter().enumerate().map(|(n, name)| json!({"id": 10 + n, "name": name})).collect();
+    let dataset = json!({"images": images, "annotations": annotations, "categories": categories});
+    put(root, "_annotations.coco.json", dataset.to_string());
     String::new()
 }
 
-fn yolo(set: &Set, root: &Path) -> String {
-    for sample in &set.samples {
+fn yolo(dataset: &RandomDataset, root: &Path) -> String {
+    for sample in &dataset.samples {
         put(root, &format!("images/{}.{}", sample.name, sample.extension), &sample.encoded);
         let line = |([left, upper, right, lower], class): &([u32; 4], usize)| {
             let share = |numbers: u32, side: u32| f64::from(numbers) / f64::from(side);
@@ -661,16 +661,16 @@ fn yolo(set: &Set, root: &Path) -> String {
         };
         put(root, &format!("labels/{}.txt", sample.name), sample.boxes.iter().map(line).collect::<String>());
     }
-    let names: String = set.classes.iter().map(|name| format!("- {name}\n")).collect();
+    let names: String = dataset.classes.iter().map(|name| format!("- {name}\n")).collect();
     put(root, "data.yaml", format!("train: images\nnames:\n{names}"));
     "data.yaml".into()
 }
 
-fn voc(set: &Set, root: &Path) -> String {
-    for sample in &set.samples {
+fn voc(dataset: &RandomDataset, root: &Path) -> String {
+    for sample in &dataset.samples {
         put(root, &format!("JPEGImages/{}.{}", sample.name, sample.extension), &sample.encoded);
         let object = |([left, upper, right, lower], class): &([u32; 4], usize)| {
-            let (name, left, upper) = (&set.classes[*class], left + 1, upper + 1);
+            let (name, left, upper) = (&dataset.classes[*class], left + 1, upper + 1);
             format!(
                 "<object><name>{name}</name><bndbox><xmin>{left}</xmin><ymin>{upper}</ymin><xmax>{right}</xmax>\
                  <ymax>{lower}</ymax></bndbox></object>"

@@ -10,8 +10,8 @@ use flate2::write::{DeflateEncoder, GzEncoder};
 use serde_json::{Value as Json, json};
 
 use super::bytes::{npy, npy_i64, varint};
-use super::drawn::{SampleData, Set, Value};
 use super::formats::{FORMATS as PLAIN, Format, arrays, by_number, labeled, pixels, plain_bytes, put};
+use super::random_dataset::{RandomDataset, SampleData, Value};
 
 pub const FORMATS: &[Format] = &[
     Format { name: "parquet, plain", holds: labeled, write: |s, r| parquet(s, r, 0), key: by_number, mapped: false },
@@ -48,8 +48,8 @@ fn packed(compression: &str, bytes: &[u8]) -> Vec<u8> {
 
 /// Writes the dataset in the uncompressed format `plain`, then calls `change` with the parsed
 /// `index.json` and writes it back.
-fn rewrite(plain: &str, set: &Set, root: &Path, change: impl Fn(&mut Json)) -> String {
-    let path = (PLAIN.iter().find(|format| format.name == plain).unwrap().write)(set, root);
+fn rewrite(plain: &str, dataset: &RandomDataset, root: &Path, change: impl Fn(&mut Json)) -> String {
+    let path = (PLAIN.iter().find(|format| format.name == plain).unwrap().write)(dataset, root);
     let index = root.join("index.json");
     let mut json = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
     change(&mut json);
@@ -65,8 +65,8 @@ fn replace(root: &Path, from: &str, to: &str, compression: &str) -> usize {
     bytes.len()
 }
 
-fn mds(set: &Set, root: &Path, compression: &str) -> String {
-    rewrite("mds", set, root, |index| {
+fn mds(dataset: &RandomDataset, root: &Path, compression: &str) -> String {
+    rewrite("mds", dataset, root, |index| {
         for shard in index["shards"].as_array_mut().unwrap() {
             let plain = shard["raw_data"]["basename"].as_str().unwrap().to_owned();
             let name = format!("{plain}.{compression}");
@@ -77,8 +77,8 @@ fn mds(set: &Set, root: &Path, compression: &str) -> String {
     })
 }
 
-fn litdata(set: &Set, root: &Path) -> String {
-    rewrite("litdata", set, root, |index| {
+fn litdata(dataset: &RandomDataset, root: &Path) -> String {
+    rewrite("litdata", dataset, root, |index| {
         index["config"]["compression"] = json!("zstd");
         for chunk in index["chunks"].as_array_mut().unwrap() {
             let plain = chunk["filename"].as_str().unwrap().to_owned();
@@ -90,8 +90,8 @@ fn litdata(set: &Set, root: &Path) -> String {
 }
 
 /// Writes a ZIP archive of deflated arrays, as `numpy.savez_compressed` does.
-fn npz(set: &Set, root: &Path) -> String {
-    let (pixels, shape, labels) = arrays(set);
+fn npz(dataset: &RandomDataset, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(dataset);
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for (name, data) in [("images.npy", npy("|u1", &shape, &pixels)), ("labels.npy", npy_i64(&labels))] {
         let (start, content) = (out.len() as u32, packed("deflate", &data));
@@ -107,12 +107,12 @@ fn npz(set: &Set, root: &Path) -> String {
     out.extend(b"PK\x05\x06\0\0\0\0\x02\0\x02\0");
     out.extend([directory.len() as u32, start].map(u32::to_le_bytes).concat());
     out.extend([0, 0]);
-    put(root, "set.npz", out);
-    "set.npz".into()
+    put(root, "dataset.npz", out);
+    "dataset.npz".into()
 }
 
-fn hdf5(set: &Set, root: &Path, is_deflated: bool) -> String {
-    let (pixels, shape, labels) = arrays(set);
+fn hdf5(dataset: &RandomDataset, root: &Path, is_deflated: bool) -> String {
+    let (pixels, shape, labels) = arrays(dataset);
     let mut file = hdf5_pure::FileBuilder::new();
     let shape = shape.map(|side| side as u64);
     let images = file.create_dataset("images").with_u8_data(&pixels).with_shape(&shape);
@@ -120,8 +120,8 @@ fn hdf5(set: &Set, root: &Path, is_deflated: bool) -> String {
         images.with_chunks(&[1, shape[1], shape[2], 3]).with_deflate(1);
     }
     file.create_dataset("labels").with_i64_data(&labels).with_shape(&[labels.len() as u64]);
-    put(root, "set.h5", file.finish().unwrap());
-    "set.h5".into()
+    put(root, "dataset.h5", file.finish().unwrap());
+    "dataset.h5".into()
 }
 
 /// A writer for a struct in Thrift's compact protocol.
@@ -180,13 +180,14 @@ impl Thrift {
 
 /// Writes a Parquet file with required columns and plain encoding. A page holds four values, and a
 /// row group seven rows.
-fn parquet(set: &Set, root: &Path, codec: usize) -> String {
+fn parquet(dataset: &RandomDataset, root: &Path, codec: usize) -> String {
     const NAMES: [&str; 8] = ["", "snappy", "gz", "", "", "", "zstd", "lz4"];
-    let columns: Vec<_> = ["image"].into_iter().chain(set.columns().iter().copied()).collect();
-    let is_number = |column: &str| column != "image" && matches!(set.value(&set.samples[0], column), Value::Int(_));
+    let columns: Vec<_> = ["image"].into_iter().chain(dataset.columns().iter().copied()).collect();
+    let is_number =
+        |column: &str| column != "image" && matches!(dataset.value(&dataset.samples[0], column), Value::Int(_));
     let kind = |column: &str| if is_number(column) { 2 } else { 6 };
     let (mut out, mut groups) = (b"PAR1".to_vec(), Vec::new());
-    for samples in set.samples.chunks(7) {
+    for samples in dataset.samples.chunks(7) {
         let (start, mut chunks) = (out.len(), Vec::new());
         for column in &columns {
             let (first, mut plain_len) = (out.len(), 0);
@@ -195,7 +196,7 @@ fn parquet(set: &Set, root: &Path, codec: usize) -> String {
                     let bytes = if *column == "image" {
                         sample.encoded.clone()
                     } else {
-                        plain_bytes(set.value(sample, column))
+                        plain_bytes(dataset.value(sample, column))
                     };
                     let len = (bytes.len() as u32).to_le_bytes();
                     if is_number(column) { bytes } else { [&len[..], &bytes].concat() }
@@ -218,11 +219,12 @@ fn parquet(set: &Set, root: &Path, codec: usize) -> String {
     let mut schema = vec![Thrift::default().text(4, "m").int(5, columns.len()).end()];
     for column in &columns {
         let element = Thrift::default().int(1, kind(column)).int(3, 0).text(4, column);
-        let is_text = *column != "image" && matches!(set.value(&set.samples[0], column), Value::Text(_));
+        let is_text = *column != "image" && matches!(dataset.value(&dataset.samples[0], column), Value::Text(_));
         schema.push(if is_text { element.int(6, 0).end() } else { element.end() });
     }
-    let footer = Thrift::default().int(1, 1).list(2, 12, &schema).long(3, set.samples.len()).list(4, 12, &groups).end();
+    let footer =
+        Thrift::default().int(1, 1).list(2, 12, &schema).long(3, dataset.samples.len()).list(4, 12, &groups).end();
     let len = (footer.len() as u32).to_le_bytes();
-    put(root, "set.parquet", [&out[..], &footer, &len, b"PAR1"].concat());
-    "set.parquet".into()
+    put(root, "dataset.parquet", [&out[..], &footer, &len, b"PAR1"].concat());
+    "dataset.parquet".into()
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{Content, Draw, Numbers, no_hang, reference, run_until, wait_for_threads};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
@@ -60,7 +60,7 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
 
 #[test]
 fn a_blocking_source_has_more_reads_in_flight_than_workers() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let (samples, cores) = (800, available_parallelism().unwrap().get());
         let (most, before) = in_flight(4);
@@ -94,7 +94,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers() {
 
 #[test]
 fn a_source_that_does_not_block_has_no_readers() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let mut batches = loader(Numbers::new(800)).workers(2).host().unwrap();
         for number in 0..20 {
@@ -107,7 +107,7 @@ fn a_source_that_does_not_block_has_no_readers() {
 
 #[test]
 fn one_slow_sample_starts_no_readers() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let slow = |index| if index == 7 { waits(100)(index) } else { Ok(()) };
         let mut batches = loader(Slow(Numbers::new(400), slow)).workers(2).host().unwrap();
@@ -118,7 +118,7 @@ fn one_slow_sample_starts_no_readers() {
 
 #[test]
 fn readers_pause_while_reads_do_not_block() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let slow = Arc::new(AtomicBool::new(true));
         let now = slow.clone();
@@ -195,7 +195,7 @@ impl Codec for Counts {
 
 #[test]
 fn bytes_that_are_read_but_not_decoded_are_bounded() {
-    let _alone = alone();
+    let _serial = serial();
     const MIB: usize = 1 << 20;
     no_hang(|| {
         let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), most: Arc::default() };
@@ -233,7 +233,7 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
 
 #[test]
 fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let tries = Arc::new(AtomicUsize::new(0));
         let count = tries.clone();
@@ -263,7 +263,7 @@ fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
 
 #[test]
 fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         for round in 0..20 {
             let mut batches = loader(Slow(Numbers::new(800), waits(3))).workers(2).host().unwrap();
@@ -284,7 +284,7 @@ fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
 
 #[test]
 fn a_trace_has_a_row_for_each_reader() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("trace.json");
@@ -310,7 +310,7 @@ fn a_trace_has_a_row_for_each_reader() {
 
 #[test]
 fn more_readers_are_started_while_latency_is_the_limit() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let (most, before) = in_flight(50);
         let source = Slow(Numbers::new(100_000), before);

@@ -10,7 +10,7 @@ use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::Source;
 use warpfeed::{Batches, Checkpoint, Error, HostBatch, Loader, Result};
 
-use super::drawn::{Choice, EPOCHS, Random};
+use super::random_dataset::{Choice, EPOCHS, Random};
 
 /// A dataset that was opened in one format from one kind of storage.
 pub struct Member {

@@ -1,13 +1,13 @@
 //! The position, the statistics and the bottleneck of a run are available inside a plain `for` loop
 //! and from other threads.
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{self, Numbers, loader, no_hang};
 use warpfeed::{LastBatch, Loader};
 
 #[test]
 fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let open = || loader(Numbers::new(50)).batch_size(8).shuffle(3);
         let mut batches = open().host().unwrap();
@@ -33,7 +33,7 @@ fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
 
 #[test]
 fn a_monitor_works_on_other_threads_and_outlives_the_loader() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let mut batches = loader(Numbers::new(400)).batch_size(8).host().unwrap();
         let (monitor, at_last) = (batches.handle(), batches.handle());
@@ -57,7 +57,7 @@ fn a_monitor_works_on_other_threads_and_outlives_the_loader() {
 
 #[test]
 fn counts_state_whether_they_describe_the_source_or_an_epoch() {
-    let _alone = alone();
+    let _serial = serial();
     let open = |loader: Loader| loader.host().unwrap();
     let all = || loader(Numbers::new(50)).batch_size(8);
     let counts = |loader| {

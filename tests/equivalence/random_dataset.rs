@@ -79,7 +79,7 @@ pub struct SampleData {
     pub damaged: bool,
 }
 
-pub struct Set {
+pub struct RandomDataset {
     pub kind: Kind,
     pub classes: Vec<String>,
     /// Whether formats that support class names store labels as names.
@@ -123,8 +123,8 @@ fn gray(pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
     bytes.into_inner()
 }
 
-impl Set {
-    pub fn draw(random: &mut Random) -> Set {
+impl RandomDataset {
+    pub fn draw(random: &mut Random) -> RandomDataset {
         let kinds =
             [Kind::Labeled, Kind::Labeled, Kind::Columns, Kind::Columns, Kind::Masks, Kind::Pixels, Kind::Boxes];
         let kind = random.pick(&kinds);
@@ -213,7 +213,7 @@ impl Set {
             }
         });
         let samples = samples.collect();
-        Set { kind, classes, named, variant: random.next(), samples, target }
+        RandomDataset { kind, classes, named, variant: random.next(), samples, target }
     }
 
     /// Returns the names of the table columns other than the image. The label is the first one.
@@ -287,23 +287,23 @@ pub struct Choice {
 pub const EPOCHS: u64 = 2;
 
 impl Choice {
-    pub fn draw(random: &mut Random, set: &Set) -> Choice {
-        let samples = set.samples.len();
+    pub fn draw(random: &mut Random, dataset: &RandomDataset) -> Choice {
+        let samples = dataset.samples.len();
         let order = match random.below(10) {
             0 => Order::Sequential,
             1..=3 => Order::Shuffled,
             4 | 5 => Order::Window(1 + random.below(samples) as u64),
-            6 if set.kind != Kind::Boxes => Order::Balanced,
+            6 if dataset.kind != Kind::Boxes => Order::Balanced,
             6 => Order::Weighted,
             7 => Order::Subset((0..samples as u64).filter(|n| *n == 0 || random.one_in(2)).collect()),
             8 => Order::Split(random.below(2)),
             _ => Order::Repeated(2),
         };
-        let (width, height) = set.target;
+        let (width, height) = dataset.target;
         let (side, longer) = (width.min(height), width.max(height));
         let train = || Augment::train(side);
-        let boxes = set.kind == Kind::Boxes;
-        let effects = !boxes && set.kind != Kind::Masks;
+        let boxes = dataset.kind == Kind::Boxes;
+        let effects = !boxes && dataset.kind != Kind::Masks;
         let augment = match random.below(16) {
             0 => ("train", train()),
             1 => ("vertical flip", train().vertical_flip(0.5)),
@@ -338,7 +338,7 @@ impl Choice {
             _ => OnError::Skip { max_skipped: random.below(3) as u64 },
         };
         Choice {
-            kind: set.kind,
+            kind: dataset.kind,
             seed: random.next() % 1000,
             order,
             batch: 1 + random.below(6),
@@ -358,11 +358,11 @@ impl Choice {
             unlabeled: random.one_in(8),
             fields: random.one_in(2),
             samples,
-            classes: set.classes.len(),
+            classes: dataset.classes.len(),
             // The list changes the index of every label.
-            list: (set.named && !mix && random.one_in(2)).then(|| {
+            list: (dataset.named && !mix && random.one_in(2)).then(|| {
                 let more = ["another".to_owned()];
-                set.classes.iter().rev().cloned().chain(more).collect()
+                dataset.classes.iter().rev().cloned().chain(more).collect()
             }),
             stop: random.below(4) as u64,
         }
@@ -432,10 +432,10 @@ impl Choice {
     }
 
     /// Describes each option in words, to count how often each of them occurs.
-    pub fn words(&self, set: &Set) -> Vec<String> {
+    pub fn words(&self, dataset: &RandomDataset) -> Vec<String> {
         let order = format!("{:?}", self.order);
         let mut words = vec![
-            format!("kind {:?}", set.kind),
+            format!("kind {:?}", dataset.kind),
             format!("order {}", order.split('(').next().unwrap_or_default()),
             format!("augment {}", self.augment.0),
             format!("batch size {}", self.batch),
@@ -447,7 +447,7 @@ impl Choice {
             format!("on error {}", format!("{:?}", self.on_error).split(' ').next().unwrap_or_default()),
             format!("resumed after {}", self.stop),
         ];
-        let same = set.samples.iter().filter(|sample| sample.size == set.target).count();
+        let same = dataset.samples.iter().filter(|sample| sample.size == dataset.target).count();
         for (word, is) in [
             ("normalized", self.normalize.is_some()),
             ("one channel", self.channels),
@@ -457,11 +457,11 @@ impl Choice {
             ("unlabeled allowed", self.unlabeled),
             ("prefetch", self.prefetch.is_some()),
             ("fields", self.fields && matches!(self.kind, Kind::Columns | Kind::Masks)),
-            ("labels are names", set.named),
+            ("labels are names", dataset.named),
             ("a list of classes", self.list.is_some()),
-            ("damaged samples", set.samples.iter().any(|sample| sample.damaged)),
+            ("damaged samples", dataset.samples.iter().any(|sample| sample.damaged)),
             ("a size equals its target", same > 0),
-            ("all sizes equal their target", same == set.samples.len()),
+            ("all sizes equal their target", same == dataset.samples.len()),
         ] {
             if is {
                 words.push(word.to_owned());

@@ -1,13 +1,13 @@
 //! A program may abandon an epoch or drop the loader at any point. Threads are joined, slots are
 //! returned, and batches that the program holds stay valid.
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
 use warpfeed::sampler::Rng;
 
 #[test]
 fn dropping_at_any_point_joins_threads_and_returns_slots() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let source = Numbers::new(300);
         // Every second loader tunes its prefetch depth, so it has idle threads and spare slots.

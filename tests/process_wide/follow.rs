@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{Content, Draw, Numbers, no_hang};
 use warpfeed::source::{BatchIndex, Concat, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
@@ -179,7 +179,7 @@ fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<Content> {
 
 #[test]
 fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         for (in_flight, batch, samples) in [(200, 20, 2_000), (2_000, 200, 20_000)] {
             let store = Store::new(samples, 50, in_flight);
@@ -211,7 +211,7 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
 
 #[test]
 fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let store = Store::new(320, 200, 80);
         let mut batches = loader(store.clone()).host().unwrap();
@@ -237,7 +237,7 @@ fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
 
 #[test]
 fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let store = Store::new(320, 20, 100);
         let mut batches = loader(store.clone()).host().unwrap();
@@ -266,7 +266,7 @@ fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
 
 #[test]
 fn errors_and_retries_equal_those_without_prefetching() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let fails = |index, tries| match (index, tries) {
             (7, 1 | 2) => Err(Error::in_source("busy").transient()),
@@ -286,7 +286,7 @@ fn errors_and_retries_equal_those_without_prefetching() {
 
 #[test]
 fn ranks_and_joined_datasets_prefetch_only_their_samples() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         // The budget of each store is larger than the 64 samples (four batches of 16) that the
         // loader reads at a time.
@@ -316,7 +316,7 @@ fn ranks_and_joined_datasets_prefetch_only_their_samples() {
 
 #[test]
 fn a_memory_limit_bounds_the_prefetched_bytes() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let store = Store::new(2_000, 1, 1 << 20);
         let limit = 48 << 20;
@@ -331,7 +331,7 @@ fn a_memory_limit_bounds_the_prefetched_bytes() {
 
 #[test]
 fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let plan = |wish| {
             let loader = loader(Store { bytes: wish, ..Store::new(2_000, 1, 0) }).prefetch(0).memory_limit(1 << 30);
@@ -346,7 +346,7 @@ fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
 
 #[test]
 fn a_panicking_prefetcher_fails_the_first_batch() {
-    let _alone = alone();
+    let _serial = serial();
     struct Panics;
     impl Source for Panics {
         fn len(&self) -> usize {

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::drawn::{Set, Value};
 use super::formats::{Format, arrays, by_number, labeled, pixels, plain_bytes, put};
+use super::random_dataset::{RandomDataset, Value};
 
 pub const FORMATS: &[Format] = &[
     #[cfg(feature = "parquet")]
@@ -16,14 +16,14 @@ pub const FORMATS: &[Format] = &[
 ];
 
 #[cfg(feature = "parquet")]
-fn parquet(set: &Set, root: &Path) -> String {
+fn parquet(dataset: &RandomDataset, root: &Path) -> String {
     use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
     use parquet::file::properties::{WriterProperties, WriterVersion};
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
 
-    let columns: Vec<_> = ["image"].into_iter().chain(set.columns().iter().copied()).collect();
-    let field = |column: &&str| match (*column, set.value(&set.samples[0], column)) {
+    let columns: Vec<_> = ["image"].into_iter().chain(dataset.columns().iter().copied()).collect();
+    let field = |column: &&str| match (*column, dataset.value(&dataset.samples[0], column)) {
         ("image", _) | (_, Value::Png(_)) => format!("required binary {column};"),
         (_, Value::Int(_)) => format!("required int64 {column};"),
         (_, Value::Text(_)) => format!("required binary {column} (UTF8);"),
@@ -34,20 +34,22 @@ fn parquet(set: &Set, root: &Path) -> String {
     let properties = WriterProperties::builder()
         .set_write_batch_size(1)
         .set_data_page_size_limit(2_000)
-        .set_dictionary_enabled(set.variant & 1 == 0)
-        .set_offset_index_disabled(set.variant & 2 == 0)
-        .set_writer_version([WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0][(set.variant & 4) as usize / 4]);
-    let file = fs::File::create(root.join("set.parquet")).unwrap();
+        .set_dictionary_enabled(dataset.variant & 1 == 0)
+        .set_offset_index_disabled(dataset.variant & 2 == 0)
+        .set_writer_version(
+            [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0][(dataset.variant & 4) as usize / 4],
+        );
+    let file = fs::File::create(root.join("dataset.parquet")).unwrap();
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
-    for samples in set.samples.chunks(7) {
+    for samples in dataset.samples.chunks(7) {
         let mut group = writer.next_row_group().unwrap();
         for column in &columns {
             let mut out = group.next_column().unwrap().unwrap();
             let bytes: Vec<Vec<u8>> = match *column {
                 "image" => samples.iter().map(|sample| sample.encoded.clone()).collect(),
-                _ => samples.iter().map(|sample| plain_bytes(set.value(sample, column))).collect(),
+                _ => samples.iter().map(|sample| plain_bytes(dataset.value(sample, column))).collect(),
             };
-            if *column != "image" && matches!(set.value(&samples[0], column), Value::Int(_)) {
+            if *column != "image" && matches!(dataset.value(&samples[0], column), Value::Int(_)) {
                 let numbers: Vec<_> = bytes.iter().map(|b| i64::from_le_bytes(b[..].try_into().unwrap())).collect();
                 out.typed::<Int64Type>().write_batch(&numbers, None, None).unwrap();
             } else {
@@ -59,20 +61,20 @@ fn parquet(set: &Set, root: &Path) -> String {
         group.close().unwrap();
     }
     writer.close().unwrap();
-    "set.parquet".into()
+    "dataset.parquet".into()
 }
 
 /// Writes contiguous arrays or, in half of the variants, one chunk per image.
 #[cfg(feature = "hdf5")]
-fn hdf5(set: &Set, root: &Path) -> String {
-    let (pixels, shape, labels) = arrays(set);
+fn hdf5(dataset: &RandomDataset, root: &Path) -> String {
+    let (pixels, shape, labels) = arrays(dataset);
     let mut file = hdf5_pure::FileBuilder::new();
     let shape = shape.map(|side| side as u64);
     let images = file.create_dataset("images").with_u8_data(&pixels).with_shape(&shape);
-    if set.variant & 1 == 0 {
+    if dataset.variant & 1 == 0 {
         images.with_chunks(&[1, shape[1], shape[2], 3]);
     }
     file.create_dataset("labels").with_i64_data(&labels).with_shape(&[labels.len() as u64]);
-    put(root, "set.h5", file.finish().unwrap());
-    "set.h5".into()
+    put(root, "dataset.h5", file.finish().unwrap());
+    "dataset.h5".into()
 }

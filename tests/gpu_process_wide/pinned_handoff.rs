@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::device::{Probe, batches, loader, stream};
-use crate::process::alone;
+use crate::process::serial;
 use crate::reference::checksum;
 use warpfeed::HostBatch;
 use warpfeed::cuda::cudarc::driver::CudaStream;
@@ -63,35 +63,35 @@ fn streams() -> Option<[Arc<CudaStream>; 3]> {
 
 #[test]
 fn pageable_memory_is_never_torn() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(streams) = streams() else { return };
     assert_eq!(torn(batches(500).min(1000), &streams[..1], false, |batch, _| drop(batch)), 0);
 }
 
 #[test]
 fn no_batch_is_torn_on_the_consumers_stream() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(streams) = streams() else { return };
     assert_eq!(torn(batches(500), &streams[..1], true, |batch, _| drop(batch)), 0);
 }
 
 #[test]
 fn no_batch_is_torn_on_a_stream_unknown_to_the_loader() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(streams) = streams() else { return };
     assert_eq!(torn(batches(500), &streams[1..2], true, |batch, _| drop(batch)), 0);
 }
 
 #[test]
 fn no_batch_is_torn_on_two_streams() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(streams) = streams() else { return };
     assert_eq!(torn(batches(500), &streams[1..], true, |batch, _| drop(batch)), 0);
 }
 
 #[test]
 fn no_batch_is_torn_when_a_different_thread_drops_it() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(streams) = streams() else { return };
     let (send, receive) = sync_channel::<HostBatch>(1);
     let dropper = std::thread::spawn(move || {
@@ -109,14 +109,14 @@ fn no_batch_is_torn_when_a_different_thread_drops_it() {
 
 #[test]
 fn no_batch_is_torn_when_it_is_released_on_its_stream() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(streams) = streams() else { return };
     assert_eq!(torn(batches(500), &streams, true, |batch, stream| batch.release_on(stream).unwrap()), 0);
 }
 
 #[test]
 fn a_batch_that_outlives_its_loader_stays_intact() {
-    let _alone = alone();
+    let _serial = serial();
     let Some([stream, ..]) = streams() else { return };
     let probe = Probe::new(&stream);
     let mut sums = stream.alloc_zeros::<u64>(1).unwrap();

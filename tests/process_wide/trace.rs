@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::process::alone;
+use crate::process::serial;
 use crate::support::{self, Numbers, loader, no_hang};
 use serde_json::Value;
 use warpfeed::trace::{Schedule, span};
@@ -98,7 +98,7 @@ fn batches_of(row: &[Value]) -> BTreeSet<u64> {
 
 #[test]
 fn a_trace_window_has_a_row_for_each_active_thread() {
-    let _alone = alone();
+    let _serial = serial();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     train(&path, Schedule { wait: 10, warmup: 5, active: 20, repeat: 1 }, 60);
@@ -137,7 +137,7 @@ fn a_trace_window_has_a_row_for_each_active_thread() {
 
 #[test]
 fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
-    let _alone = alone();
+    let _serial = serial();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     train(&path, Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 }, 30);
@@ -153,7 +153,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
 
 #[test]
 fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
-    let _alone = alone();
+    let _serial = serial();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let schedule = Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 };
@@ -172,7 +172,7 @@ fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
 
 #[test]
 fn windows_repeat_as_often_as_requested() {
-    let _alone = alone();
+    let _serial = serial();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let seen = |wait, warmup, active, repeat| {
@@ -186,7 +186,7 @@ fn windows_repeat_as_often_as_requested() {
 
 #[test]
 fn opening_fails_if_the_trace_cannot_be_written() {
-    let _alone = alone();
+    let _serial = serial();
     let schedule = Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 };
     let e = loader(Numbers::new(9)).trace("/nowhere/trace.json", schedule).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Io);
@@ -199,7 +199,7 @@ fn opening_fails_if_the_trace_cannot_be_written() {
 
 #[test]
 fn tracing_does_not_change_batches() {
-    let _alone = alone();
+    let _serial = serial();
     let dir = tempfile::tempdir().unwrap();
     let schedule = Schedule { wait: 1, warmup: 0, active: 3, repeat: 0 };
     let contents = |loader: warpfeed::Loader| -> Vec<support::Content> {
@@ -211,7 +211,7 @@ fn tracing_does_not_change_batches() {
 
 #[test]
 fn a_loader_that_fails_to_open_keeps_the_previous_trace() {
-    let _alone = alone();
+    let _serial = serial();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     fs::write(&path, "previous run").unwrap();

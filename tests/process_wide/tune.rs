@@ -4,13 +4,13 @@
 //!
 //! Related files: `benches/tune.rs` measures how close the depth gets to the optimum,
 //! `src/engine/settings/tune/tests.rs` simulates loaders to check that the depth converges, and
-//! `tests/alone/readers.rs` tests sources with reads that block.
+//! `tests/process_wide/readers.rs` tests sources with reads that block.
 
 use std::collections::HashSet;
 use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
-use crate::process::{alone, child};
+use crate::process::{child, serial};
 use crate::support::{Draw, Numbers, no_hang, run_until};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, HostBatch, Loader, Result};
@@ -36,7 +36,7 @@ fn loader(samples: usize, wait: Duration) -> Loader {
 
 #[test]
 fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
         // The prefetch depth exceeds two only if the limit also allows for all the scratch memory
@@ -69,7 +69,7 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
 
 #[test]
 fn the_smallest_plan_has_one_batch_ahead() {
-    let _alone = alone();
+    let _serial = serial();
     let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
     // Each of the two workers has scratch memory for one 16x16 image.
     let images = 2 * 16 * 16 * 3;
@@ -88,7 +88,7 @@ fn the_smallest_plan_has_one_batch_ahead() {
 
 #[test]
 fn explicit_settings_do_not_change() {
-    let _alone = alone();
+    let _serial = serial();
     no_hang(|| {
         let mut batches = loader(400, Duration::from_millis(1)).workers(2).prefetch(2).host().unwrap();
         let start = Instant::now();
@@ -108,7 +108,7 @@ fn explicit_settings_do_not_change() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_loader_that_cannot_start_more_threads_continues() {
-    let _alone = alone();
+    let _serial = serial();
     const INSIDE: &str = "WARPFEED_TEST_FEW_THREADS";
     if std::env::var_os(INSIDE).is_some() {
         let mut batches = loader(400, Duration::from_millis(1)).host().unwrap();

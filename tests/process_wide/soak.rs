@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::process::{alone, child};
+use crate::process::{child, serial};
 use crate::support::wait_for_threads;
 use warpfeed::pack::Pack;
 use warpfeed::source::Folder;
@@ -163,7 +163,7 @@ fn allocated() -> usize {
 #[ignore = "started by another test"]
 #[cfg(target_env = "gnu")]
 fn open_and_close_loaders() {
-    let _alone = alone();
+    let _serial = serial();
     let Some(seconds) = std::env::var("REOPEN_SECONDS").ok().and_then(|v| v.parse().ok()) else { return };
     let root = tempfile::tempdir().unwrap();
     let paths = sets(root.path());
@@ -204,17 +204,17 @@ fn open_and_close_loaders() {
 
 #[test]
 fn nothing_grows_in_nine_seconds() {
-    let _alone = alone();
+    let _serial = serial();
     soak(Duration::from_secs(9));
 }
 
-/// Run with `cargo test --release --test alone soak:: -- --ignored --nocapture` and
+/// Run with `cargo test --release --test process_wide soak:: -- --ignored --nocapture` and
 /// `WARPFEED_SOAK_SECONDS=3600`. To run it in the background, add `nice -n 19 taskset -c 0`, and
 /// `WARPFEED_SOAK_REST=9` to sleep nine seconds per second of work.
 #[test]
 #[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS seconds"]
 fn nothing_grows_in_an_hour() {
-    let _alone = alone();
+    let _serial = serial();
     let seconds = std::env::var("WARPFEED_SOAK_SECONDS").ok().and_then(|v| v.parse().ok()).unwrap_or(3600);
     soak(Duration::from_secs(seconds));
 }

@@ -1,33 +1,33 @@
-//! Datasets in every format, written with the code of `tests/twins`.
+//! Datasets in every format, written with the code of `tests/equivalence`.
 #![allow(dead_code, unreachable_pub)] // the shared files define more than this file uses
 
-#[path = "../twins/bytes.rs"]
+#[path = "../equivalence/bytes.rs"]
 mod bytes;
-#[path = "../twins/drawn.rs"]
-mod drawn;
-#[path = "../twins/formats.rs"]
+#[path = "../equivalence/formats.rs"]
 mod formats;
+#[path = "../equivalence/random_dataset.rs"]
+mod random_dataset;
 
 use std::io::Cursor;
 
-pub(crate) use drawn::Kind;
-use drawn::{SampleData, Set};
 pub(crate) use formats::FORMATS;
+pub(crate) use random_dataset::Kind;
+use random_dataset::{RandomDataset, SampleData};
 
 /// Number of samples in a large dataset. Even a list with four bytes per sample is then so large
 /// that its allocation can be made to fail.
 const MANY: usize = 6000;
 
-pub(crate) fn many(kind: Kind) -> Set {
-    set(kind, MANY)
+pub(crate) fn many(kind: Kind) -> RandomDataset {
+    dataset(kind, MANY)
 }
 
-pub(crate) fn small(kind: Kind) -> Set {
-    set(kind, 12)
+pub(crate) fn small(kind: Kind) -> RandomDataset {
+    dataset(kind, 12)
 }
 
 /// Returns `count` samples of three classes, all with the same image.
-fn set(kind: Kind, count: usize) -> Set {
+fn dataset(kind: Kind, count: usize) -> RandomDataset {
     let size = (16, 8);
     let pixels: Vec<u8> = (0..size.0 * size.1 * 3).map(|at| at as u8).collect();
     let mut encoded = Vec::new();
@@ -48,5 +48,5 @@ fn set(kind: Kind, count: usize) -> Set {
         }
     });
     let classes = ["a", "b", "c"].map(str::to_owned).to_vec();
-    Set { kind, classes, named: false, variant: 0, samples: samples.collect(), target: size }
+    RandomDataset { kind, classes, named: false, variant: 0, samples: samples.collect(), target: size }
 }
