@@ -538,6 +538,40 @@ mod tests {
     }
 
     #[test]
+    fn small_batches_use_separate_parts_of_the_planned_memory() {
+        for (batch, samples, extra) in [(1, 1, 3), (8, 8, 3), (16, 8, 1), (64, 16, 0), (250, 62, 0)] {
+            let encoded = (field("", Dtype::U8, &[3000]), Role::Encoded { blocks: 70 });
+            let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Image);
+            let records = (field("", Dtype::U8, &[DecodeOps::BYTES]), Role::Decoding { of: 0 });
+            let schema = Schema::new(batch, [image, records, encoded]).unwrap();
+            let target =
+                Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, retouched: false };
+            let one = Spec::new(&schema, target, None);
+            let plan = one.memory(3);
+            let spec = one.of_requests();
+            let (large, small, memory) = (spec.layout(), spec.small_layout().unwrap(), spec.memory(3));
+            assert_eq!((small.samples, spec.lanes.unwrap().count), (samples, 4));
+            assert_eq!((&small.arrays, &small.copied), (&large.arrays, &large.copied));
+            assert_eq!(small.faults.len(), large.faults.len());
+            assert_eq!(
+                (small.encoded_bytes * batch, small.blocks * batch),
+                (large.encoded_bytes * samples, large.blocks * samples)
+            );
+            let lanes: Vec<_> = (0..4).map(|lane| memory.lane(lane, 4)).collect();
+            assert_eq!(lanes[0], (memory.staging_buffer(0), memory.scratch()));
+            for pair in lanes.windows(2) {
+                assert!(pair[0].0 + small.staging_bytes <= pair[1].0 && pair[0].1 + small.scratch_bytes <= pair[1].1);
+            }
+            assert!(lanes[3].0 + small.staging_bytes <= memory.scratch());
+            assert!(lanes[3].1 + small.scratch_bytes <= memory.total());
+            // A decoder of larger batches needs no more memory, apart from padding.
+            let padding = 4 * 10 * ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
+            assert!(memory.total() <= plan.total() + extra * (plan.scratch_bytes + plan.staging_bytes) + padding);
+            assert_eq!(memory.slot_bytes, plan.slot_bytes);
+        }
+    }
+
+    #[test]
     fn each_array_is_copied_converted_or_computed() {
         let full = spec(Dtype::F32, true).layout();
         assert_eq!(full.staged, [Upload { span: 0, to: 0 }]);
