@@ -131,7 +131,7 @@ fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
 /// Returns the pixels of `batch`, which the device must have finished.
 fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
-    let Form { spec, layout } = shared.form(&slot.info);
+    let Form { spec, layout, .. } = shared.form(&slot.info);
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
