@@ -15,9 +15,6 @@ pub(crate) const MAX_AXES: usize = 8;
 /// Number of small batches of a decoder that a device processes at the same time. Decoding one
 /// image uses a small part of a device.
 const REQUEST_LANES: usize = 4;
-/// A decoder has the memory to process [`REQUEST_LANES`] batches of this many images at the same
-/// time, even if its batches have no more images.
-const REQUEST_SAMPLES: usize = 8;
 
 /// The arrays of a device batch, in the order of their addresses, and how each is produced.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,7 +152,7 @@ impl Spec {
 
     /// Returns the spec for a decoder, whose small batches overlap if the device decodes images.
     pub(crate) fn of_requests(self) -> Self {
-        let samples = (self.batch / REQUEST_LANES).max(self.batch.min(REQUEST_SAMPLES));
+        let samples = (self.batch / REQUEST_LANES).max(1);
         let lanes = self.decoding.as_ref().map(|_| Lanes { count: REQUEST_LANES, samples });
         Spec { lanes, ..self }
     }
@@ -539,7 +536,7 @@ mod tests {
 
     #[test]
     fn small_batches_use_separate_parts_of_the_planned_memory() {
-        for (batch, samples, extra) in [(1, 1, 3), (8, 8, 3), (16, 8, 1), (64, 16, 0), (250, 62, 0)] {
+        for (batch, samples, extra) in [(1, 1, 3), (2, 1, 1), (4, 1, 0), (7, 1, 0), (64, 16, 0), (250, 62, 0)] {
             let encoded = (field("", Dtype::U8, &[3000]), Role::Encoded { blocks: 70 });
             let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Image);
             let records = (field("", Dtype::U8, &[DecodeOps::BYTES]), Role::Decoding { of: 0 });
