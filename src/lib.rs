@@ -198,8 +198,8 @@ mod require;
 mod warnings;
 
 #[cfg(test)]
-#[path = "../tests/support/written.rs"]
-mod written;
+#[path = "../tests/support/generated_files.rs"]
+mod generated_files;
 
 pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
 pub use decode::AnnotationFrame;

@@ -31,4 +31,4 @@ pub(crate) use warpfeed_sources::internal::{Hash, Pool, RETRIES, check_retries, 
 pub(crate) use warpfeed_sources::internal::{Join, Labels, Stores, are_one, labels_retried, no_sample};
 pub(crate) use warpfeed_sources::internal::{MAX_AXES, Npy, Shape};
 #[cfg(feature = "pack")]
-pub(crate) use warpfeed_sources::internal::{Remote, attempt, during, rename};
+pub(crate) use warpfeed_sources::internal::{Remote, during, rename, temp_files};

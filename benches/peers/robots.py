@@ -56,7 +56,7 @@ ENCODERS = {
     "h264": ("libx264", {"preset": "veryfast", "g": "2", "bf": "0"}),
     "h264_30": ("libx264", {"preset": "veryfast", "g": "30", "bf": "2"}),
     "hevc": ("libx265", {"preset": "veryfast", "x265-params": "keyint=2:bframes=0:open-gop=0:log-level=error"}),
-    "vp9": ("libvpx-vp9", {"g": "2", "deadline": "realtime", "cpu-used": "8", "b": "8M"}),
+    "vp9": ("libvpx-vp9", {"g": "2", "crf": "33", "b": "0", "deadline": "realtime", "cpu-used": "8"}),
 }
 
 

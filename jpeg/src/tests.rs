@@ -1,8 +1,8 @@
 //! Tests that all backends agree. `tests/fuzz/jpeg.rs` tests damaged files.
 
 mod hostile;
-mod rest;
 mod small;
+mod trailing_bits;
 
 use super::fuzz_jpeg::{damage, random_jpeg};
 use super::kernels::Backend;

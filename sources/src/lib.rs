@@ -89,7 +89,7 @@ pub mod internal {
     pub use crate::formats::{CLASSES_KEY, lmdb_error};
     pub use crate::formats::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
     pub use crate::machine::{
-        Hash, Pool, RETRIES, attempt, check_retries, during, reads_ahead, rename, retried, within,
+        Hash, Pool, RETRIES, check_retries, during, reads_ahead, rename, retried, temp_files, within,
     };
     pub use crate::model::{Join, Labels, Stores, are_one, labels_retried, no_sample};
     pub use crate::stats::{Count, Since, Tally, ratio};

@@ -118,8 +118,9 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Sets whether all slots of the consumer are full.
-    fn set_slots_full(&self, _full: bool) {}
+    /// Sets the number of batches that were received from this feed and that the program has not
+    /// taken yet.
+    fn set_batches_ahead(&self, _batches: usize) {}
 
     /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;
@@ -138,7 +139,7 @@ pub(crate) fn is_recoverable(e: &Error) -> bool {
 }
 
 /// Returns the error for a loader after its threads have ended.
-pub(crate) fn ended() -> Error {
+pub(crate) fn threads_ended_error() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 

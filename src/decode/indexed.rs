@@ -8,7 +8,7 @@ use super::decoder::{AnyDecoder, Open};
 use super::formats;
 use super::image::allocation_limit;
 use super::standard::standard;
-use super::{ONE_NUMBER, Pixels, Rect, Size, Stored};
+use super::{FloatImage, ONE_NUMBER, Pixels, Rect, Size};
 use crate::error::{Error, Result, guarded};
 
 /// A mask whose header has been read.
@@ -26,7 +26,7 @@ enum Form<'a> {
     },
     Indices(AnyDecoder<'a>),
     /// The image is a gray TIFF with more than 8 bits per value.
-    Values(Box<Stored<'a>>),
+    Values(Box<FloatImage<'a>>),
 }
 
 impl<'a> Indexed<'a> {
@@ -73,7 +73,7 @@ impl<'a> Indexed<'a> {
                 Err(e) => format!("{name}: {e}"),
             }));
         }
-        let stored = Stored::open(bytes)?;
+        let stored = FloatImage::open(bytes)?;
         if stored.channels() != 1 {
             return Err(Error::decode(format!("tiff of {} channels: {ONE_NUMBER}", stored.channels())));
         }

@@ -96,6 +96,7 @@ mod condition;
 #[cfg(feature = "formats")]
 mod decoder;
 mod encoded;
+mod float_image;
 #[cfg(feature = "formats")]
 mod formats;
 mod frame;
@@ -111,7 +112,6 @@ mod png;
 pub mod raw;
 mod scratch;
 mod standard;
-mod stored;
 #[cfg(feature = "formats")]
 mod tiff;
 #[cfg(feature = "video")]
@@ -123,6 +123,7 @@ pub(crate) use cache::{Admission, DecodedCache, Lookup};
 pub use codecs::Codecs;
 pub use condition::Condition;
 pub use encoded::{Codec, EncodedImage, Job};
+pub(crate) use float_image::FloatImage;
 pub use frame::{AnnotationFrame, Frame, Oriented};
 pub use group::decode_group;
 pub(crate) use group::{MAX_GROUP, MAX_IMAGES, MAX_PLANNED};
@@ -136,7 +137,6 @@ pub(crate) use scratch::{keep, release};
 pub use standard::check;
 #[cfg(test)]
 pub(crate) use standard::standard;
-pub(crate) use stored::Stored;
 pub(crate) use warpfeed_jpeg::bitstream::{Bitstream, Grid};
 #[doc(inline)]
 pub use warpfeed_jpeg::{Pixels, Rect, Size};

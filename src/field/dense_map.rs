@@ -8,7 +8,7 @@ use super::encoded::Encoding;
 use super::encoded::{self, Encoded};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field, Layout};
-use crate::decode::{AnnotationFrame, Frame, Size, Stored};
+use crate::decode::{AnnotationFrame, FloatImage, Frame, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 use crate::transform::{Plan, Planes};
@@ -163,7 +163,7 @@ impl FieldType for DenseMap {
     fn memory(&self, input: &Input<'_>) -> u64 {
         let Ok(field) = self.find(input.name, input.sample) else { return 0 };
         let converted = match field.npy() {
-            _ if is_image(&field) => match Stored::open(field.bytes) {
+            _ if is_image(&field) => match FloatImage::open(field.bytes) {
                 // An image with the wrong size or number of channels is rejected before it is
                 // decoded, so it needs no memory.
                 Ok(stored) if self.frame(&stored, input.image()).is_ok() => stored.memory(),
@@ -189,7 +189,7 @@ impl FieldType for DenseMap {
         let plan = input.image();
         let to = bytemuck::cast_slice_mut(row.bytes(0));
         if is_image(&field) {
-            let stored = Stored::open(field.bytes).map_err(|e| field.at_field(&e))?;
+            let stored = FloatImage::open(field.bytes).map_err(|e| field.at_field(&e))?;
             let frame = self.frame(&stored, plan).map_err(|e| field.at_field(&e))?;
             let width = stored.size().width as usize;
             VALUES.with_borrow_mut(|values| {
@@ -224,7 +224,7 @@ impl FieldType for DenseMap {
 
 /// Returns whether the content of the field is a PNG or TIFF.
 fn is_image(field: &Encoded<'_>) -> bool {
-    field.encoding != Encoding::Typed && Stored::matches(field.bytes)
+    field.encoding != Encoding::Typed && FloatImage::matches(field.bytes)
 }
 
 /// Reorders `values` from interleaved channels to planes.
@@ -277,14 +277,14 @@ impl DenseMap {
     ///
     /// # Errors
     /// If the size or the number of channels of the file does not match.
-    fn frame(&self, stored: &Stored<'_>, plan: &Plan) -> Result<Frame> {
+    fn frame(&self, stored: &FloatImage<'_>, plan: &Plan) -> Result<Frame> {
         let (found, wanted) = (stored.channels(), self.channels.unwrap_or(1));
         if found != wanted {
             return Err(Error::in_source(format!(
                 "the file has {found} channels, but the map has {wanted}: use DenseMap::of_channels({found})"
             )));
         }
-        match stored.turned() {
+        match stored.orientation() {
             Some(turned) => {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {

@@ -1,6 +1,6 @@
 //! Setters for the batch size, the rank, and the position at which a run resumes.
 
-use super::share::{RankOrigin, Share};
+use super::batch_size::{BatchSize, RankOrigin};
 use super::{DecoderBuilder, Loader};
 #[cfg(doc)]
 use crate::batch::HostBatch;
@@ -22,8 +22,8 @@ impl Loader {
     }
 
     /// Returns the batch size. If datasets have their own sizes, this is the maximum.
-    pub(super) fn share(&self) -> Share {
-        self.own_sizes().iter().max().map_or(self.batch.unwrap_or_default(), |largest| Share::Global(*largest))
+    pub(super) fn effective_batch_size(&self) -> BatchSize {
+        self.own_sizes().iter().max().map_or(self.batch.unwrap_or_default(), |largest| BatchSize::Global(*largest))
     }
 
     /// Returns the number of samples per batch on all ranks together. If datasets have their own
@@ -41,7 +41,7 @@ impl Loader {
                  least one sample per rank",
                 sizes[source]
             ))),
-            None => self.share().of_all(world),
+            None => self.effective_batch_size().of_all(world),
         }
     }
 }
@@ -61,7 +61,7 @@ impl Loader {
     /// let loader = Loader::new("train").batch_size(256);
     /// ```
     pub fn batch_size(mut self, samples: usize) -> Self {
-        self.batch = Some(Share::Rank(samples));
+        self.batch = Some(BatchSize::PerRank(samples));
         self
     }
 
@@ -79,7 +79,7 @@ impl Loader {
     /// let loader = Loader::new("train").global_batch_size(1024).distributed();
     /// ```
     pub fn global_batch_size(mut self, samples: usize) -> Self {
-        self.batch = Some(Share::Global(samples));
+        self.batch = Some(BatchSize::Global(samples));
         self
     }
 

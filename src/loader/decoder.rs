@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Loader;
+use super::batch_size::BatchSize;
 use super::images::ImageOptions;
 use super::input::Input;
-use super::share::Share;
 use crate::batch::{Delivered, HostBatch};
 use crate::engine::{BatchSampler, Batches, DecodeOn, Decoder, Limits, Requests};
 #[cfg(doc)]
@@ -76,9 +76,9 @@ impl Loader {
         // Ignore an invalid rank. Here, the rank affects only this process's share of a global
         // batch, and opening the loader reports the error.
         let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
-        let batch_size = match self.share() {
-            Share::Rank(samples) => samples,
-            Share::Global(samples) => samples.div_ceil(rank.world_size),
+        let batch_size = match self.effective_batch_size() {
+            BatchSize::PerRank(samples) => samples,
+            BatchSize::Global(samples) => samples.div_ceil(rank.world_size),
         };
         let local_world_size = self.images.local_world_size.or(rank.local_world_size);
         DecoderBuilder::new(ImageOptions { local_world_size, ..images }, batch_size)

@@ -4,11 +4,11 @@
 use std::fmt::{self, Debug, Display, Write as _};
 
 use super::Loader;
+use super::batch_size::{BatchSize, RankOrigin};
 use super::class_list::Listed;
 use super::images::ImageOptions;
 use super::input::Input;
 use super::sampling::Buckets;
-use super::share::{RankOrigin, Share};
 use crate::engine::OnError;
 use crate::field::FieldKind;
 
@@ -70,9 +70,9 @@ impl Display for Loader {
             Input::Mixture(parts) => write!(f, "Loader::mixture({} datasets)", parts.len()),
         }?;
         let mut calls = Calls::default();
-        match self.share() {
-            Share::Rank(samples) => calls.put("batch_size", samples),
-            Share::Global(samples) => calls.put("global_batch_size", samples),
+        match self.effective_batch_size() {
+            BatchSize::PerRank(samples) => calls.put("batch_size", samples),
+            BatchSize::Global(samples) => calls.put("global_batch_size", samples),
         }
         match self.rank_origin {
             RankOrigin::Given { rank, world } => {

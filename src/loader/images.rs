@@ -5,7 +5,7 @@ use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::field::Written;
 
-pub(super) use super::rows::ImageOptions;
+pub(super) use super::option_table::ImageOptions;
 
 impl ImageOptions {
     /// Returns the codecs, configured with the decoding options.

@@ -1,10 +1,10 @@
 //! The options of a loader, and the code that opens it.
 //!
 //! 1. Data: `input`, the datasets; `class_list`, the list of classes, which determines the labels;
-//!    `sampling`, the selection and order of samples; `share`, the batch size and the rank.
-//! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`]; `rows`
+//!    `sampling`, the selection and order of samples; `batch_size`, the batch size and the rank.
+//! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`]; `option_table`
 //!    contains the single-valued options; `samples`, `batching`, `pixels`, `fields`, `classes`,
-//!    `limits` and `observe` contain the other setters, grouped by purpose; `images` contains the
+//!    `error_policy` and `observability` contain the other setters, grouped by purpose; `images` contains the
 //!    options that loaders and decoders share; `display` formats a loader as text.
 //! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` opens
 //!    loaders with batches on a device, and `nvidia` does so for NVIDIA GPUs; `field_names` checks
@@ -122,6 +122,7 @@ macro_rules! of_both {
 // Declare this module first, so that the documentation of `Loader` begins with `new`.
 mod options;
 
+mod batch_size;
 mod batching;
 mod class_list;
 mod classes;
@@ -130,21 +131,20 @@ mod decoder;
 #[cfg(feature = "_device")]
 mod device;
 mod display;
+mod error_policy;
 mod field_names;
 mod fields;
 mod images;
 mod input;
-mod limits;
 mod memory;
 #[cfg(feature = "cuda")]
 mod nvidia;
-mod observe;
+mod observability;
 mod open;
+mod option_table;
 mod pixels;
-mod rows;
 mod samples;
 mod sampling;
-mod share;
 #[cfg(test)]
 mod tests;
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::batch_size::{BatchSize, RankOrigin};
 use super::class_list::Listed;
 use super::images::ImageOptions;
 use super::input::{Input, Opened};
-use super::rows::listed;
+use super::option_table::listed;
 use super::sampling::Sampling;
-use super::share::{RankOrigin, Share};
 use crate::engine::{BatchSampler, Checkpoint, OnError};
 use crate::field::FieldKind;
 #[cfg(doc)]
@@ -68,7 +68,7 @@ pub struct Loader {
     pub(super) indexed: bool,
     pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
-    pub(super) batch: Option<Share>,
+    pub(super) batch: Option<BatchSize>,
     pub(super) rank_origin: RankOrigin,
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,

@@ -35,7 +35,7 @@ use super::names::number;
 use super::plan::Plan;
 use super::shard::Sink;
 use crate::error::{Error, Result};
-use crate::source::attempt::{PARTIAL, is_hex};
+use crate::source::temp_files::{PARTIAL, is_hex};
 use crate::source::{MANIFEST_END, PLAN_END};
 
 /// Suffix of the file that contains the plan of a merge.

@@ -8,7 +8,7 @@ use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_s
 
 use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists, no_samples, without_slash};
 use crate::error::{Error, ErrorKind, Result, reserve};
-use crate::source::attempt::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
+use crate::source::temp_files::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
 /// Number of digits in a key. Keys are padded with zeros, so that they are sorted numerically.

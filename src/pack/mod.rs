@@ -1,8 +1,8 @@
 //! Packs the samples of a source into files that are fast to read.
 //!
-//! 1. `driver`: [`Pack`], which passes the samples of a source to a writer, or packs a part of a
+//! 1. `options`: [`Pack`], which passes the samples of a source to a writer, or packs a part of a
 //!    dataset of several shards.
-//! 2. `run`: reads and recodes samples on several threads. `prepare`: reads and recodes one sample.
+//! 2. `pipeline`: reads and recodes samples on several threads. `prepare`: reads and recodes one sample.
 //! 3. `bad_images`: images that could not be re-encoded, or that are damaged. `report`: [`Report`],
 //!    the result of a pack.
 //! 4. `recode`: [`Recode`], which specifies how images are recoded. `renumber`: renumbers classes
@@ -11,11 +11,11 @@
 //! 6. `lmdb`: [`LmdbWriter`], which writes an LMDB database.
 //! 7. `tar`: [`TarWriter`], which writes a tar file or numbered shards. `shard`: writes a shard.
 //!    `member`: formats the files of a sample in a shard.
-//! 8. `plan`: determines which samples a shard contains. `manifests`: the manifests. `part`: packs
+//! 8. `plan`: determines which samples a shard contains. `manifests`: the manifests. `packer`: packs
 //!    a part of a dataset. `merge`: [`Merge`], which combines parts. `overview`: the progress of
 //!    all parts. `array`: determines the part that a task of an array job packs.
-//! 9. `destination`: the trait of folders and stores to which a dataset is packed. `files`: packs
-//!    to a folder. `stored`: packs to a store. `open`: opens a destination.
+//! 9. `destination`: the trait of folders and stores to which a dataset is packed. `folder_destination`: packs
+//!    to a folder. `store_destination`: packs to a store. `open`: opens a destination.
 //! 10. `writer`: the [`DatasetWriter`] trait, and the lock of writers. `names`: the names of
 //!     shards.
 //! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
@@ -26,8 +26,7 @@
 mod array;
 mod bad_images;
 mod destination;
-mod driver;
-mod files;
+mod folder_destination;
 mod frames;
 mod jpeg;
 #[cfg(feature = "lmdb")]
@@ -37,26 +36,27 @@ mod member;
 mod merge;
 mod names;
 mod open;
+mod options;
 mod overview;
-mod part;
+mod packer;
+mod pipeline;
 mod plan;
 mod prepare;
 mod recode;
 mod renumber;
 mod report;
-mod run;
 mod shard;
-mod stored;
+mod store_destination;
 mod tar;
 mod writer;
 
 pub use array::part_from_env;
 pub use bad_images::Refused;
-pub use driver::Pack;
 pub use jpeg::repack_jpeg;
 #[cfg(feature = "lmdb")]
 pub use lmdb::LmdbWriter;
 pub use merge::{Merge, Merged};
+pub use options::Pack;
 pub use overview::Overview;
 pub use recode::{RawSize, Recode};
 pub use report::{Progress, Psnr, Report};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::destination::Destination;
-use super::files::Files;
-use super::stored::Stored;
+use super::folder_destination::FolderDestination;
+use super::store_destination::StoreDestination;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
@@ -14,7 +14,7 @@ use crate::source::{Location, Stores};
 /// If `target` has a different ending, or if its store is unknown or read-only.
 pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::of(target) {
-        Location::Path(path) => Ok(Box::new(Files::new(&path))),
-        Location::Url(url) => Ok(Box::new(Stored::new(&url, stores.of(&url)?.clone())?)),
+        Location::Path(path) => Ok(Box::new(FolderDestination::new(&path))),
+        Location::Url(url) => Ok(Box::new(StoreDestination::new(&url, stores.of(&url)?.clone())?)),
     }
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::member;
+use super::pipeline::{Chosen, Run};
 use super::recode::{RawSize, Recode};
-use super::run::{Chosen, Run};
 use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::source::Hash;

@@ -7,7 +7,7 @@ use super::names::Names;
 use super::shard::Shard;
 use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists, no_samples};
 use crate::error::{Error, Result};
-use crate::source::attempt::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
+use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
 /// Suffix of a shard that is being written. The suffix distinguishes the file from a complete shard
@@ -102,7 +102,7 @@ impl TarWriter {
         let path = self.names.shard(self.paths.len() as u64);
         let mut new = path.clone().into_os_string();
         new.push(NEW);
-        let (partial, file) = attempt::create(Path::new(&new)).map_err(|e| Error::io(new, &e))?;
+        let (partial, file) = temp_files::create(Path::new(&new)).map_err(|e| Error::io(new, &e))?;
         self.paths.push(path);
         self.partials.push(partial.clone());
         self.open = Some(Shard::begin(partial, file, &self.options.classes)?);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::source::attempt::{Attempted, Locked, try_lock};
+use crate::source::temp_files::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
 /// Writes samples to a dataset. If a writer is dropped without a call to

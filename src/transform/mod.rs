@@ -1,7 +1,7 @@
 //! Crops, resizes, flips and augments decoded images.
 //!
 //! 1. `augment`: [`Augment`], a list of steps such as a crop and flips. `step` represents a step as
-//!    data. `calls` builds an augmentation from steps. `settings` combines the steps.
+//!    data. `from_steps` builds an augmentation from steps. `settings` combines the steps.
 //!    `requirements` provides what a loader needs to know about an augmentation.
 //! 2. `tiles`, `presets`, `steps`: setters for mosaics and copy-paste, constructors and setters for
 //!    published recipes, and setters for operations.
@@ -29,8 +29,8 @@
 
 mod augment;
 mod border;
-mod calls;
 mod crop;
+mod from_steps;
 mod geometry;
 mod interpolation;
 mod iou;

@@ -9,7 +9,7 @@ use warpfeed::source::{Frames, Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, CopyPaste, ImageMut, Mix, Mosaic, RandomErasing};
 use warpfeed::{Augment, Dtype, HostBatch, Layout, Loader, Normalize, OnError, Result};
 
-use crate::follow::npy;
+use crate::reference_fields::npy;
 
 const CLIPS: usize = 10;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::follow::{PlanRecord, npy};
+use crate::reference_fields::{PlanRecord, npy};
 use crate::support::no_hang;
 use warpfeed::field::{Boxes, Mask};
 use warpfeed::sampler::{MixtureOptions, Rng};

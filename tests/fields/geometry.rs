@@ -2,7 +2,7 @@
 //! torchvision v2. Masks are equal bit for bit; boxes, points and float maps agree to within 1e-4.
 //! `tests/fixtures/geometry/make.py` generated the expected files with torchvision.
 
-use crate::follow;
+use crate::reference_fields;
 use serde::Deserialize;
 use warpfeed::decode::{Pixels, Rect, Size};
 use warpfeed::field::{DenseMap, Mask};
@@ -180,8 +180,8 @@ fn maps_of_floats_equal_those_of_torchvision() {
         [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
     });
     let sample = OwnedSample::new("a")
-        .field("rgb.npy", follow::image(IMAGE))
-        .field("flow.npy", follow::npy("<f4", "(177, 233, 2)", &bytes(flow.collect())));
+        .field("rgb.npy", reference_fields::image(IMAGE))
+        .field("flow.npy", reference_fields::npy("<f4", "(177, 233, 2)", &bytes(flow.collect())));
     let source = Memory::new(vec![sample]);
     for case in cases().iter().filter(|case| case.augment.is_some()) {
         let file = std::fs::read(path(&format!("{}.flow.npy", case.name))).unwrap();
@@ -338,10 +338,10 @@ fn masks_and_maps_follow_geometric_operations() {
     let mask: Vec<u8> = places().map(|(x, y)| class(x, y) / 2 + 1).collect();
     let map: Vec<u8> = mask.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
     let sample = OwnedSample::new("a")
-        .field("rgb.npy", follow::npy("|u1", "(44, 60, 3)", &rgb))
-        .field("mask.npy", follow::npy("|u1", "(44, 60)", &mask))
-        .field("map.npy", follow::npy("<f4", "(44, 60)", &map))
-        .field("near.npy", follow::npy("<f4", "(44, 60)", &map));
+        .field("rgb.npy", reference_fields::npy("|u1", "(44, 60, 3)", &rgb))
+        .field("mask.npy", reference_fields::npy("|u1", "(44, 60)", &mask))
+        .field("map.npy", reference_fields::npy("<f4", "(44, 60)", &map))
+        .field("near.npy", reference_fields::npy("<f4", "(44, 60)", &map));
     let affine = || RandomAffine::new().rotate(-60.0, 60.0).translate(0.2, 0.2).shear_x(-20.0, 20.0);
     let (nearest, bilinear) = (Interpolation::Nearest, Interpolation::Bilinear);
     for between in [nearest, bilinear] {
@@ -387,8 +387,8 @@ fn maps_and_images_are_resized_alike_without_antialiasing() {
     let rgb: Vec<u8> = noise.iter().flat_map(|&v| [v; 3]).collect();
     let map: Vec<u8> = noise.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
     let sample = OwnedSample::new("a")
-        .field("rgb.npy", follow::npy("|u1", "(44, 60, 3)", &rgb))
-        .field("map.npy", follow::npy("<f4", "(44, 60)", &map));
+        .field("rgb.npy", reference_fields::npy("|u1", "(44, 60, 3)", &rgb))
+        .field("map.npy", reference_fields::npy("<f4", "(44, 60)", &map));
     let all = |augment: Augment| {
         let loader =
             Loader::source(Memory::new(vec![sample.clone()])).drop_field("label").field("map", DenseMap::new());
@@ -411,9 +411,9 @@ fn geometric_operations_do_not_rotate_fill_values_of_a_flow() {
     let [rgb, mask] = [3, 1].map(|channels| vec![1_u8; channels * 32 * 16]);
     let flow: Vec<u8> = [2.0_f32, 0.0].repeat(32 * 16).iter().flat_map(|v| v.to_le_bytes()).collect();
     let sample = OwnedSample::new("a")
-        .field("rgb.npy", follow::npy("|u1", "(16, 32, 3)", &rgb))
-        .field("mask.npy", follow::npy("|u1", "(16, 32)", &mask))
-        .field("flow.npy", follow::npy("<f4", "(16, 32, 2)", &flow));
+        .field("rgb.npy", reference_fields::npy("|u1", "(16, 32, 3)", &rgb))
+        .field("mask.npy", reference_fields::npy("|u1", "(16, 32)", &mask))
+        .field("flow.npy", reference_fields::npy("<f4", "(16, 32, 2)", &flow));
     let affine = RandomAffine::new().rotate(90.0, 90.0);
     let loader = Loader::source(Memory::new(vec![sample]))
         .augment(Augment::pass_through(size.width, size.height).affine(affine))

@@ -2,21 +2,22 @@
 
 #[path = "../support/annotated.rs"]
 mod annotated;
-#[path = "../support/follow.rs"]
-mod follow;
 #[path = "../support/reference.rs"]
 mod reference;
+#[path = "../support/reference_fields.rs"]
+mod reference_fields;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tiff.rs"]
 mod tiff;
 
 mod annotated_batches;
-mod annotations_follow;
+mod annotations_exif;
 mod batch;
 mod boxes;
 mod clips;
 mod datasets;
+mod float_values;
 mod geometry;
 mod labels;
 mod mask_values;
@@ -26,6 +27,5 @@ mod numbers;
 mod pastes;
 mod patches;
 mod sizes;
-mod stored_values;
 mod texts;
 mod views;

@@ -10,7 +10,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use crate::annotated::{refused, set};
-use crate::follow::{image, npy};
+use crate::reference_fields::{image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{Annotations, Boxes, Mask};
@@ -146,7 +146,7 @@ fn joined_datasets_number_mask_classes_by_name() {
 }
 
 #[test]
-fn an_unlisted_mask_class_fails_and_masks_without_names_stay_unchanged() {
+fn unlisted_mask_classes_fail_and_unnamed_masks_stay_unchanged() {
     no_hang(|| {
         let (root, masks) = voc(&SORTED, 3, 30);
         let loader = || Loader::new(root.path()).drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1));

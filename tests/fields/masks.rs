@@ -5,7 +5,7 @@
 
 use std::io::Cursor;
 
-use crate::follow::{PlanRecord, Plane, augments, image, npy};
+use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;
@@ -310,7 +310,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
 }
 
 #[test]
-fn a_bad_mask_is_an_error_with_found_and_expected_values() {
+fn a_bad_mask_fails_with_found_and_expected_values() {
     no_hang(|| {
         let size = Size::new(16, 16);
         let kind = || Mask::new(Dtype::U8);

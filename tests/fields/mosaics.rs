@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::annotated;
-use crate::follow::{image, npy};
+use crate::reference_fields::{image, npy};
 use crate::support::no_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{Boxes, DenseMap, Geometry, Image, Keypoints, Mask};

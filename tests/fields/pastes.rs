@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::annotated;
-use crate::follow::{image, npy};
+use crate::reference_fields::{image, npy};
 use warpfeed::decode::Size;
 use warpfeed::field::{Boxes, DenseMap, Keypoints, Mask};
 use warpfeed::sampler::Rng;

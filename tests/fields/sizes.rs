@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::follow::npy;
+use crate::reference_fields::npy;
 use crate::support::no_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Rect, Size};

@@ -2,7 +2,7 @@
 //! and in every epoch. This includes replacements for skipped samples, and packed datasets. Samples
 //! with invalid UTF-8 fail.
 
-use crate::follow::image;
+use crate::reference_fields::image;
 use crate::support::no_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{NdArray, Text};

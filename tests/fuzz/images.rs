@@ -8,7 +8,7 @@ use image::{DynamicImage, ImageFormat, RgbImage};
 #[cfg(feature = "formats")]
 use super::Indexed;
 use super::raw::npy_header;
-use super::{Codecs, Pass, Pixels, Png, PngScratch, Rect, Size, Stored, standard};
+use super::{Codecs, FloatImage, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
 /// Pixel limit of the decoders. All generated images are smaller.
@@ -92,7 +92,7 @@ fn image(originals: &[Vec<u8>], seed: u64) -> bool {
     if file.starts_with(b"\x89PNG\r\n\x1a\n") && random.below(8) > 0 {
         seal(&mut file);
     }
-    if let Ok(stored) = Stored::open(&file)
+    if let Ok(stored) = FloatImage::open(&file)
         && stored.size().area().saturating_mul(stored.channels() as u64) <= MAX_PIXELS
     {
         let (values, mut to) = (stored.size().area() as usize * stored.channels(), Vec::new());

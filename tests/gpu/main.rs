@@ -15,7 +15,7 @@ mod batches;
 mod clips;
 mod decode;
 mod decoder;
-mod joined;
+mod dynamic_batching;
 mod kernels;
 mod ptx;
 mod ranks;

@@ -60,7 +60,7 @@ impl Codec for Ppm {
         for (to, from) in out.reset(region.size()).chunks_exact_mut(length).zip(rows) {
             to.copy_from_slice(&from[left..left + length]);
         }
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }
@@ -179,7 +179,7 @@ impl Codec for Takeover {
 
     fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(region.size()).fill(self.0);
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }
@@ -316,8 +316,8 @@ fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     assert!(named("sources/src/format.rs").len() >= 6, "the search found too few formats");
     for path in [
         "sources/src/model/sample.rs",
-        "sources/src/formats/folder/folder.rs",
-        "sources/src/formats/folder/names.rs",
+        "sources/src/formats/folder/source.rs",
+        "sources/src/formats/folder/listing.rs",
         "sources/src/open/open.rs",
         "sources/src/formats/tar/index.rs",
         "sources/src/formats/lmdb/layout.rs",

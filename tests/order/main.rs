@@ -5,12 +5,12 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
-mod borders;
 mod buckets;
 mod budget;
-mod changes;
+mod changed_weights;
 mod combinations;
 mod determinism;
+mod epoch_boundaries;
 mod epochs;
 mod ranks;
 mod replay;

@@ -7,7 +7,7 @@ mod concurrent_runs;
 mod conversion;
 mod image_fields;
 mod killed;
+mod object_store;
 mod overview;
 mod parts;
-mod stored;
 mod writers;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use warpfeed::Error;
 use warpfeed::pack::{Merge, Overview, Pack};
 
+use crate::object_store::{Objects, URL};
 use crate::parts::{Hooked, numbers, part};
-use crate::stored::{Objects, URL};
 
 fn facts(found: &Overview) -> (u64, u64, Option<u64>, &str, bool) {
     (found.samples, found.total, found.parts, &found.missing, found.merged)

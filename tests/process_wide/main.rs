@@ -10,12 +10,12 @@ mod support;
 #[path = "../support/warnings.rs"]
 mod warnings;
 
-mod classes_noticed;
+mod class_warnings;
 mod early_drop;
-mod follow;
 mod fork;
 mod many_workers;
 mod monitor;
+mod prefetching;
 mod readers;
 mod soak;
 mod trace;

@@ -61,7 +61,7 @@ const MAX_FILES: usize = 25;
 /// Macros that define setters on a type that is downstream of them: the module of the macro, and
 /// the type. Such a macro may refer to the type but to nothing else downstream. The documentation
 /// of `transform::ops` explains why.
-const SETTERS: [(&str, &str); 1] = [("transform::ops::row", "transform::Augment")];
+const SETTERS: [(&str, &str); 1] = [("transform::ops::random_effect", "transform::Augment")];
 
 /// Path of a module or item, from the crate root.
 type Name = Vec<String>;
@@ -456,12 +456,18 @@ fn each_kind_of_violation_is_detected() {
     }
     // A setter may name its type and nothing else. The rows of a list in a macro are imports.
     write("transform/mod.rs", "mod augment; mod ops; pub use augment::{Augment, Plan};");
-    write("transform/augment.rs", "pub struct Augment(super::ops::list::Op); pub struct Plan;");
-    write("transform/ops/mod.rs", "mod list; mod row; mod tone; rows! { tone::Tone { \"invert\" Invert } }");
-    write("transform/ops/list.rs", "rows! { super::$mod::$op } pub struct Op;");
-    write("transform/ops/tone.rs", "use super::row::row; use super::list::Op; pub struct Tone(Op);");
+    write("transform/augment.rs", "pub struct Augment(super::ops::op::Op); pub struct Plan;");
+    write(
+        "transform/ops/mod.rs",
+        "mod op; mod random_effect; mod tone; operations! { tone::Tone { \"invert\" Invert } }",
+    );
+    write("transform/ops/op.rs", "operations! { super::$mod::$op } pub struct Op;");
+    write("transform/ops/tone.rs", "use super::random_effect::random_effect; use super::op::Op; pub struct Tone(Op);");
     let setter = "impl $crate::transform::Augment { fn f(_: &$crate::transform::Plan) {} }";
-    write("transform/ops/row.rs", &format!("macro_rules! row {{ () => {{ {setter} }} }} pub(super) use row;"));
+    write(
+        "transform/ops/random_effect.rs",
+        &format!("macro_rules! random_effect {{ () => {{ {setter} }} }} pub(super) use random_effect;"),
+    );
     let expected = [
         "engine/alone.rs: not in a group of engine: settings, state, reading, working, delivering, serving",
         "engine/state.rs: state imports working",
@@ -476,7 +482,7 @@ fn each_kind_of_violation_is_detected() {
         "source/lmdb.rs: crate::Rank is imported through the crate root",
         "source/lmdb.rs: source imports loader",
         "source/mod.rs: functions in a table of contents",
-        "transform/ops: list, mod, tone depend on each other",
+        "transform/ops: mod, op, tone depend on each other",
         "transform: augment, ops depend on each other",
     ];
     assert_eq!(found(&Crate::read(src.path()), &WARPFEED), expected.map(str::to_owned).into());

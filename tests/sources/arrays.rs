@@ -106,7 +106,7 @@ fn other_arrays_become_numeric_fields() {
 #[test]
 fn arrays_pack_into_tar_shards() {
     for name in ["stored.npz", "a.safetensors", "dict.pth"] {
-        crate::wild::assert_packs(&*open(at(name)).unwrap());
+        crate::lmdb_layouts::assert_packs(&*open(at(name)).unwrap());
     }
 }
 

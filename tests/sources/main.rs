@@ -17,23 +17,23 @@ mod support;
 #[path = "../support/warnings.rs"]
 mod warnings;
 
-mod agree;
-mod ahead;
 mod annotated_sets;
 mod arrays;
 mod arrow;
 mod beton;
+mod changed_files;
 mod classes;
 #[cfg(feature = "video")]
 mod clips;
 mod closing;
+mod concat;
 mod corrupt;
 mod folder_index;
 mod folder_masks;
+mod format_agreement;
 mod formats;
 #[cfg(feature = "hdf5")]
 mod hdf5;
-mod joined;
 #[cfg(feature = "parquet")]
 mod lerobot;
 #[cfg(feature = "parquet")]
@@ -42,6 +42,7 @@ mod lerobot_packed;
 mod lerobot_video;
 mod litdata;
 mod lmdb_interop;
+mod lmdb_layouts;
 mod lmdb_readers;
 mod lmdb_writer;
 mod mds;
@@ -54,13 +55,12 @@ mod parquet;
 mod parquet_lists;
 mod ranges;
 mod recordio;
-mod records;
-mod replaced;
-#[cfg(feature = "tables")]
-mod stored_tables;
+mod store_prefetching;
 mod stores;
 mod tables;
+#[cfg(feature = "tables")]
+mod tables_in_stores;
 mod tar_interop;
 mod tar_links;
+mod tfrecord;
 mod tokens;
-mod wild;

@@ -11,9 +11,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::attempt;
 use super::file;
 use super::hash::fnv1a;
+use super::temp_files;
 use crate::error::append;
 
 /// Reads the index file at `path`. Returns `None` if the file cannot be read, does not begin with
@@ -56,7 +56,7 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
         ));
     }
     // Write a temporary file, because other processes or threads may be writing the same index.
-    let (partial, mut file) = attempt::create(target)?;
+    let (partial, mut file) = temp_files::create(target)?;
     let written = file.write_all(bytes).and_then(|()| file::rename(&partial, target));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
@@ -81,7 +81,7 @@ fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
 }
 
 /// Returns the modification time in ns since 1970, or 0 if it is unknown.
-pub(crate) fn modified(metadata: &Metadata) -> u64 {
+pub(crate) fn modification_ns(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unrelated_file_is_not_replaced() {
+    fn an_unrelated_file_is_left_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("x.tar.index");
         for foreign in [&b"0 17\n"[..], b"wf", b"wfother\x01"] {

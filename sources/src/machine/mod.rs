@@ -4,11 +4,10 @@
 //! 2. `bytes`: reads ranges of large files. `pages`: loads pages of memory maps. `identity`:
 //!    detects that a file was replaced or modified.
 //! 3. `index_file`: reads and writes index files next to datasets. `hash`: the hash of index files.
-//! 4. `attempt`: temporary files with unique names, and file locks.
+//! 4. `temp_files`: temporary files with unique names, and file locks.
 //! 5. `parallel`: runs work on several threads. `pool`: a thread pool that joins its threads.
 //! 6. `retry`: retries after transient errors. `cancel`: cancels reads.
 
-pub mod attempt;
 pub(super) mod bytes;
 pub(super) mod cancel;
 pub(super) mod file;
@@ -20,6 +19,7 @@ pub(super) mod parallel;
 pub(super) mod pool;
 pub(super) mod retry;
 pub(super) mod slashes;
+pub mod temp_files;
 
 pub(crate) use cancel::check as check_stop;
 pub use cancel::during;

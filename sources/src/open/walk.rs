@@ -18,7 +18,7 @@ impl DataFormat {
     ///
     /// # Errors
     /// If no format has this name. The message lists the names.
-    pub(crate) fn named(name: &str) -> Result<&'static DataFormat> {
+    pub(crate) fn by_name(name: &str) -> Result<&'static DataFormat> {
         DATA_FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = DATA_FORMATS.iter().map(|format| format.name).collect();
             Error::config(format!("format {name:?}: expected one of {}", names.join(", ")))
@@ -88,7 +88,7 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
 /// If the operating system or the store reports an error.
 fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Found> {
     let Storage::Store { remote, .. } = &location.storage else {
-        return Ok(match file::found(&location.path)? {
+        return Ok(match file::metadata(&location.path)? {
             None => Found::Nothing(None),
             Some(found) if found.is_dir() => Found::Folder,
             Some(_) => Found::File,
@@ -238,7 +238,7 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
         Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
         Err(e) => e,
         Ok(folder) => {
-            let shards = (tar::ROW.files)(tree)?;
+            let shards = (tar::DATA_FORMAT.files)(tree)?;
             if shards > 0 {
                 return Err(Error::in_source(format!(
                     "the folder contains {shards} .tar files and {} images: open one of the two by its format, tar or \
@@ -356,7 +356,7 @@ mod tests {
         for format in DATA_FORMATS {
             let row = |line: &&str| line.starts_with('|') && line.contains(&format!("`{}`", format.name));
             assert!(page.lines().find(row).is_some(), "{} is missing in docs/your-data.md", format.name);
-            assert_eq!(DataFormat::named(format.name).unwrap().name, format.name);
+            assert_eq!(DataFormat::by_name(format.name).unwrap().name, format.name);
             for extension in format.extensions {
                 let file = format!("x.{}", extension.to_uppercase());
                 let found = DATA_FORMATS.iter().find(|format| format.matches_file(Path::new(&file), b""));

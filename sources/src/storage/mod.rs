@@ -7,7 +7,7 @@
 //!    changes, and prefetches.
 //! 3. `row_bytes`: [`RowBytes`], bytes that are borrowed from a file or copied to a buffer.
 //! 4. `storage`: [`Storage`], which opens files on this machine or in a store.
-//! 5. `ahead`: prefetches from stores. `stored`: reads the files in a store that the samples of a
+//! 5. `ahead`: prefetches from stores. `referenced`: reads the files in a store that the samples of a
 //!    table or of annotations refer to.
 //! 6. `download`: downloads whole files to this machine.
 //! 7. `tree`: lists a folder on this machine or in a store. `siblings`: finds the annotations near
@@ -19,13 +19,13 @@ pub(super) mod download;
 mod file;
 mod files;
 mod location;
+#[cfg(any(feature = "annotations", feature = "tables"))]
+pub(super) mod referenced;
 mod row_bytes;
 mod siblings;
 pub(super) mod splits;
 #[allow(clippy::module_inception)]
 mod storage;
-#[cfg(any(feature = "annotations", feature = "tables"))]
-pub(super) mod stored;
 pub(super) mod tree;
 
 pub use ahead::Remote;

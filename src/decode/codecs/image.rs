@@ -4,7 +4,7 @@ use warpfeed_sources::format::Format;
 
 use crate::decode::encoded::Header;
 use crate::decode::image::Image;
-use crate::decode::{Codec, EncodedImage, Options, Pixels, Rect, Stored};
+use crate::decode::{Codec, EncodedImage, FloatImage, Options, Pixels, Rect};
 use crate::error::{Error, Result};
 
 /// Number of bytes of scratch memory per pixel for decoding and converting to RGB, in addition to
@@ -55,9 +55,9 @@ impl Image {
     /// Opens the stored values of an image that only a dense map can read. Returns `None` for
     /// other images, and an error if the values exceed a limit. The largest strip or tile may take
     /// as much memory as the largest allowed image.
-    fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<Stored<'a>>> {
+    fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
-        let stored = Stored::open(image.bytes()).ok().filter(|_| unread)?;
+        let stored = FloatImage::open(image.bytes()).ok().filter(|_| unread)?;
         let (all, part) = (stored.bytes(), stored.check_memory());
         for (what, bytes, each) in
             [("values", all, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]

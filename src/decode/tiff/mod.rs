@@ -2,17 +2,17 @@
 //!
 //! 1. `directory`: reads tags and their values.
 //! 2. `page`: [`Tiff`], the first directory, with validated tags.
-//! 3. `parts`: decodes strips and tiles, reverses the predictor, and converts values to native byte
+//! 3. `chunks`: decodes strips and tiles, reverses the predictor, and converts values to native byte
 //!    order.
-//! 4. `unpack`: the compression methods.
+//! 4. `decompress`: the compression methods.
 //!
 //! This module exists because no crate supports palettes, JPEG compression with libjpeg's pixels,
 //! and planar tiles that extend beyond the image. The module never panics. Even if a header
 //! declares wrong sizes, the module allocates memory for at most one strip or tile.
 
+mod chunks;
+mod decompress;
 mod directory;
 mod page;
-mod parts;
-mod unpack;
 
 pub(super) use page::{Extra, Meaning, Numbers, Tiff};

@@ -12,7 +12,7 @@ use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, Shared, Slot};
 use super::timing::{Bracket, Bracketed, Pair};
-use crate::batch::{BatchInfo, Course, DecodeOps, Wait, ended};
+use crate::batch::{BatchInfo, Course, DecodeOps, Wait, threads_ended_error};
 use crate::device::spec::{At, DecodeStep, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
@@ -26,7 +26,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) started: Receiver<Course>,
     pub(super) freed: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
-    /// Kernels of each form.
+    /// Kernels of each variant.
     pub(super) kernels: Vec<G::Kernels>,
     pub(super) copy: G::Stream,
     /// Large batches use the first stream. Each small batch uses the stream of its workspace.
@@ -179,7 +179,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// decode an image.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
-        let layout = &self.shared.form(load.host.info()).layout;
+        let layout = &self.shared.variant(load.host.info()).layout;
         let damaged = |place: &usize| {
             let number = |step: &DecodeStep| (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + place;
             let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
@@ -199,7 +199,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Sends a batch to the device again after workers have decoded some of its images.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
-        match repair.take().ok_or_else(ended).and_then(|batch| self.feed().repaired(batch)) {
+        match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
                 slot.taken_back = true;
                 self.send(host, slot).inspect_err(|e| self.shared.fail(e))
@@ -212,12 +212,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// `None` if the run is canceled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+        // The batch that needs the slot counts as well.
+        let ahead = self.queue.len() + self.messages.len() + 1;
+        self.feed().set_batches_ahead(ahead);
         let mut slot = self.freed.try_recv().ok();
         if slot.is_none() {
-            self.feed().set_slots_full(true);
-            let waited = self.wait_for_slot(run);
-            self.feed().set_slots_full(false);
-            slot = waited?;
+            slot = self.wait_for_slot(run)?;
         }
         if let Some(slot) = &mut slot {
             self.flight.returned(slot);
@@ -245,7 +245,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
         let decodes = info.header.largest.iter().any(Option::is_some);
-        let computes = decodes || !self.shared.form(info).layout.computed.is_empty();
+        let computes = decodes || !self.shared.variant(info).layout.computed.is_empty();
         let copied = self.flight.event(&self.shared.gpu)?;
         if slot.waited.is_none() {
             slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
@@ -284,19 +284,19 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// Returns whether the host slot that was added last fits into the workspace of a small batch.
     fn is_small(&self) -> bool {
         let host = &self.flight.last().host;
-        let (info, form) = (host.info(), self.shared.form(host.info()));
+        let (info, variant) = (host.info(), self.shared.variant(host.info()));
         let fits = |small: &SlotLayout| {
-            let encoded = form.spec.decoding.as_ref().map_or(0, |decoding| host.bytes(decoding.encoded).len());
+            let encoded = variant.spec.decoding.as_ref().map_or(0, |decoding| host.bytes(decoding.encoded).len());
             let blocks = info.header.largest.iter().flatten().map(|largest| largest.blocks).max();
             info.len() <= small.samples && encoded <= small.encoded_bytes && blocks.unwrap_or(0) <= small.blocks
         };
-        form.small.as_ref().is_some_and(fits)
+        variant.small.as_ref().is_some_and(fits)
     }
 
     /// Returns the layout of the batch that is being sent.
     fn layout(&self, info: &BatchInfo) -> &SlotLayout {
-        let form = self.shared.form(info);
-        form.small.as_ref().filter(|_| self.is_small).unwrap_or(&form.layout)
+        let variant = self.shared.variant(info);
+        variant.small.as_ref().filter(|_| self.is_small).unwrap_or(&variant.layout)
     }
 
     /// Returns the workspace for the batch that is being sent, if batches need one.
@@ -405,7 +405,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             };
             let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
             let job = Job { array: step.array, from, to, records, count: info.len() * step.frames };
-            gpu.compute(convert, memory, &self.kernels[info.header.form], job)?;
+            gpu.compute(convert, memory, &self.kernels[info.header.variant], job)?;
         }
         gpu.record(&time.end, convert)?;
         if let Some(workspace) = self.workspace() {
@@ -447,7 +447,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 count,
                 largest,
             };
-            gpu.decode(convert, memory, &self.kernels[info.header.form], job)?;
+            gpu.decode(convert, memory, &self.kernels[info.header.variant], job)?;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{ImageMut, Scratch};
 
 pub(in crate::device) mod decode;
-mod follow;
+mod jpeg_follow;
 mod stream;
 
 /// Number of bytes that an upload or a conversion moves between two possible pauses.

@@ -6,16 +6,16 @@
 //! 1. `storage_wait`: decides whether reader threads or the workers read samples, depending on
 //!    whether reads block on storage.
 //! 2. `fetched`: samples on their way from a reader to a worker, and their buffers.
-//! 3. `depth`: chooses the number of readers.
-//! 4. `follow`: tells a prefetching source which samples will be read.
+//! 3. `reader_count`: chooses the number of readers.
+//! 4. `prefetch`: tells a prefetching source which samples will be read.
 //! 5. `readers`: [`ReadStage`], the threads and their memory budget.
 
-mod depth;
 mod fetched;
-mod follow;
+mod prefetch;
+mod reader_count;
 mod readers;
 mod storage_wait;
 
-pub(crate) use follow::Following;
+pub(crate) use prefetch::Following;
 pub(crate) use readers::{Fetched, ReadStage};
 pub(crate) use storage_wait::{Waits, Watch};

@@ -24,9 +24,9 @@ use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::depth::{Depth, FIRST_READERS};
 use super::fetched::{ReadBuffers, ReadIndex};
-use super::follow::Following;
+use super::prefetch::Following;
+use super::reader_count::{Depth, FIRST_READERS};
 use super::storage_wait::{Waits, Watch};
 use crate::batch::Part;
 use crate::decode::MAX_GROUP;

@@ -1,15 +1,17 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
-//! The device decodes while it has free batch slots. When all of its batch slots are full, either
-//! the consumer is slower than the device and needs the device for its own work, or the device
-//! already decodes as fast as it can. A worker then decodes a part if it can finish before the
-//! batch is needed, and if the workers have time to spare after copying data for the device.
+//! A worker decodes a part if it can finish long before the consumer needs the batch, and if the
+//! workers have time to spare after copying data for the device. Then the device has more time for
+//! the consumer's own work. In all other cases, the device decodes the part, because it is faster.
 //! Without these two conditions, all workers would start decoding at the same time, and the device
 //! would run out of batches.
 //!
+//! The time until the consumer needs a batch is estimated from the number of batches before it, on
+//! the device and in host memory, and from the average time between two batches.
+//!
 //! The decision costs a few comparisons per part. The tests simulate this rule and a simpler rule.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,8 +38,8 @@ pub enum DecodeOn {
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
-    /// Whether every batch slot of the device is full.
-    slots_full: AtomicBool,
+    /// Number of batches that the device has taken and the consumer has not.
+    batches_ahead: AtomicUsize,
     pace: Mutex<Pace>,
     /// Limit on the device's decoding time, if there is one.
     allowance: Option<Mutex<Allowance>>,
@@ -73,10 +75,13 @@ impl Pace {
     /// Fraction of the workers' time that may be used. The remaining time is a reserve for other
     /// threads and for delays.
     const USABLE_FRACTION: f64 = 0.9;
-    /// Maximum spare time, in parts per worker.
-    const MAX_SPARE_PARTS: f64 = 2.0;
-    /// While every batch slot of the device is full, a worker decodes a part at least this often,
-    /// to keep the average decoding time up to date.
+    /// Maximum spare time, in parts per worker. This is the number of parts of a batch.
+    const MAX_SPARE_PARTS: f64 = 4.0;
+    /// A worker decodes a part only if the batch is needed after this multiple of the decoding time,
+    /// because not all parts of a batch begin at the same time.
+    const MARGIN: f64 = 2.0;
+    /// Unless the consumer has taken every batch, a worker decodes a part at least this often, to
+    /// keep the average decoding time up to date.
     const PROBE: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
@@ -117,18 +122,20 @@ impl Pace {
     }
 
     /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
-    /// Deducts the cost of the part from the spare time.
-    fn worker_decodes(&mut self, seq: u64, slots_full: bool, now: Instant) -> bool {
+    /// `ahead` is the number of batches that the device has taken and the consumer has not. Deducts
+    /// the cost of the part from the spare time.
+    fn worker_decodes(&mut self, seq: u64, ahead: usize, now: Instant) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
         self.at = self.at.max(now);
         let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-most, most);
         let more = (self.decoding - self.copying).max(0.0);
-        // The computed time is a lower bound, because the device also holds batches that it has
-        // already taken.
-        let left = seq.saturating_sub(self.next) as f64 * self.between;
+        // The consumer first takes the batches that the device has already taken.
+        let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
+        let elapsed = self.taken.map_or(0, |taken| now.saturating_duration_since(taken).as_nanos());
+        let left = batches * self.between - elapsed as f64;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
-        let decodes = slots_full && (due || (left > self.decoding && self.spare >= more));
+        let decodes = ahead > 0 && (due || (left > Self::MARGIN * self.decoding && self.spare >= more));
         if decodes {
             self.spare -= more;
             self.decoded = Some(now);
@@ -181,7 +188,7 @@ impl Balance {
         let allowance = Allowance { share, left: 0.0, at: now, taken: 0 };
         Balance {
             on,
-            slots_full: AtomicBool::new(false),
+            batches_ahead: AtomicUsize::new(0),
             pace: Mutex::new(Pace::new(workers, now)),
             allowance: (share < 1.0).then(|| Mutex::new(allowance)),
         }
@@ -200,6 +207,7 @@ impl Balance {
     /// Records that a run begins.
     pub(crate) fn begin(&self) {
         if self.on == DecodeOn::Auto {
+            self.set_batches_ahead(0);
             self.pace().begin();
         }
     }
@@ -229,9 +237,9 @@ impl Balance {
         [pace.decoding, pace.copying]
     }
 
-    /// Sets whether every batch slot of the device is full.
-    pub(crate) fn set_slots_full(&self, full: bool) {
-        self.slots_full.store(full, Ordering::Relaxed);
+    /// Sets the number of batches that the device has taken and the consumer has not.
+    pub(crate) fn set_batches_ahead(&self, batches: usize) {
+        self.batches_ahead.store(batches, Ordering::Relaxed);
     }
 
     /// Returns whether the device should decode the next part, which belongs to the batch with
@@ -240,11 +248,9 @@ impl Balance {
         let wanted = match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
-            // A device with full slots either waits for a slower consumer or decodes at its limit,
-            // so workers may help.
             DecodeOn::Auto => {
-                let (slots_full, now) = (self.slots_full.load(Ordering::Relaxed), Instant::now());
-                !self.pace().worker_decodes(seq, slots_full, now)
+                let (ahead, now) = (self.batches_ahead.load(Ordering::Relaxed), Instant::now());
+                !self.pace().worker_decodes(seq, ahead, now)
             }
         };
         wanted && self.is_allowed(taken)
@@ -309,7 +315,7 @@ mod tests {
         assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).device_decodes(0, 0));
         let auto = Balance::new(DecodeOn::Auto, 1.0, 2);
         assert!(auto.device_decodes(0, 0));
-        auto.set_slots_full(true);
+        auto.set_batches_ahead(2);
         assert!(!auto.device_decodes(0, 0), "no worker has been measured yet");
         assert!(auto.device_decodes(0, 0), "the batch is needed immediately");
         let takes_large = |on, share| Balance::new(on, share, 2).device_takes_large(0);
@@ -346,7 +352,9 @@ mod tests {
         on_device: f64,
     }
 
-    /// Simulates `batches` batches. `choose` decides where each part is decoded.
+    /// Simulates `batches` batches. `choose` decides where each part is decoded. The consumer is a
+    /// program that queues its steps without waiting for the device. So it frees a slot of the device
+    /// before its step has used that slot, and the next upload to the slot waits for the step.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
         // For each worker: the time at which the worker finishes its current part, the batch of the
@@ -357,37 +365,39 @@ mod tests {
         // For each batch: the number of remaining parts, and the number of parts that the device
         // decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
-        // Batches on the device: the time at which each batch becomes ready, and whether the batch
-        // still occupies a host slot.
+        // Batches on the device that the consumer has not taken: the time at which each batch is
+        // ready, and whether the batch still occupies a host slot.
         let mut ring = VecDeque::<(u64, bool)>::new();
-        let (mut taken, mut device_free, mut consumer_free, mut on_device) = (0, 0, 0, 0);
-        let (mut delivered, mut now, mut steps) = (0, 0, VecDeque::<u64>::new());
-        while delivered < batches {
+        // The batch that waits for a slot of the device, and the end of the step of each batch.
+        let (mut waiting, mut step_ends) = (None, Vec::<u64>::new());
+        let (mut taken, mut sent, mut device_free, mut on_device) = (0, 0, 0, 0);
+        let mut now = 0;
+        while (step_ends.len() as u64) < batches || step_ends.last().is_some_and(|end| *end > now) {
             // The host slot of a batch is free again once the device has decoded the batch.
             for (ready, host) in ring.iter_mut().filter(|(ready, host)| *ready <= now && *host) {
                 let _ = ready;
                 (*host, free) = (false, free + 1);
             }
-            // At the end of each step, the consumer takes the next batch if it is ready.
-            if consumer_free <= now && ring.front().is_some_and(|(ready, host)| *ready <= now && !host) {
+            if (step_ends.len() as u64) < batches && ring.front().is_some_and(|(ready, host)| *ready <= now && !host) {
                 ring.pop_front();
-                delivered += 1;
-                consumer_free = now + step;
-                steps.push_back(consumer_free);
+                step_ends.push(step_ends.last().map_or(now, |end| now.max(*end)) + step);
             }
-            while steps.front().is_some_and(|end| *end <= now) {
-                steps.pop_front();
-            }
-            let full = ring.len() as u64 + steps.len() as u64 >= DEVICE_SLOTS;
-            let whole = parts.get(&taken).is_some_and(|(left, _)| *left == 0);
-            let slots_full = full && whole;
-            if whole && !full {
-                let (_, device) = parts.remove(&taken).unwrap();
-                device_free = device_free.max(now) + decodes * device / PARTS + converts;
-                ring.push_back((device_free, true));
+            if waiting.is_none() && parts.get(&taken).is_some_and(|(left, _)| *left == 0) {
+                waiting = parts.remove(&taken).map(|(_, device)| device);
                 choose.batch_taken(taken, now);
                 taken += 1;
             }
+            // The consumer has freed all batches that it has taken, except for the last one.
+            let full = sent - (step_ends.len() as u64).saturating_sub(1) >= DEVICE_SLOTS;
+            if let Some(device) = waiting
+                && !full
+            {
+                let used_until = sent.checked_sub(DEVICE_SLOTS).map_or(0, |before| step_ends[before as usize]);
+                device_free = device_free.max(now).max(used_until) + decodes * device / PARTS + converts;
+                ring.push_back((device_free, true));
+                (waiting, sent) = (None, sent + 1);
+            }
+            let ahead = ring.len() + usize::from(waiting.is_some());
             while free > 0 {
                 free -= 1;
                 parts.insert(begun, (PARTS, 0));
@@ -406,19 +416,19 @@ mod tests {
                 if worker.is_none()
                     && let Some(seq) = queue.pop_front()
                 {
-                    let device = !choose.worker_decodes(seq, slots_full, now);
+                    let device = !choose.worker_decodes(seq, ahead, now);
                     on_device += u64::from(device);
                     *worker = Some((now + if device { COPYING } else { DECODING }, seq, device));
                 }
             }
             now += 20;
         }
-        Outcome { rate: delivered as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
+        Outcome { rate: batches as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
     }
 
     /// A rule that decides where parts are decoded.
     trait Choice {
-        fn worker_decodes(&mut self, seq: u64, slots_full: bool, us: u64) -> bool;
+        fn worker_decodes(&mut self, seq: u64, ahead: usize, us: u64) -> bool;
         fn batch_taken(&mut self, _turn: u64, _us: u64) {}
         fn part_finished(&mut self, _on_device: bool, _us: u64) {}
     }
@@ -426,26 +436,26 @@ mod tests {
     struct Always(bool);
 
     impl Choice for Always {
-        fn worker_decodes(&mut self, _: u64, _: bool, _: u64) -> bool {
+        fn worker_decodes(&mut self, _: u64, _: usize, _: u64) -> bool {
             self.0
         }
     }
 
-    /// The simpler rule, which ignores times: workers decode whenever every batch slot of the
-    /// device is full.
+    /// The simpler rule, which ignores times: workers decode unless the consumer has taken every
+    /// batch.
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
-        fn worker_decodes(&mut self, _: u64, slots_full: bool, _: u64) -> bool {
-            slots_full
+        fn worker_decodes(&mut self, _: u64, ahead: usize, _: u64) -> bool {
+            ahead > 0
         }
     }
 
     struct Paced(Pace, Instant);
 
     impl Choice for Paced {
-        fn worker_decodes(&mut self, seq: u64, slots_full: bool, us: u64) -> bool {
-            self.0.worker_decodes(seq, slots_full, self.1 + Duration::from_micros(us))
+        fn worker_decodes(&mut self, seq: u64, ahead: usize, us: u64) -> bool {
+            self.0.worker_decodes(seq, ahead, self.1 + Duration::from_micros(us))
         }
         fn batch_taken(&mut self, seq: u64, us: u64) {
             self.0.batch_taken(seq, self.1 + Duration::from_micros(us));
@@ -484,14 +494,18 @@ mod tests {
 
     #[test]
     fn workers_decode_during_slow_steps() {
-        for (workers, most) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
-            let machine = Machine { workers, step: 20_000, ..PHOTOGRAPHS };
-            let Outcome { rate, on_device } = paced(machine, 200);
-            let gpu = run(machine, 200, &mut Always(false)).rate;
-            assert!(
-                rate > 0.97 * gpu && on_device <= most,
-                "{workers} workers: {rate}, with the device only {gpu}, decoded on the device: {on_device}"
-            );
+        // With four host slots, the device has already taken every batch but the one that workers fill.
+        for slots in [4, 18] {
+            for (workers, most) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
+                let machine = Machine { workers, slots, step: 20_000, ..PHOTOGRAPHS };
+                let Outcome { rate, on_device } = paced(machine, 200);
+                let gpu = run(machine, 200, &mut Always(false)).rate;
+                assert!(
+                    rate > 0.97 * gpu && on_device <= most,
+                    "{workers} workers, {slots} slots: {rate}, with the device only {gpu}, \
+                     decoded on the device: {on_device}"
+                );
+            }
         }
     }
 }

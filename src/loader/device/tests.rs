@@ -15,7 +15,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::*;
 use crate::batch::{Course, Feed, Wait};
 use crate::decode::{Condition, check};
-use crate::device::Form;
+use crate::device::Variant;
 use crate::device::tests::coded::oriented;
 use crate::device::tests::sim::{Mistake, Sim, converted};
 use crate::engine::{Batches, Decoder, OnError};
@@ -28,10 +28,11 @@ use crate::transform::{Augment, Border, ColorJitter, ImageMut, Interpolation, Mo
 use crate::warnings::Warnings;
 
 mod batches;
-mod borders;
 mod clips;
 mod datasets;
+mod epoch_boundaries;
 mod failures;
+mod float_images;
 mod joins;
 mod memory;
 mod patches;
@@ -39,7 +40,6 @@ mod ranks;
 mod repairs;
 mod sizes;
 mod split;
-mod stored;
 mod texts;
 
 /// Generates an image and encodes it as a JPEG.
@@ -131,7 +131,7 @@ fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
 /// Returns the pixels of `batch`, which the device must have finished.
 fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
-    let Form { spec, layout, .. } = shared.form(&slot.info);
+    let Variant { spec, layout, .. } = shared.variant(&slot.info);
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
@@ -377,7 +377,7 @@ fn a_loader_reports_host_decoding_once() {
     let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
-    let operation = "workers decode the images that are changed by halve, because only the host supports halve";
+    let operation = "workers decode some images, because these operations do not run on a device: halve";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "workers decode all images, because a custom transform runs on the host";
     assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);

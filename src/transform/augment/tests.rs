@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::decode::Rect;
-use crate::transform::ops::{Op, RowDescription, row_descriptions};
+use crate::transform::ops::{EffectDescription, Op, effect_descriptions};
 use crate::transform::{ColorJitter, Policy, RandomAffine, RandomErasing};
 
 fn plan(augment: &Augment, size: (u32, u32)) -> Plan {
@@ -235,7 +235,7 @@ const CALLS: &str = r#"
 
 #[test]
 fn augmentations_round_trip_through_their_steps() {
-    let rows: Vec<String> = row_descriptions().iter().map(RowDescription::step).collect();
+    let rows: Vec<String> = effect_descriptions().iter().map(EffectDescription::step).collect();
     let all = format!("{CALLS} {}", rows.join(" "));
     let calls = serde_json::Deserializer::from_str(&all).into_iter::<serde_json::Value>().map(Result::unwrap);
     let begins = [

@@ -7,7 +7,7 @@
 //! compute identical doubles.
 
 use super::effect::{PixelEffect, Scratch};
-use super::row::row;
+use super::random_effect::random_effect;
 use super::wide::{ROUND, level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -136,7 +136,7 @@ wide! {
     }
 }
 
-row! {
+random_effect! {
     /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
     /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
     blur: GaussianBlur -> Blur {

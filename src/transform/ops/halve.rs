@@ -2,7 +2,7 @@
 //! without device code are handled.
 
 use super::effect::{Naive, PixelEffect, Scratch};
-use super::row::row;
+use super::random_effect::random_effect;
 use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
@@ -27,7 +27,7 @@ impl Naive for Halved {
     }
 }
 
-row! {
+random_effect! {
     /// Halves the levels with this probability.
     halve: Halve -> Halved {}
     probability 0.5;

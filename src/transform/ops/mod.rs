@@ -1,22 +1,22 @@
 //! Operations: the steps of an augmentation that run after the resize.
 //!
-//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], the traits of effects. `row`: [`Row`], an
-//!    operation that consists of a single effect.
+//! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], the traits of effects. `random_effect`:
+//!    [`RandomEffect`], an operation that consists of a single effect.
 //! 2. `arithmetic`: sums and products with PyTorch's rounding. `wide`: compiles loops to vector
 //!    code.
 //! 3. Effects on pixels. `tone` maps channel values. `tint` changes each pixel independently.
 //!    `sharpen`, `blur` and `warp` read surrounding pixels. `blend` mixes chains of effects.
 //! 4. `erase` and `noise`: effects on values. `halve`: an effect without device code, for tests.
-//! 5. This file: `effects!`, the list of effects and their rows.
+//! 5. This file: `effects!`, the list of effects and their operations.
 //! 6. `registry`: one type for all effects, and [`Drawn`], the effects that were drawn for one
 //!    sample.
-//! 7. `operation`: [`Operation`], the trait of rows and of the operations below.
+//! 7. `operation`: [`Operation`], the trait of all operations.
 //! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are applied independently of each
 //!    other. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a random perspective.
 //!    `policy`: [`Policy`], such as RandAugment.
-//! 9. `list`: one type for all operations.
+//! 9. `op`: one type for all operations.
 //! 10. `tests`: compares each effect with a loop over pixels and with torchvision, and generates
-//!     files from the rows.
+//!     files from the random effects.
 //!
 //! # How an operation is built
 //!
@@ -27,17 +27,18 @@
 //! plan of a sample contains the effects. Different operations may draw the same kind of effect:
 //! the color jitter and the policies both draw tones, for example.
 //!
-//! A **row** is an operation that draws one effect with a given probability. The macro `row!`
-//! declares its options, their bounds, the draw and the setter, in the same file as the effect:
+//! A **random effect** is an operation that draws one effect with a given probability. The macro
+//! `random_effect!` declares its options, their bounds, the draw and the setter, in the same file as
+//! the effect:
 //!
 //! ```text
-//!     tone.rs: effect, row!  ───►  list here  ───►  registry  ───►  operation  ───►  list: Op  ───►  Augment
-//!                 │                                                                                    ▲
-//!                 └──────────────────────────── the setter of a row ───────────────────────────────────┘
+//!     tone.rs: effect, random_effect!  ───►  list here  ───►  registry  ───►  operation  ───►  op  ───►  Augment
+//!                 │                                                                                        ▲
+//!                 └──────────────────────────── the setter of a random effect ─────────────────────────────┘
 //! ```
 //!
 //! Each module imports only from modules to its left. The setter is the only exception, because
-//! `row!` generates a method of [`Augment`](super::Augment). `tests/project/layering.rs` permits
+//! `random_effect!` generates a method of [`Augment`](super::Augment). `tests/project/layering.rs` permits
 //! this exception.
 //!
 //! There are two kinds of effects:
@@ -55,8 +56,8 @@
 //! If a sample draws an effect that has no device code, the workers decode the sample.
 //! CONTRIBUTING.md explains how to add an effect.
 
-/// Calls the macro `$define` with the list of effects and their rows. The order of the effects
-/// determines the codes that identify them on a device. Rows have the names of their setters.
+/// Calls the macro `$define` with the list of effects and their operations. The order of the effects
+/// determines the codes that identify them on a device. Operations have the names of their setters.
 macro_rules! effects {
     ($define:ident) => {
         $define! {
@@ -93,12 +94,12 @@ mod erasing;
 #[cfg(test)]
 mod halve;
 mod jitter;
-mod list;
 mod noise;
+mod op;
 mod operation;
 mod policy;
+mod random_effect;
 mod registry;
-mod row;
 mod sharpen;
 #[cfg(test)]
 mod tests;
@@ -113,15 +114,15 @@ pub(crate) use effect::Scratch;
 pub use erase::Erase;
 pub use erasing::RandomErasing;
 pub use jitter::ColorJitter;
-pub(crate) use list::Op;
+pub(crate) use op::Op;
 pub use policy::{AutoAugment, Policy};
+#[cfg(test)]
+pub(crate) use random_effect::EffectDescription;
 pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
 #[cfg(test)]
 pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]
-pub(crate) use row::RowDescription;
-#[cfg(test)]
-pub(crate) use tests::row_descriptions;
+pub(crate) use tests::effect_descriptions;
 
 /// Returns C declarations of the constants that effects use.
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! [`Operation`]: the trait of all operations.
 
 use super::effect::PixelEffect;
+use super::random_effect::RandomEffect;
 use super::registry::{Drawn, OnPixels};
-use super::row::Row;
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
@@ -47,7 +47,7 @@ pub(crate) trait Operation {
     fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn);
 }
 
-impl<R: Row> Operation for R
+impl<R: RandomEffect> Operation for R
 where
     OnPixels: From<R::Effect>,
 {

@@ -2,7 +2,7 @@
 
 use super::arithmetic::fused;
 use super::effect::{PixelEffect, Scratch};
-use super::row::row;
+use super::random_effect::random_effect;
 use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -56,7 +56,7 @@ wide! {
     }
 }
 
-row! {
+random_effect! {
     /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths,
     /// 1 changes nothing, 2 sharpens.
     sharpness: Sharpness -> Sharpen {

@@ -8,7 +8,7 @@
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
-use super::row::row;
+use super::random_effect::random_effect;
 use super::wide::{below, level, wide};
 use crate::sampler::Rng;
 use crate::transform::{ImageMut, record};
@@ -206,7 +206,7 @@ fn unit(v: f32) -> f32 {
     smaller(larger(v, 0.0), 1.0)
 }
 
-row! {
+random_effect! {
     /// Converts images to grayscale with the given probability, like torchvision's
     /// `RandomGrayscale`.
     grayscale: Grayscale -> Tint {}
@@ -214,7 +214,7 @@ row! {
     draw |_, _| Tint::grayscale();
 }
 
-row! {
+random_effect! {
     /// Shuffles the color channels with the given probability, like torchvision's
     /// `RandomChannelPermutation`.
     permute_channels: PermuteChannels -> Tint {}

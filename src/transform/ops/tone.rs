@@ -7,7 +7,7 @@
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
-use super::row::row;
+use super::random_effect::random_effect;
 use super::wide::{level, wide};
 use crate::transform::{ImageMut, record};
 
@@ -192,14 +192,14 @@ fn equalize_table(counts: &[u32; 256]) -> [u8; 256] {
     })
 }
 
-row! {
+random_effect! {
     /// Inverts all levels with this probability: torchvision's `RandomInvert`.
     invert: Invert -> Tone {}
     probability 0.5;
     draw |_, _| Tone::invert();
 }
 
-row! {
+random_effect! {
     /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
     posterize: Posterize -> Tone {
         bits: u32 [2, 0, 1, 3, 4, 5, 6, 7, 8];
@@ -209,7 +209,7 @@ row! {
     draw |of, _| Tone::posterize(of.bits);
 }
 
-row! {
+random_effect! {
     /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
     solarize: Solarize -> Tone {
         threshold: f64 [64.5, 0.0, 127.5, 128.0, 255.0, 256.0];
@@ -222,14 +222,14 @@ row! {
     draw |of, _| Tone::solarize(of.threshold);
 }
 
-row! {
+random_effect! {
     /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
     equalize: Equalize -> Tone {}
     probability 0.5;
     draw |_, _| Tone::equalize();
 }
 
-row! {
+random_effect! {
     /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
     autocontrast: Autocontrast -> Tone {}
     probability 0.5;

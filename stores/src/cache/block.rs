@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use warpfeed_sources::Object;
 
-use super::index::{Key, Owner};
+use super::eviction::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
 /// Length in bytes of the header up to the tag.

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 use warpfeed_sources::{Error, Result};
 
 use super::block::Header;
-use super::index::{Index, Key, Owner};
+use super::eviction::{Index, Key, Owner};
 
 /// The file that marks a folder as a cache.
 const MARKER: &str = "warpfeed-cache";

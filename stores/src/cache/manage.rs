@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use warpfeed_sources::{Error, Result};
 
 use super::block::{Header, has_magic};
+use super::eviction::Key;
 use super::files;
 use super::folder::{Blocks, Folder, Journal};
-use super::index::Key;
 use super::listing::{self, Listing};
 use super::tiered::remove;
 

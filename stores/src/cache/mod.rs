@@ -1,6 +1,6 @@
 //! [`Cache`], a local cache of bytes from stores.
 //!
-//! 1. `index` chooses the blocks to keep, based on their next use in the loader's order.
+//! 1. `eviction` chooses the blocks to keep, based on their next use in the loader's order.
 //! 2. `block` defines the format of a block file. `folder` manages the cache folder and its
 //!    journal.
 //! 3. `tiered` combines the blocks in this process's memory with those in the folder.
@@ -14,9 +14,9 @@
 //! fetch and store many bytes that it does not use.
 
 mod block;
+mod eviction;
 mod files;
 mod folder;
-mod index;
 mod listing;
 mod manage;
 mod store;

@@ -8,7 +8,7 @@ use warpfeed_sources::{BatchIndex, Lookahead, Object, ObjectCache, ReadCompletio
 use warpfeed_sources::{Error, ErrorKind, Result};
 
 use super::Cache;
-use super::index::Owner;
+use super::eviction::Owner;
 
 pub(super) struct Cached {
     cache: Cache,

@@ -16,8 +16,8 @@ use warpfeed_sources::{BatchIndex, Lookahead, Object, ReadParts, Store, Tier};
 use warpfeed_sources::{Error, Result};
 
 use super::block::{self, Range};
+use super::eviction::{Index, Key, Owner};
 use super::folder::{Folder, Journal, Record};
-use super::index::{Index, Key, Owner};
 use super::{Counts, files, listing};
 
 /// Blocks in memory and in a folder.

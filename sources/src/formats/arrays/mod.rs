@@ -10,23 +10,23 @@
 //! 6. `zip`: the members of a zip archive.
 //! 7. `splits`: finds splits in array names such as `train_images`.
 //!
-//! `row` contains the entries of these formats in `DATA_FORMATS`.
+//! `data_format` contains the entries of these formats in `DATA_FORMATS`.
 
 #[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod chunks;
 #[cfg(feature = "arrays")]
 mod column;
+mod data_format;
 #[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod filters;
 #[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod hdf5;
 #[cfg(feature = "arrays")]
 mod numpy;
-mod row;
 #[cfg(feature = "arrays")]
 mod safetensors;
 #[cfg(feature = "arrays")]
-mod set;
+mod source;
 #[cfg(feature = "arrays")]
 mod splits;
 #[cfg(feature = "arrays")]
@@ -34,9 +34,9 @@ mod torch;
 #[cfg(feature = "arrays")]
 mod zip;
 
-pub(crate) use row::{HDF5, NPY, NPZ, SAFETENSORS, TORCH};
+pub(crate) use data_format::{HDF5, NPY, NPZ, SAFETENSORS, TORCH};
 #[cfg(feature = "arrays")]
-pub use set::Arrays;
+pub use source::Arrays;
 
 #[cfg(all(test, feature = "arrays"))]
 #[path = "../../../tests/fuzz/arrays.rs"]

@@ -1,17 +1,17 @@
 //! Reads FFCV's `.beton` files, version 2.
 //!
 //! 1. `header`: parses the file header and the descriptions of the fields.
-//! 2. `rows`: locates and converts the values of a sample.
-//! 3. `set`: opens a file.
+//! 2. `layout`: locates and converts the values of a sample.
+//! 3. `open`: opens a file.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
+mod data_format;
 #[cfg(feature = "chunks")]
 mod header;
-mod row;
 #[cfg(feature = "chunks")]
-mod rows;
+mod layout;
 #[cfg(feature = "chunks")]
-mod set;
+mod open;
 
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;

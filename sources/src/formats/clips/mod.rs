@@ -2,20 +2,20 @@
 //!
 //! 1. `options`: [`ClipsOptions`], which determine the frames of a clip.
 //! 2. `plan`: computes the indices of these frames from the sample table of a video.
-//! 3. `set`: [`Clips`], the source.
+//! 3. `source`: [`Clips`], the source.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
+mod data_format;
 #[cfg(feature = "video")]
 mod options;
 #[cfg(feature = "video")]
 mod plan;
-mod row;
 #[cfg(feature = "video")]
-mod set;
+mod source;
 
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "video")]
 pub use options::ClipsOptions;
-pub(crate) use row::ROW;
 #[cfg(feature = "video")]
-pub use set::Clips;
+pub use source::Clips;

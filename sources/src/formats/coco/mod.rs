@@ -1,19 +1,19 @@
 //! Reads COCO datasets, which consist of a JSON file with annotations and a folder of images.
 //!
-//! 1. `set`: [`Coco`], the source.
+//! 1. `source`: [`Coco`], the source.
 //! 2. `json`: the structure of the JSON file.
 //! 3. `images`: finds the image folder.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
+mod data_format;
 #[cfg(feature = "annotations")]
 mod images;
 #[cfg(feature = "annotations")]
 mod json;
-mod row;
 #[cfg(feature = "annotations")]
-mod set;
+mod source;
 
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "annotations")]
-pub use set::Coco;
+pub use source::Coco;

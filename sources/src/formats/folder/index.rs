@@ -19,8 +19,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::names::{Names, Visited};
-use super::walk::modified;
+use super::listing::{Listing, Visited};
+use super::walk::modification_time;
 use crate::error::push;
 use crate::format::Format;
 use crate::machine::hash::fnv1a;
@@ -43,10 +43,10 @@ fn path_of(path: &Path) -> Option<PathBuf> {
 }
 
 /// Loads the listing of the folder at `path` from its index, if the index is up to date.
-pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
+pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
     let file = path_of(path)?;
     let bytes = index_file::load(&file, MAGIC)?;
-    let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
+    let current = |(below, time): &(&str, u64)| nanoseconds(modification_time(&path.join(below))) == Some(*time);
     let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
     if names.is_none() {
         tracing::info!("{}: the index is stale or damaged; listing the folder instead", file.display());
@@ -56,7 +56,7 @@ pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Names> {
 
 /// Writes the index of the folder at `path` atomically, unless a folder was changed too recently.
 /// Failures are only logged, because without an index the folder is simply listed again.
-pub(super) fn store(path: &Path, formats: &[Format], names: &Names, visited: &Visited) {
+pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &Visited) {
     let Some(target) = path_of(path) else { return };
     let settled = |time: &Option<SystemTime>| {
         time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > MIN_AGE))
@@ -85,7 +85,7 @@ fn nanoseconds(time: Option<SystemTime>) -> Option<u64> {
     Some(time?.duration_since(UNIX_EPOCH).ok()?.as_nanos() as u64)
 }
 
-fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
+fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
     let counts = [visited.len(), names.ends.len(), names.classes.len(), names.labels.len(), names.bad.len()];
     let counts = counts.into_iter().chain([names.paths.len()]).map(|count| count as u64);
@@ -105,7 +105,7 @@ fn encode(names: &Names, visited: &Visited, formats: u64) -> Vec<u8> {
 /// Decodes an index into the listing, and the folders with their modification times. Returns `None`
 /// for bytes that `encode` never writes. The bytes are untrusted: memory is reserved only for
 /// entries that exist, and every number is checked.
-fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
+fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [formats_hash, folders, samples, classes, labels, bad, length] = rest.longs()?;
     if formats_hash != formats || (labels != 0 && labels != samples) || samples == 0 {
@@ -116,7 +116,7 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Names, Vec<(&str, u64)>)> {
         let time = rest.long()?;
         push(&mut visited, (rest.text()?, time)).ok()?;
     }
-    let mut names = Names::default();
+    let mut names = Listing::default();
     for _ in 0..samples {
         let end = usize::try_from(rest.long()?).ok()?;
         if end < names.ends.last().copied().unwrap_or(0) {
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
     use crate::formats::folder::walk::Name;
 
-    fn listing() -> (Names, Visited) {
-        let names = Names {
+    fn listing() -> (Listing, Visited) {
+        let names = Listing {
             paths: "a/1.jpgb/é.png".into(),
             ends: vec![7, 15],
             labels: vec![0, 1],

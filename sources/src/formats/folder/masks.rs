@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::names::Names;
+use super::listing::Listing;
 use super::walk::images_below;
 use crate::error::{Error, Result, counted};
 use crate::format::Format;
 use crate::machine::file;
 use crate::machine::hash::Hash;
-use crate::machine::slashes::slashed;
+use crate::machine::slashes::normalize_separators;
 
 /// For each mask format, its file extensions, and the field that contains such a mask.
 const FORMATS: [(&[&str], &str); 6] = [
@@ -55,7 +55,7 @@ impl Masks {
     /// # Errors
     /// If the folder cannot be listed, if none of the images has a mask, or if an image has two
     /// masks.
-    pub(super) fn find(path: &Path, names: &Names) -> Result<Self> {
+    pub(super) fn find(path: &Path, names: &Listing) -> Result<Self> {
         let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, affixes) = match last.and_then(|name| name.split_once('*')) {
             Some((before, after)) => (path.parent().unwrap_or(Path::new("")), (before.to_owned(), after.to_owned())),
@@ -69,7 +69,7 @@ impl Masks {
         let Some(root) = folder.to_str() else {
             return Err(Error::in_source("the path of the folder is not UTF-8").at_path(folder));
         };
-        let root = format!("{}/", slashed(root).trim_end_matches('/'));
+        let root = format!("{}/", normalize_separators(root).trim_end_matches('/'));
         // Masks may be arrays, so make the listing treat `.npy` files as images.
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
         let files = images_below(folder, &[npy])?;
@@ -98,7 +98,7 @@ impl Masks {
         mut found: HashMap<&str, (u8, &str)>,
         count: usize,
         folder: &Path,
-        names: &Names,
+        names: &Listing,
     ) -> Result<()> {
         let (mut used, mut missing) = (0, None);
         for index in 0..names.len() {

@@ -1,26 +1,26 @@
 //! Reads images from a local folder, or under a URL in an object store.
 //!
 //! 1. `walk`: lists folders.
-//! 2. `names`: finds the images or videos, labels and classes of a folder.
+//! 2. `listing`: finds the images or videos, labels and classes of a folder.
 //! 3. `index`: caches the listing in a file next to the folder.
-//! 4. `folder`: [`Folder`], the source.
+//! 4. `source`: [`Folder`], the source.
 //! 5. `masks`: finds masks in a separate folder.
-//! 6. `stored`: finds the images under a URL in an object store.
+//! 6. `store_listing`: finds the images under a URL in an object store.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
-#[allow(clippy::module_inception)]
-mod folder;
+mod data_format;
 mod index;
+mod listing;
 mod masks;
-mod names;
-mod row;
-mod stored;
+#[allow(clippy::module_inception)]
+mod source;
+mod store_listing;
 mod walk;
 
-pub use folder::Folder;
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;
+pub use source::Folder;
 #[cfg(feature = "annotations")]
 pub(crate) use walk::images_below;
 #[cfg(feature = "video")]
-pub(crate) use {names::Names, stored::select, walk::Wanted};
+pub(crate) use {listing::Listing, store_listing::select, walk::Wanted};

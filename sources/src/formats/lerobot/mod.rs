@@ -12,15 +12,16 @@
 //! 8. `video`: the video files of a feature, with the `video` feature.
 //! 9. `content`: builds a sample from the contents of its fields. `read` reads the contents from
 //!    Parquet files, and `packed` from packed datasets. `numbers` decodes numeric fields.
-//! 10. `set`: [`LeRobot`], the source. `divide` splits it for packing.
+//! 10. `source`: [`LeRobot`], the source. `divide` splits it for packing.
 //!
-//! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `row`
+//! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `data_format`
 //! contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "parquet")]
 mod choice;
 #[cfg(feature = "parquet")]
 mod content;
+mod data_format;
 #[cfg(feature = "parquet")]
 mod divide;
 #[cfg(feature = "parquet")]
@@ -39,9 +40,8 @@ mod options;
 mod packed;
 #[cfg(feature = "parquet")]
 mod read;
-mod row;
 #[cfg(feature = "parquet")]
-mod set;
+mod source;
 #[cfg(feature = "parquet")]
 mod stats;
 #[cfg(feature = "parquet")]
@@ -49,11 +49,11 @@ mod text;
 #[cfg(all(feature = "parquet", feature = "video"))]
 mod video;
 
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "parquet")]
 pub use options::LeRobotOptions;
-pub(crate) use row::ROW;
 #[cfg(feature = "parquet")]
-pub use set::LeRobot;
+pub use source::LeRobot;
 #[cfg(feature = "parquet")]
 pub use stats::FeatureStats;
 

@@ -3,21 +3,21 @@
 //! 1. `index`: parses `index.json`, which lists the chunks and their configuration.
 //! 2. `tree`: names each value of a sample after its position in the sample's structure.
 //! 3. `serializer`: decodes values.
-//! 4. `rows`: locates the values in a sample.
-//! 5. `set`: opens the chunks.
+//! 4. `layout`: locates the values in a sample.
+//! 5. `open`: opens the chunks.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
+mod data_format;
 #[cfg(feature = "chunks")]
 mod index;
-mod row;
 #[cfg(feature = "chunks")]
-mod rows;
+mod layout;
+#[cfg(feature = "chunks")]
+mod open;
 #[cfg(feature = "chunks")]
 mod serializer;
 #[cfg(feature = "chunks")]
-mod set;
-#[cfg(feature = "chunks")]
 mod tree;
 
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;

@@ -1,6 +1,6 @@
 //! Reads LMDB databases.
 //!
-//! 1. `read`: [`Lmdb`], the source.
+//! 1. `source`: [`Lmdb`], the source.
 //! 2. `keys`: computes or lists the keys of the samples.
 //! 3. `layout`: [`ValueFormat`], which users can implement for custom layouts of values, and its
 //!    implementations [`MsgPack`] for maps and [`RawValues`] for images.
@@ -10,8 +10,9 @@
 //!    source.
 //! 7. `header`: checks the meta pages before LMDB maps the file.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its files.
+//! `data_format` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its files.
 
+mod data_format;
 #[cfg(feature = "lmdb")]
 mod datum;
 mod detect;
@@ -26,20 +27,19 @@ mod msgpack;
 #[cfg(feature = "lmdb")]
 mod pickled;
 #[cfg(feature = "lmdb")]
-mod read;
-mod row;
-#[cfg(feature = "lmdb")]
 mod snapshot;
+#[cfg(feature = "lmdb")]
+mod source;
 
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "lmdb")]
 pub use layout::{MsgPack, RawValues, ValueFormat};
 #[cfg(feature = "lmdb")]
-pub use read::CLASSES_KEY;
-#[cfg(feature = "lmdb")]
-pub use read::Lmdb;
-pub(crate) use row::ROW;
-#[cfg(feature = "lmdb")]
 pub use snapshot::lmdb_error;
+#[cfg(feature = "lmdb")]
+pub use source::CLASSES_KEY;
+#[cfg(feature = "lmdb")]
+pub use source::Lmdb;
 
 #[cfg(all(test, feature = "lmdb"))]
 #[path = "../../../tests/fuzz/lmdb.rs"]

@@ -2,19 +2,19 @@
 //!
 //! 1. `index`: parses `index.json`, which lists the shards and the columns.
 //! 2. `encoding`: decodes values.
-//! 3. `rows`: locates the columns in a sample.
-//! 4. `set`: opens the shards.
+//! 3. `layout`: locates the columns in a sample.
+//! 4. `open`: opens the shards.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
+mod data_format;
 #[cfg(feature = "chunks")]
 mod encoding;
 #[cfg(feature = "chunks")]
 mod index;
-mod row;
 #[cfg(feature = "chunks")]
-mod rows;
+mod layout;
 #[cfg(feature = "chunks")]
-mod set;
+mod open;
 
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;

@@ -1,6 +1,6 @@
 //! Reads Parquet files, the most common format on the Hugging Face Hub.
 //!
-//! 1. `set`: [`Parquet`], the source.
+//! 1. `source`: [`Parquet`], the source.
 //! 2. `schema`: the columns of a file, and the leaf columns that contain their values.
 //! 3. `thrift`: parses Thrift's compact encoding, and checks it before the library decodes it.
 //! 4. `input`: reads bytes from a local file or an object in a store.
@@ -8,9 +8,9 @@
 //! 6. `header`: parses page headers. `index` locates the pages of a column.
 //! 7. `codec`: decompresses pages. `delta` checks delta-encoded values.
 //! 8. `pages`: decodes pages. `block` contains decoded pages, and `nested` contains nested lists.
-//! 9. `part`: one file. Reads its pages through the cache.
+//! 9. `file`: one file. Reads its pages through the cache.
 //! 10. `files`: all files of a dataset, and the order in which a loader prefetches their bytes.
-//!     `follow`: the prefetcher of a loader.
+//!     `prefetcher`: the prefetcher of a loader.
 //! 11. `cache`: the cache of decoded pages.
 //! 12. `values`: reads single values, for formats that store their data in Parquet.
 //!
@@ -19,7 +19,7 @@
 //! errors. This module also locates and decompresses pages itself, because the library would
 //! decompress a page to any size, even if the page declares a smaller size.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
 #[cfg(feature = "parquet")]
 mod block;
@@ -27,12 +27,13 @@ mod block;
 mod cache;
 #[cfg(feature = "parquet")]
 mod codec;
+mod data_format;
 #[cfg(feature = "parquet")]
 mod delta;
 #[cfg(feature = "parquet")]
-mod files;
+mod file;
 #[cfg(feature = "parquet")]
-mod follow;
+mod files;
 #[cfg(feature = "parquet")]
 mod footer;
 #[cfg(feature = "parquet")]
@@ -49,24 +50,23 @@ mod nested;
 #[cfg(feature = "parquet")]
 mod pages;
 #[cfg(feature = "parquet")]
-mod part;
+mod prefetcher;
 #[cfg(test)]
 #[cfg(feature = "parquet")]
 mod remote_tests;
-mod row;
 #[cfg(feature = "parquet")]
 mod schema;
 #[cfg(feature = "parquet")]
-mod set;
+mod source;
 #[cfg(feature = "parquet")]
 mod thrift;
 #[cfg(feature = "parquet")]
 mod values;
 
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "parquet")]
 pub(crate) use files::SampleRows;
-pub(crate) use row::ROW;
 #[cfg(feature = "parquet")]
-pub use set::Parquet;
+pub use source::Parquet;
 #[cfg(feature = "parquet")]
 pub(crate) use values::Rows;

@@ -8,7 +8,7 @@ use crate::format::field_of_file;
 use crate::machine::file::is_below;
 use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::options::TableOptions;
-use crate::storage::stored::is_url;
+use crate::storage::referenced::is_url;
 use crate::values::record::whole;
 
 /// Default names of the image column, in order of preference.

@@ -4,40 +4,40 @@
 //! 2. `cells`: the cells of a row. `csv` and `json` parse rows, `syntax` dispatches to one of them,
 //!    and `scan` parses all rows once.
 //! 3. `columns`: decides how samples use each column.
-//! 4. `page`: collects the bytes of a sample in a buffer.
+//! 4. `sample_buffer`: collects the bytes of a sample in a buffer.
 //! 5. `extension`: finds file extensions that paths omit.
-//! 6. `table`: [`Table`], the source. `learn` determines the labels, and `gather` assembles the
+//! 6. `source`: [`Table`], the source. `labels` determines the labels, and `assemble` assembles the
 //!    sample of a row.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
+#[cfg(feature = "tables")]
+mod assemble;
 #[cfg(feature = "tables")]
 mod cells;
 #[cfg(feature = "tables")]
 mod columns;
 #[cfg(feature = "tables")]
 mod csv;
+mod data_format;
 #[cfg(feature = "tables")]
 mod extension;
 #[cfg(feature = "tables")]
-mod gather;
-#[cfg(feature = "tables")]
 mod json;
 #[cfg(feature = "tables")]
-mod learn;
+mod labels;
 #[cfg(feature = "tables")]
-mod page;
-mod row;
+mod sample_buffer;
 #[cfg(feature = "tables")]
 mod scan;
 #[cfg(feature = "tables")]
-mod syntax;
-#[cfg(feature = "tables")]
 #[allow(clippy::module_inception)]
-mod table;
+mod source;
+#[cfg(feature = "tables")]
+mod syntax;
 #[cfg(feature = "tables")]
 mod text;
 
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "tables")]
-pub use table::Table;
+pub use source::Table;

@@ -1,33 +1,33 @@
 //! Reads WebDataset shards.
 //!
-//! 1. `read`: [`Tar`], the source.
+//! 1. `source`: [`Tar`], the source.
 //! 2. `header`: parses tar headers and PAX records.
 //! 3. `index`: builds the index of a shard from the headers of its members.
 //! 4. `links`: resolves hard and symbolic links within a shard.
 //! 5. `sidecar`: stores the index of a shard in a file next to it.
 //! 6. `shards`: expands a path into a list of shards.
 //! 7. `manifest`: reads the file that lists the shards of a set.
-//! 8. `stored`: opens and reads shards in an object store.
+//! 8. `remote`: opens and reads shards in an object store.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` contains the format's entry in `DATA_FORMATS`.
 
+mod data_format;
 mod header;
 mod index;
 mod links;
 mod manifest;
-mod read;
-mod row;
+mod remote;
 mod shards;
 mod sidecar;
-mod stored;
+mod source;
 
+pub(crate) use data_format::DATA_FORMAT;
 pub use header::KEY_RECORD;
 pub use index::CLASSES_MEMBER;
 pub(crate) use manifest::unmerged_in;
 pub use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
-pub use read::Tar;
-pub(crate) use row::ROW;
 pub(crate) use shards::check_star;
+pub use source::Tar;
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/tar.rs"]

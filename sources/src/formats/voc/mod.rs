@@ -1,17 +1,17 @@
 //! Reads images with Pascal VOC annotations.
 //!
-//! 1. `set`: [`Voc`], the source.
+//! 1. `source`: [`Voc`], the source.
 //! 2. `xml`: parses annotation files.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
+//! `data_format` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
 
+mod data_format;
 mod detect;
-mod row;
 #[cfg(feature = "annotations")]
-mod set;
+mod source;
 #[cfg(feature = "annotations")]
 mod xml;
 
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "annotations")]
-pub use set::Voc;
+pub use source::Voc;

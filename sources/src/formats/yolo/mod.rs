@@ -1,23 +1,23 @@
 //! Reads images with YOLO label files.
 //!
-//! 1. `set`: [`Yolo`], the source.
+//! 1. `source`: [`Yolo`], the source.
 //! 2. `layout`: lists the images, and finds their label files.
 //! 3. `data`: parses `data.yaml`.
 //! 4. `labels`: parses label files.
 //!
-//! `row` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
+//! `data_format` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
 
 #[cfg(feature = "annotations")]
 mod data;
+mod data_format;
 mod detect;
 #[cfg(feature = "annotations")]
 mod labels;
 #[cfg(feature = "annotations")]
 mod layout;
-mod row;
 #[cfg(feature = "annotations")]
-mod set;
+mod source;
 
-pub(crate) use row::ROW;
+pub(crate) use data_format::DATA_FORMAT;
 #[cfg(feature = "annotations")]
-pub use set::Yolo;
+pub use source::Yolo;

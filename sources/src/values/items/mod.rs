@@ -1,6 +1,6 @@
 //! Reads files in which other libraries store samples one after the other.
 //!
-//! 1. `set`: [`Items`], the files of a dataset and the offsets of their samples.
+//! 1. `sample_files`: [`Items`], the files of a dataset and the offsets of their samples.
 //! 2. `convert`: converts values in encodings that batches do not support.
 //! 3. `indexed`: [`Indexed`], a folder with an `index.json` that lists its files.
 //! 4. `offsets`: parses the table of 32-bit offsets at the start of a file.
@@ -13,16 +13,16 @@ mod convert;
 mod indexed;
 mod offsets;
 mod rows;
-mod set;
+mod sample_files;
 mod unpack;
 
 pub(crate) use checksum::Checksum;
-pub(crate) use convert::{decimal, pil, widened, widened_brain};
+pub(crate) use convert::{decimal, f16_to_f32, pil, widened_brain};
 pub(crate) use indexed::Indexed;
 pub(crate) use offsets::read_offsets;
-pub(crate) use rows::{Layout, Places, Rows, places};
-pub(crate) use set::{Items, Samples};
-pub(crate) use unpack::{Unpack, check_copies, unpacked};
+pub(crate) use rows::{ColumnRanges, Layout, Rows, column_ranges};
+pub(crate) use sample_files::{Items, Samples};
+pub(crate) use unpack::{Unpack, check_copies, decompress_file};
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/chunks.rs"]

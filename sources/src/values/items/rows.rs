@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arrayvec::ArrayVec;
 
-use super::set::{Items, MAX_COLUMNS, Read, Row, Samples};
+use super::sample_files::{Items, MAX_COLUMNS, Read, Row, Samples};
 use crate::error::{Error, Result};
 use crate::machine::parallel::{STORE_THREADS, on_threads};
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
@@ -16,7 +16,7 @@ use crate::values::pixels::{self, Candidate, Channels, Colors};
 use crate::values::record::{Cell, Column, ColumnType, Columns, Found};
 
 /// Byte ranges of the columns in a sample.
-pub(crate) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
+pub(crate) type ColumnRanges = ArrayVec<Range<usize>, MAX_COLUMNS>;
 
 /// Finds the byte ranges of the columns in a sample of `len` bytes. `head` is the beginning of the
 /// sample. The sample consists of the lengths of its variable-length columns, as 32-bit numbers,
@@ -25,26 +25,27 @@ pub(crate) type Places = ArrayVec<Range<usize>, MAX_COLUMNS>;
 ///
 /// # Errors
 /// If the lengths of the columns do not add up to `len`.
-pub(crate) fn places<'n>(
+pub(crate) fn column_ranges<'n>(
     columns: impl Iterator<Item = (&'n str, Option<usize>)> + Clone,
     head: &[u8],
     len: usize,
-) -> Result<Places> {
+) -> Result<ColumnRanges> {
     let mut lengths = head.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word) as usize);
-    let (mut places, mut start) = (Places::new(), 4 * columns.clone().filter(|column| column.1.is_none()).count());
+    let (mut ranges, mut start) =
+        (ColumnRanges::new(), 4 * columns.clone().filter(|column| column.1.is_none()).count());
     for (name, size) in columns {
         let size = size.or_else(|| lengths.next());
         let end = size.and_then(|size| start.checked_add(size)).filter(|&end| end <= len).ok_or_else(|| {
             let size = size.map_or("a missing length".to_owned(), |size| format!("{size} bytes"));
             Error::in_source(format!("column {name:?} has {size} at byte {start}, but the sample has {len} bytes"))
         })?;
-        places.push(start..end);
+        ranges.push(start..end);
         start = end;
     }
     if start != len {
         return Err(Error::in_source(format!("the columns have {start} bytes, but the sample has {len}")));
     }
-    Ok(places)
+    Ok(ranges)
 }
 
 /// The byte layout of a sample's columns.
@@ -64,7 +65,7 @@ pub(crate) trait Layout: Send + Sync {
     /// # Errors
     ///
     /// If a column extends past the end of the sample.
-    fn places(&self, row: usize, head: &[u8], len: usize) -> Result<Places>;
+    fn column_ranges(&self, row: usize, head: &[u8], len: usize) -> Result<ColumnRanges>;
 
     /// Returns the type of a column. `first` reads the column's value in the first sample.
     ///
@@ -167,7 +168,7 @@ impl<L: Layout> Rows<L> {
     /// bytes are appended to `made`.
     fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
-        let places = self.layout.places(index, &item[..item.len().min(self.layout.head())], item.len())?;
+        let ranges = self.layout.column_ranges(index, &item[..item.len().min(self.layout.head())], item.len())?;
         let mut find = |column: usize, bytes: &'i [u8]| {
             if !self.columns.uses(column) {
                 return Ok(Found::Null);
@@ -182,7 +183,7 @@ impl<L: Layout> Rows<L> {
             let bytes = item.get(range).ok_or_else(|| Error::in_source("its bytes are missing"));
             bytes.and_then(|bytes| find(column, bytes)).map_err(|e| of_column(e, &names[column]))
         };
-        places.into_iter().enumerate().map(named).collect()
+        ranges.into_iter().enumerate().map(named).collect()
     }
 }
 
@@ -225,8 +226,9 @@ fn column_bytes<'a, L: Layout>(
     let is_stored = items.files.remote().is_some();
     let start = items.peek(row, 0..if is_stored { START.max(head as u64) } else { head as u64 }, scratch)?;
     let start_len = start.len();
-    let places = layout.places(row, &start[..head.min(start_len)], len).map_err(|e| e.at_path(items.path(row)))?;
-    let range = places[column].clone();
+    let ranges =
+        layout.column_ranges(row, &start[..head.min(start_len)], len).map_err(|e| e.at_path(items.path(row)))?;
+    let range = ranges[column].clone();
     if is_stored && range.end <= start_len {
         return Ok(&scratch[range]);
     }

@@ -12,7 +12,7 @@ use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::machine::{attempt, cancel, file, is_stopped};
+use crate::machine::{cancel, file, is_stopped, temp_files};
 
 /// Maximum size of a decompressed file. The formats use 32-bit offsets.
 const MAX_COPY: u64 = 1 << 32;
@@ -145,13 +145,15 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
 ///
 /// If `packed` does not decompress to `len` bytes, if the folder is not writable and contains no
 /// copy with the same content, or if the calling thread is [canceled](crate::CancelToken).
-pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
+pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
     }
     let named = |e: Error| if e.path().is_some() { e } else { e.at_path(packed) };
     if len > MAX_COPY {
-        return Err(named(Error::in_source(format!("claims {len} bytes when decompressed; the limit is {MAX_COPY}"))));
+        return Err(named(Error::in_source(format!(
+            "the file claims to decompress to {len} bytes: expected at most {MAX_COPY}"
+        ))));
     }
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
     let is_locked = try_lock(&file, packed).map_err(named)?;
@@ -170,22 +172,21 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
     }
     if is_locked {
         // This process holds the lock, so no other process is writing a partial copy.
-        let _ = attempt::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
+        let _ = temp_files::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
     }
     tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
-    let moved = attempt::create(target).map_err(|e| no_room(target, &e)).and_then(|(partial, to)| {
+    let moved = temp_files::create(target).map_err(|e| write_error(target, &e)).and_then(|(partial, to)| {
         let written = write(file, (&partial, to), len, unpack);
-        let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| no_room(target, &e)));
+        let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| write_error(target, &e)));
         moved.inspect_err(|_| drop(fs::remove_file(&partial)))
     });
     let Err(e) = moved else {
         if !has_time_of(file, target) {
+            let (target, packed) = (target.display(), packed.display());
             tracing::warn!(
-                "{}: cannot set the modification time to that of {}, which is therefore decompressed each time the \
-                 dataset is opened: use a file system that preserves modification times, or move the compressed file \
-                 elsewhere",
-                target.display(),
-                packed.display()
+                "{target}: this decompressed file does not have the modification time of {packed}, so {packed} is \
+                 decompressed each time the dataset is opened: use a file system that preserves modification times, \
+                 or move {packed} elsewhere"
             );
         }
         return Ok(());
@@ -258,10 +259,10 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     let found = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut to));
     let found = found.and_then(|found| to.flush().map(|()| found));
     if to.stopped {
-        return Err(cancel::canceled());
+        return Err(cancel::canceled_error());
     }
     match (found, to.failed) {
-        (_, Some(e)) => Err(no_room(partial, &e)),
+        (_, Some(e)) => Err(write_error(partial, &e)),
         (Ok(found), None) if found == len => {
             // Ignore errors. Some file systems silently ignore the modification time, so the caller
             // checks it after the rename in any case.
@@ -342,12 +343,12 @@ impl Write for Sink {
     }
 }
 
-fn no_room(path: &Path, error: &io::Error) -> Error {
+fn write_error(path: &Path, error: &io::Error) -> Error {
     Error::new(
         crate::error::ErrorKind::Io,
         format!(
-            "cannot write the decompressed file: {error}; make its folder writable and free enough space, or \
-             decompress the files yourself"
+            "cannot write the decompressed file: {error}; check that its folder is writable and that the disk is not \
+             full, or decompress the files yourself"
         ),
     )
     .at_path(path)
@@ -376,12 +377,12 @@ mod tests {
     fn a_copy_of_a_different_version_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
-        let unpack = || unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
+        let unpack = || decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
         fs::write(&packed, gzip(b"one")).unwrap();
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
         assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
-        // A new version with an old modification time, as from an archive.
+        // A new version with an older modification time, as after unpacking an archive.
         fs::write(&packed, gzip(b"two")).unwrap();
         set_time(&packed, 1_000_000_000);
         unpack();
@@ -403,7 +404,7 @@ mod tests {
         for (copy, used) in [(&b"one"[..], true), (b"two", false), (b"on", false), (b"ones", false), (b"", false)] {
             fs::write(&target, copy).unwrap();
             set_time(&target, 2_000_000_000);
-            let found = unpacked(&packed, &target, 3, Unpack::Gzip);
+            let found = decompress_file(&packed, &target, 3, Unpack::Gzip);
             assert_eq!(found.is_ok(), used, "{copy:?}: {found:?}");
             assert_eq!(fs::read(&target).unwrap(), copy);
             if let Err(e) = found {
@@ -425,7 +426,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
+                    decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
                     // A file that has its final name is complete.
                     assert_eq!(fs::read(&target).unwrap().len(), 1 << 20);
                 });
@@ -441,7 +442,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(&vec![7; 1 << 20])).unwrap();
-        let unpack = || unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap_err();
+        let unpack = || decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap_err();
         let check_canceled = |e: Error| {
             assert!(e.path() == Some(&*packed) && e.cause().contains("canceled"), "{e}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
@@ -454,7 +455,7 @@ mod tests {
         // Cancel at the eleventh check, which is in the middle of the file.
         let checks = AtomicUsize::new(0);
         check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
-        unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
+        decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
     }
 
     #[test]
@@ -463,11 +464,11 @@ mod tests {
         let (packed, target) = (folder.path().join("x.snappy"), folder.path().join("x"));
         // A block starts with the length of its content.
         fs::write(&packed, [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).unwrap();
-        let e = unpacked(&packed, &target, u64::from(u32::MAX), Unpack::Snappy).unwrap_err();
+        let e = decompress_file(&packed, &target, u64::from(u32::MAX), Unpack::Snappy).unwrap_err();
         assert!(e.cause().contains("a Snappy block of 7 bytes cannot expand to the claimed 4294967295"), "{e}");
         let zeros = vec![0; 3 << 20];
         fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
-        unpacked(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
+        decompress_file(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
         assert!(fs::read(&target).unwrap() == zeros, "a block with the highest ratio is accepted");
     }
 
@@ -476,7 +477,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(b"one")).unwrap();
-        unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
+        decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
         // As on a file system that stores modification times in whole days.
@@ -513,7 +514,7 @@ mod tests {
         let other = File::open(&packed).unwrap();
         other.lock().unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| unpacked(&packed, &target, 3, Unpack::Gzip));
+            let waits = scope.spawn(|| decompress_file(&packed, &target, 3, Unpack::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
             // As if another process had written the copy.

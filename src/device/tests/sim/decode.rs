@@ -8,7 +8,7 @@
 use warpfeed_jpeg::bitstream::CUT;
 use warpfeed_jpeg::internal::{Lookup, Spec, inverse_transform};
 
-use super::follow::Sample;
+use super::jpeg_follow::Sample;
 use crate::decode::{Pixels, Rect, Size};
 use crate::transform::{Plan, Resizer, Window};
 

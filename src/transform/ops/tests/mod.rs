@@ -2,6 +2,6 @@
 
 pub(super) mod naive;
 mod parity;
-mod rows;
+mod random_effects;
 
-pub(crate) use rows::row_descriptions;
+pub(crate) use random_effects::effect_descriptions;

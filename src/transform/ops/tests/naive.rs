@@ -1,6 +1,6 @@
 //! Tests that each effect is bit-identical to its simple implementation.
 
-use super::rows::rows;
+use super::random_effects::rows;
 use crate::decode::Size;
 use crate::sampler::Rng;
 use crate::transform::ImageMut;

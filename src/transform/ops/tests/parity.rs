@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::decode::{Pixels, Rect, Size};
+use crate::generated_files;
 use crate::transform::ops::blend::Blend;
 use crate::transform::ops::blur::Blur;
 use crate::transform::ops::effect::Scratch;
@@ -15,7 +16,6 @@ use crate::transform::ops::registry::{Drawn, OnPixels};
 use crate::transform::ops::tint::Tint;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 use crate::transform::{ImageMut, Interpolation, Plan, Resizer};
-use crate::written;
 
 /// One effect with its parameters.
 #[derive(Deserialize)]
@@ -199,7 +199,7 @@ fn the_table_in_the_documentation_is_current() {
         let share = if equal == all { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / all as f64) };
         table += &format!("| {name} | {cases} | {share} | {most} |\n");
     }
-    written::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
+    generated_files::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
 }
 
 /// Boxes before and after an affine transformation by torchvision.

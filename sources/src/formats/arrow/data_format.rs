@@ -1,0 +1,22 @@
+//! The Arrow format's entry in `DATA_FORMATS`.
+
+use std::sync::Arc;
+
+use super::{Arrow, MAGIC};
+use crate::options::DataFormat;
+use crate::storage::download::Companions;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: Arrow::is_saved,
+    files: |folder| folder.count_in("arrow"),
+    is_file: |_, start| start.starts_with(MAGIC),
+    has_parts: true,
+    companions: Some(Companions::NONE),
+    ..DataFormat::new(
+        "arrow",
+        "a folder written by `datasets.save_to_disk`, an `.arrow` file in the stream or file format, or a folder of \
+         such files",
+        &["arrow"],
+        |at, options| Ok(Arc::new(Arrow::with(&at, options)?)),
+    )
+};

@@ -1,0 +1,336 @@
+//! [`Arrow`], a source that opens Arrow files and maps their columns to samples.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::cells::{Blocks, Form, Rows};
+use super::schema::{Field, Kind, Schema};
+use super::stream::{Batch, Stream};
+use crate::error::{Error, Result, push};
+use crate::machine::file::{self, is_below};
+use crate::machine::parallel::in_parallel;
+use crate::model::value::Element;
+use crate::model::{Sample, Source};
+use crate::options::Options;
+use crate::storage::splits;
+use crate::storage::tree::Tree;
+use crate::storage::{DatasetLocation, Files, OpenFile, of_files};
+use crate::values::features::{Features, FileFeatures};
+use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
+
+/// Maximum size of `state.json` or `dataset_dict.json`, in bytes.
+const MAX_STATE: u64 = 64 << 20;
+/// Name of the file that lists the data files. `datasets.save_to_disk` writes it last.
+const STATE: &str = "state.json";
+/// Name of the file that lists the splits in a folder.
+const SPLITS: &str = "dataset_dict.json";
+
+/// A dataset in Arrow files, written by `datasets.save_to_disk` or taken from the cache of the
+/// `datasets` library.
+///
+/// Each row is a sample, and its key is the row number. Columns become fields:
+///
+/// | column | in the sample |
+/// |---|---|
+/// | images (the `Image` feature, or bytes of a known format), preferably `image` | the image: `jpg`, `png`, ... |
+/// | `label`, `labels`, `class`, ...: integers or text | the label; the names of a `ClassLabel` are the class names |
+/// | other images, such as masks | `<column>.png` or a different format |
+/// | numbers, dates and times, lists of numbers | `<column>.npy` |
+/// | text | `<column>.txt` |
+/// | other lists | `<column>.json` |
+/// | a struct, or a list of structs | a separate column for each of its fields: `objects.bbox` |
+/// | other bytes | `<column>.bin` |
+///
+/// If a value is null, the sample lacks this field or label. If there are class names, a negative
+/// label means that the sample has no label, as in `datasets`. If a row contains the path of an
+/// image instead of its bytes, the path is relative to the folder of the Arrow file. The path must
+/// not point outside that folder unless [`TableOptions::image`] names the column.
+///
+/// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
+/// to `f32`, and booleans, which are converted to `u8`.
+///
+/// **Not supported**: dictionaries, decimals and unions. Columns of these types are ignored with a
+/// warning; if such a column was selected explicitly, opening fails. Opening also fails if a file
+/// contains views or, like Feather files, compressed batches.
+///
+/// [`TableOptions::image`]: crate::TableOptions::image
+pub struct Arrow {
+    kind: &'static str,
+    files: Files<Batches>,
+    /// All columns, after structs have been split into one column per field.
+    fields: Vec<Field>,
+    /// The form of each column, or `None` if the column is not supported.
+    forms: Vec<Option<Form>>,
+    columns: Columns,
+    /// Whether image paths may point outside the folder.
+    anywhere: bool,
+}
+
+/// The non-empty batches of a file.
+struct Batches {
+    batches: Vec<Batch>,
+    /// Index of the first row of each batch, followed by the total number of rows.
+    starts: Vec<usize>,
+}
+
+impl Batches {
+    /// Removes empty batches, and computes where each batch starts.
+    ///
+    /// # Errors
+    /// If the batches claim more rows than a `usize` can represent.
+    fn new(mut batches: Vec<Batch>) -> Result<Self> {
+        batches.retain(|batch| batch.rows > 0);
+        let mut starts = vec![0_usize];
+        for batch in &batches {
+            let end = starts[starts.len() - 1].checked_add(batch.rows);
+            push(
+                &mut starts,
+                end.ok_or_else(|| Error::in_source("the batches claim more rows than this machine can address"))?,
+            )?;
+        }
+        Ok(Batches { batches, starts })
+    }
+
+    /// Returns the total number of rows.
+    fn len(&self) -> usize {
+        self.starts[self.batches.len()]
+    }
+
+    /// Returns the batch that contains `row`, and the index of the row within the batch.
+    fn locate(&self, row: usize) -> (&Batch, u64) {
+        let index = self.starts.partition_point(|&start| start <= row) - 1;
+        (&self.batches[index], (row - self.starts[index]) as u64)
+    }
+}
+
+impl Arrow {
+    /// Returns whether `folder` was written by `datasets.save_to_disk`.
+    pub(crate) fn is_saved(folder: Tree<'_>) -> Result<bool> {
+        Ok(folder.has_file(STATE)? || folder.has_file(SPLITS)?)
+    }
+
+    /// Opens an `.arrow` file, a folder written by `datasets.save_to_disk`, or a folder of `.arrow`
+    /// files.
+    ///
+    /// # Errors
+    /// If a file is damaged, if the files have different columns, or if a folder contains several
+    /// splits.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
+    }
+
+    /// Like [`open`](Arrow::open), with options. `location.part` selects a split.
+    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+        let path = &*location.path;
+        let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
+            let (file, _) = OpenFile::open(path, options.mapped)?;
+            let whole = 0..file.len();
+            Ok((file, whole, None))
+        })?;
+        Self::within("arrow", path, opened, options)
+    }
+
+    /// Opens Arrow data in the stream or file format that is embedded in other files. For each
+    /// file, `files` contains the byte range of the data and, if known, the expected number of
+    /// rows. `kind` is the format of the dataset at `path`.
+    ///
+    /// # Errors
+    /// Fails like [`open`](Arrow::open), and if a file does not contain the expected number of
+    /// rows.
+    pub(crate) fn within(
+        kind: &'static str,
+        path: &Path,
+        files: Vec<(OpenFile, Range<u64>, Option<u64>)>,
+        options: &Options,
+    ) -> Result<Self> {
+        let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };
+        let streams = in_parallel(&files, |(file, within, rows)| {
+            let read = Stream::read(file, within.clone());
+            read.and_then(|stream| stream.with_rows(*rows)).map_err(|e| e.at_path(&file.path))
+        })?;
+        let first_path = files.first().map(|(file, ..)| file.path.clone()).unwrap_or_default();
+        let mut schema: Option<Schema> = None;
+        let mut named = Vec::new();
+        let mut parts = Vec::new();
+        for ((file, ..), stream) in files.into_iter().zip(streams) {
+            let first = schema.get_or_insert_with(|| stream.schema.clone());
+            if first.fields != stream.schema.fields {
+                let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+                let (wanted, found) = (&first.fields, &stream.schema.fields);
+                let error = other_columns(&first_path, &names(wanted), &names(found), |column| {
+                    wanted[column].kind == found[column].kind && wanted[column].children == found[column].children
+                });
+                return Err(error.at_path(&file.path));
+            }
+            named.extend(stream.schema.features.clone().map(|json| (file.path.clone(), json)));
+            let batches = Batches::new(stream.batches).map_err(|e| e.at_path(&file.path))?;
+            push(&mut parts, (file, batches))?;
+        }
+        let files = Files::new(parts, Batches::len)?;
+        let schema = schema.ok_or_else(|| Error::in_source("the folder contains no .arrow files").at_path(path))?;
+        if files.len() == 0 {
+            return Err(Error::in_source("the files contain no rows").at_path(path));
+        }
+        let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
+        let forms = fields.iter().map(|field| Form::for_field(field).ok()).collect();
+        let choice = options.column_choice();
+        let mut arrow =
+            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: choice.image.is_some() };
+        let features = FileFeatures::new(Features::in_folder(folder)?, &named);
+        let columns: Vec<Column> = (0..arrow.fields.len())
+            .map(|column| {
+                Ok(Column::new(arrow.fields[column].name.clone(), arrow.column_type(column, features.all())?))
+            })
+            .collect::<Result<_>>()?;
+        let uses = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
+        let names = |column: usize| &*arrow.fields[column].name;
+        let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
+        let find = |row, column, scratch: &mut Vec<u8>| arrow.find(row, column, scratch);
+        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, arrow.len(), find);
+        arrow.columns = learned.map_err(|e| e.at_path(path))?;
+        Ok(arrow)
+    }
+
+    /// Returns the type of the values in the column at index `column`.
+    fn column_type(&self, column: usize, features: &Features) -> Result<ColumnType> {
+        let field = &self.fields[column];
+        let form = match Form::for_field(field) {
+            Ok(form) => form,
+            Err(what) => return Ok(ColumnType::Unsupported(what)),
+        };
+        let kind = field.value().kind;
+        let bytes = matches!(kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
+        Ok(match (form, kind) {
+            (Form::File { .. }, _) => match features.file(&field.name) {
+                Some(column_type) => column_type,
+                None => self.sniff(column)?,
+            },
+            (Form::Plain, _) if bytes => self.sniff(column)?,
+            (Form::Plain, Kind::Text { .. }) => ColumnType::Text,
+            (Form::Plain, Kind::Number(Element::F32 | Element::F64) | Kind::Half) => ColumnType::Numbers,
+            (Form::Plain, Kind::Null) => ColumnType::Unsupported("only nulls"),
+            (Form::Plain, _) => ColumnType::Integers,
+            (Form::Numbers, _) => ColumnType::Numbers,
+            (Form::Json, _) => ColumnType::Json,
+        })
+    }
+
+    /// Detects the type of the values in a column of bytes from its first value.
+    fn sniff(&self, column: usize) -> Result<ColumnType> {
+        sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
+    }
+
+    /// Returns the value of the column at index `column` in `row`.
+    fn find<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+        let (file, batches, row) = self.files.locate(row);
+        let (batch, inside) = batches.locate(row);
+        let (field, form): (&Field, _) = (&self.fields[column], self.forms[column]);
+        let form = form.expect("`Columns` uses only supported columns");
+        let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
+        rows.cell(field, form, inside, scratch).map_err(|e| e.at_path(&file.path))
+    }
+}
+
+/// Lists the files of the dataset at `path`, in row order.
+fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
+    let without_splits = |files| match split {
+        Some(split) => {
+            Err(Error::config(format!("the Arrow dataset has no splits: remove {split:?} from the end of the path"))
+                .at_path(path))
+        }
+        None => Ok(files),
+    };
+    if !file::is_folder(path)? {
+        return without_splits(vec![path.to_owned()]);
+    }
+    let read = |name: &str| {
+        let path = path.join(name);
+        let text = file::read_text(&path, MAX_STATE).map_err(|e| Error::io(&path, &e))?;
+        let json: serde_json::Value =
+            serde_json::from_str(&text).map_err(|e| Error::in_source(format!("not valid JSON: {e}")).at_path(&path))?;
+        Ok::<_, Error>((path, json))
+    };
+    if file::is_file(path.join(SPLITS))? {
+        let (file, json) = read(SPLITS)?;
+        let names = json["splits"].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(|name| name.as_str().filter(|name| is_below(name))).collect();
+        if names.is_empty() {
+            return Err(Error::in_source("the file lists no splits").at_path(file));
+        }
+        let folders = names.iter().map(|name| ((*name).to_owned(), vec![path.join(name)])).collect();
+        let folder = splits::choose(path, folders, split)?.remove(0);
+        return files(&folder, None);
+    }
+    if !file::is_file(path.join(STATE))? {
+        let found = splits::files_in(path, "arrow")?;
+        // Skip the results of `map`, which `datasets` caches next to the dataset.
+        let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
+        let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
+            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        });
+        let chosen = splits::choose(path, grouped, split)?;
+        splits::complete(path, &chosen.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
+        return Ok(chosen);
+    }
+    let (state, json) = read(STATE)?;
+    let listed = json["_data_files"].as_array().into_iter().flatten();
+    let names = listed.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
+    let names: Vec<&str> = names
+        .collect::<Option<_>>()
+        .ok_or_else(|| Error::in_source("`_data_files` must list files under the folder").at_path(&state))?;
+    let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
+        || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
+    if mapped {
+        let cause = "an old version of `datasets` saved this dataset with its row indices in a separate file: load \
+                     it, and call save_to_disk again";
+        return Err(Error::in_source(cause).at_path(state));
+    }
+    without_splits(names.into_iter().map(|name| path.join(name)).collect())
+}
+
+impl Source for Arrow {
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (file, _, _) = self.files.open(index)?;
+        let root = file.path.parent().unwrap_or(Path::new(""));
+        let found = self.columns.read(index, scratch, |column, scratch| {
+            let anywhere = self.anywhere && self.columns.image() == Some(column);
+            self.find(index, column, scratch)?.read_path(root, anywhere, scratch)
+        });
+        found.map_err(|e| e.at_path(&file.path))
+    }
+
+    of_files!(files);
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(column) = self.columns.label() else { return Ok(None) };
+        let (file, _, _) = self.files.open(index)?;
+        scratch.clear();
+        let found = self.find(index, column, scratch)?;
+        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
+    }
+
+    fn has_images(&self) -> Option<bool> {
+        Some(self.columns.image().is_some())
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.columns.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+}
+
+impl std::fmt::Debug for Arrow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrow")
+            .field("files", &self.files.each().len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

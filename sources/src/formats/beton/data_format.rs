@@ -1,0 +1,10 @@
+//! The FFCV format's entry in `DATA_FORMATS`.
+
+use crate::options::{DataFormat, with_feature};
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
+    "beton",
+    "a `.beton` file",
+    &["beton"],
+    with_feature!("chunks", "an FFCV dataset", super::open::open),
+);

@@ -1,0 +1,165 @@
+//! Locates and converts the values of samples in a `.beton` file.
+
+use std::ops::Range;
+
+use super::header::{Dtype, Field, Kind, u16_at, u64_at};
+use crate::error::{Error, Result};
+use crate::model::Numbers;
+use crate::model::value::Element;
+use crate::storage::RowBytes;
+use crate::values::items::{ColumnRanges, Layout, f16_to_f32};
+use crate::values::record::{ColumnType, Found};
+
+/// The fields of a file, and the fixed-size record of each sample. A record contains the sample's
+/// scalars, and pointers to its other values.
+pub(super) struct BetonLayout {
+    names: Vec<String>,
+    fields: Vec<Field>,
+    /// The records of all samples, concatenated.
+    records: Vec<u8>,
+    /// Length of a record in bytes.
+    size: usize,
+    /// Offset and length of each allocation, sorted by offset.
+    allocations: Vec<(u64, u64)>,
+}
+
+impl BetonLayout {
+    pub(super) fn new(fields: Vec<Field>, records: Vec<u8>, size: usize, mut allocations: Vec<(u64, u64)>) -> Self {
+        allocations.sort_unstable();
+        let names = fields.iter().map(|field| field.name.clone()).collect();
+        BetonLayout { names, fields, records, size, allocations }
+    }
+
+    /// Returns the record of `row`, from `field` to the end.
+    fn record(&self, row: usize, field: &Field) -> &[u8] {
+        &self.records[row * self.size + field.at..][..self.size - field.at]
+    }
+
+    /// Returns the offset and the length of a value that is stored outside the record, or `None` if
+    /// the record itself contains the value.
+    fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
+        let record = self.record(row, field);
+        let word = |at: usize| u64_at(record, at).expect("inside the record");
+        let allocated_len = |pointer: u64| {
+            // Find the last allocation with this offset. Empty allocations with the same offset
+            // precede it.
+            let after = self.allocations.partition_point(|&(at, _)| at <= pointer);
+            let found = after.checked_sub(1).map(|index| self.allocations[index]).filter(|&(at, _)| at == pointer);
+            found.map(|(_, len)| len).ok_or_else(|| {
+                let name = &field.name;
+                Error::in_source(format!(
+                    "field {name:?} points to byte {pointer}, which is not an allocation: the file is damaged"
+                ))
+            })
+        };
+        let pointer = match &field.kind {
+            Kind::Float | Kind::Int | Kind::Unsupported(_) => return Ok(None),
+            Kind::Image => (word(5), allocated_len(word(5))?),
+            Kind::Bytes | Kind::Json => (word(0), word(8)),
+            Kind::Array(..) => (word(0), allocated_len(word(0))?),
+        };
+        Ok(Some(pointer))
+    }
+
+    /// Returns the smallest byte range that contains all values of `row` that are stored outside
+    /// its record.
+    ///
+    /// # Errors
+    /// If a value is outside `data`, or if the returned range is longer than `page` bytes.
+    pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
+        let (mut start, mut end) = (u64::MAX, 0);
+        for field in &self.fields {
+            if let Some((at, len)) = self.pointer(row, field)? {
+                let until = at.checked_add(len).filter(|&until| at >= data.start && until <= data.end);
+                let until = until.ok_or_else(|| {
+                    let (name, data) = (&field.name, data.clone());
+                    Error::in_source(format!(
+                        "field {name:?}: {len} bytes at byte {at} are outside the data of the file ({data:?})"
+                    ))
+                })?;
+                (start, end) = (start.min(at), end.max(until));
+            }
+        }
+        if end < start {
+            return Ok((data.start, data.start));
+        }
+        // FFCV writes all values of a sample to the same page.
+        if end - start > page {
+            return Err(Error::in_source(format!(
+                "its values span {} bytes, more than a page of {page} bytes",
+                end - start
+            )));
+        }
+        Ok((start, end))
+    }
+}
+
+impl Layout for BetonLayout {
+    const KIND: &'static str = "beton";
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn head(&self) -> usize {
+        0
+    }
+
+    fn column_ranges(&self, row: usize, _head: &[u8], _len: usize) -> Result<ColumnRanges> {
+        let pointers = self.fields.iter().map(|field| self.pointer(row, field)).collect::<Result<Vec<_>>>()?;
+        let start = pointers.iter().flatten().map(|pointer| pointer.0).min().unwrap_or(0);
+        let range = |pointer: Option<(u64, u64)>| {
+            let (at, len) = pointer.unwrap_or((start, 0));
+            let at = (at - start) as usize;
+            at..at + len as usize
+        };
+        Ok(pointers.into_iter().map(range).collect())
+    }
+
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
+        Ok(match self.fields[column].kind {
+            Kind::Int => ColumnType::Integers,
+            Kind::Float | Kind::Array(..) => ColumnType::Numbers,
+            Kind::Image => ColumnType::Images,
+            Kind::Bytes | Kind::Unsupported(_) => ColumnType::from_bytes(&first()?),
+            Kind::Json => ColumnType::Json,
+        })
+    }
+
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        let field = &self.fields[column];
+        let record = self.record(row, field);
+        let whole = RowBytes::Borrowed(bytes);
+        let from_record = |made: &mut Vec<u8>, element| {
+            let start = made.len();
+            made.extend_from_slice(&record[..8]);
+            Found::number(element, RowBytes::since(start, made))
+        };
+        Ok(match &field.kind {
+            Kind::Int => from_record(made, Element::I64),
+            Kind::Float => from_record(made, Element::F64),
+            Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(whole),
+            Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
+            Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, made),
+            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
+            Kind::Image if record[0] == 0 => Found::Bytes(whole),
+            Kind::Image if record[0] == 1 => {
+                let side = |at| usize::from(u16_at(record, at).expect("inside the record"));
+                let (width, height) = (side(1), side(3));
+                if width * height * 3 != bytes.len() {
+                    let found = bytes.len();
+                    return Err(Error::in_source(format!(
+                        "an image of {width}x{height} pixels has {found} bytes of data: expected 3 bytes per pixel"
+                    )));
+                }
+                let start = made.len();
+                Numbers::npy_header::<u8>(&[height, width, 3], made);
+                made.extend_from_slice(bytes);
+                Found::Bytes(RowBytes::since(start, made))
+            }
+            Kind::Image => {
+                return Err(Error::in_source(format!("image mode {}: expected 0 (JPEG) or 1 (raw)", record[0])));
+            }
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! The entry of folders of videos in `DATA_FORMATS`.
+
+use crate::error::Result;
+use crate::format::VIDEO_FILES;
+use crate::machine::file::has_extension;
+use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::Tree;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    files,
+    ..DataFormat::new(
+        "clips",
+        "a folder of videos (`.mp4`, `.m4v`, `.mov`, `.mkv`, `.webm`), in one subfolder per class or flat",
+        &[],
+        |at, options| {
+            with_feature!("video", "a folder of videos", at, options => {
+                let _ = options;
+                super::Clips::at(at, &super::ClipsOptions::default())?
+            })
+        },
+    )
+};
+
+/// Returns 1 if there is a video in the folder or directly in a subfolder.
+fn files(folder: Tree<'_>) -> Result<usize> {
+    let mut folders = Vec::new();
+    for entry in folder.entries() {
+        match entry? {
+            (name, true) => folders.push(name),
+            (name, false) if is_video(&name) => return Ok(1),
+            _ => {}
+        }
+    }
+    for name in folders {
+        let found = folder.within(&name, |folder| {
+            folder.entries().try_fold(false, |found, entry| {
+                let (name, is_folder) = entry?;
+                Ok::<_, crate::error::Error>(found || (!is_folder && is_video(&name)))
+            })
+        })?;
+        if found {
+            return Ok(1);
+        }
+    }
+    Ok(0)
+}
+
+fn is_video(name: &str) -> bool {
+    VIDEO_FILES.iter().any(|extension| has_extension(name, extension))
+}

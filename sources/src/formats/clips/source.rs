@@ -1,0 +1,329 @@
+//! The source [`Clips`]. Each clip of a video is a sample.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::options::{ClipsOptions, Step};
+use super::plan::ClipPlan;
+use crate::error::{Error, Result, append, reserve};
+use crate::formats::folder::{Listing, Wanted, select};
+use crate::machine::bytes::grow_to;
+use crate::model::sample::are_one;
+use crate::model::value::Element;
+use crate::model::{Choices, Frames, Lookahead, Numbers, Object, Prefetcher, Sample, Source, Value};
+use crate::options::Options;
+use crate::stats::NetworkStats;
+use crate::storage::ahead::{Parts, Remote, ahead_of, identity};
+use crate::storage::{DatasetLocation, OpenFile, Storage};
+use crate::values::video::{VideoFile, VideoFiles};
+
+/// The field of the frames.
+const FIELD: &str = "video";
+/// The field that marks padding.
+const PAD: &str = "video_is_pad.npy";
+/// Maximum number of files that stay open.
+const MAX_FILES: usize = 64;
+/// Maximum size of a video in a store that is read as a whole. The frames of larger videos are read
+/// with range requests.
+const MAX_WHOLE: u64 = 16 << 20;
+
+/// Clips of the videos in a folder, either local or in an object store.
+///
+/// ```no_run
+/// use warpfeed_sources::{Clips, ClipsOptions, Options};
+///
+/// // Eight frames, four frames apart, from three positions in each video.
+/// let options = ClipsOptions::new(8).stride(4).per_video(3);
+/// let set = Clips::with("kinetics/val", &options, &Options::new())?;
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// Classes, labels and the order of the videos are the same as for images in a
+/// [`Folder`](crate::Folder). Videos are the files with the extension `mp4`, `m4v`, `mov`, `mkv` or
+/// `webm`. The clips of a video are consecutive samples. Opening a folder only lists its names.
+///
+/// | field of the sample | content |
+/// |---|---|
+/// | `video` | the frames, for `Image::of("video").frames(T)` |
+/// | `video_is_pad.npy` | u8 of shape (T); 1 for frames after the end of the video, which repeat its last frame |
+///
+/// **Keys.** The key of a sample consists of the path of its video without the extension, and the
+/// index of the first frame without jitter: `archery/a/frame_000012`.
+///
+/// **Frames.** [`ClipsOptions`] determine the frames, which are numbered in presentation order.
+/// Frames that an edit list hides do not count. A frame contains the packets that its decoder needs.
+/// The frames of a group of pictures share these packets, so each packet is read and decoded once.
+///
+/// **Errors.** Reading a sample fails if the file is damaged, or if it has no frames. If a frame
+/// cannot be decoded, the error names the file and the index of the frame in the video.
+///
+/// **Stores.** Videos of up to 16 MiB are read as a whole, and are prefetched. The frames of larger
+/// videos are read with range requests.
+pub struct Clips {
+    path: PathBuf,
+    names: Arc<Listing>,
+    options: ClipsOptions,
+    storage: Storage,
+    /// Index of each video's object among the listed objects. Empty for a local folder.
+    object_indices: Arc<[u32]>,
+    open: Arc<VideoFiles>,
+    /// Whether samples contain the frames, and the field that marks padding.
+    has: (bool, bool),
+}
+
+impl Clips {
+    /// Opens the local folder `path`.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed, if it contains no videos, or if an option is invalid.
+    pub fn open(path: impl AsRef<Path>, options: &ClipsOptions) -> Result<Self> {
+        Self::with(path, options, &Options::new())
+    }
+
+    /// Opens the folder at `path`, a folder or, with a store in `opening`, a URL.
+    ///
+    /// # Errors
+    /// See [`open`](Clips::open).
+    pub fn with(path: impl AsRef<Path>, options: &ClipsOptions, opening: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
+    }
+
+    pub(crate) fn at(mut location: DatasetLocation, options: &ClipsOptions) -> Result<Self> {
+        options.check()?;
+        location.list()?;
+        let path = location.path.clone();
+        let (names, object_indices) = match &location.storage {
+            Storage::Machine { .. } => (Listing::videos(&path)?, Vec::new()),
+            Storage::Store { listed, .. } => {
+                select(location.url(), listed, Wanted::Videos).map_err(|e| e.at_path(&path))?
+            }
+        };
+        if names.len().checked_mul(options.per_video).is_none() {
+            return Err(Error::config(format!("per_video={}: the dataset is too large", options.per_video)));
+        }
+        Ok(Clips {
+            path,
+            names: Arc::new(names),
+            options: options.clone(),
+            storage: location.storage,
+            object_indices: object_indices.into(),
+            open: Arc::new(VideoFiles::new(MAX_FILES)),
+            has: (true, true),
+        })
+    }
+
+    /// Returns the index of the video of a sample, and the index of the clip in the video.
+    fn place(&self, index: usize) -> (usize, usize) {
+        (index / self.options.per_video, index % self.options.per_video)
+    }
+
+    /// Returns the store and the object of a video, or `None` if the folder is local.
+    fn object(&self, video: usize) -> Option<(&Arc<Remote>, &Object)> {
+        let Storage::Store { remote, listed } = &self.storage else { return None };
+        Some((remote, &listed[self.object_indices[video] as usize]))
+    }
+
+    fn path_of(&self, video: usize) -> PathBuf {
+        match self.object(video) {
+            Some((_, object)) => object.url.clone().into(),
+            None => self.path.join(self.names.path(video)),
+        }
+    }
+
+    /// Opens the video of sample `index`. If `is_next` is true, the sample is read in the order of a
+    /// loader, so its bytes may have been prefetched.
+    fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
+        let (video, _) = self.place(index);
+        let name = self.names.path(video);
+        if self.names.bad.binary_search(&video).is_ok() {
+            let cause = format!("the name {name:?} is not UTF-8: rename the file or folder");
+            return Err(Error::in_source(cause).at_path(&self.path));
+        }
+        match self.object(video) {
+            Some((remote, object)) if is_next && object.len <= MAX_WHOLE => {
+                let mut bytes = Vec::new();
+                remote.read(index as u64, object, 0, grow_to(&mut bytes, object.len)?)?;
+                let file = OpenFile::in_memory(self.path_of(video), bytes);
+                VideoFile::new(file, name.to_owned()).map(Arc::new)
+            }
+            _ => self.open.get(video, || VideoFile::new(self.storage.open(&self.path_of(video))?, name.to_owned())),
+        }
+    }
+
+    /// Returns the plan of sample `index`.
+    fn plan(&self, index: usize, file: &VideoFile) -> Result<ClipPlan> {
+        ClipPlan::new(file.track(), self.place(index).1, &self.options).map_err(|e| e.at_path(file.path()))
+    }
+
+    fn key_of(&self, index: usize, plan: &ClipPlan) -> String {
+        let path = self.names.path(self.place(index).0);
+        format!("{}/frame_{:06}", path.rsplit_once('.').map_or(path, |(name, _)| name), plan.base)
+    }
+
+    /// Appends the field of the frames.
+    fn append_frames(&self, plan: &ClipPlan, file: &VideoFile, to: &mut Vec<u8>) -> Result<()> {
+        let track = file.track();
+        let frames = plan.frames(track, &self.options)?;
+        // Frames that share a group of pictures are stored in the order of their packets, so that
+        // each is a prefix of the next one.
+        let mut stored: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        for &frame in &frames {
+            stored.entry((track.start_of(frame), track.packet_of(frame))).or_insert(frame);
+        }
+        let (groups, stored): (Vec<_>, Vec<usize>) = stored.into_iter().unzip();
+        let mut table = Vec::new();
+        reserve(&mut table, frames.len())?;
+        for &frame in &frames {
+            let found = groups.binary_search(&(track.start_of(frame), track.packet_of(frame)));
+            table.push(found.expect("all frames are stored") as u32);
+        }
+        let choices = Choices {
+            frames: self.options.frames,
+            default: plan.base - plan.starts.start(),
+            table: &table,
+            stored: &stored,
+        };
+        let (mut start, mut next) = (0, None);
+        Frames::append_choices(to, &choices, |index, to| {
+            let (first, packet) = groups[index];
+            let from = match next.filter(|&(group, _)| group == first) {
+                Some((_, after)) => after,
+                None => {
+                    start = to.len();
+                    file.start_group(to)?;
+                    first
+                }
+            };
+            next = Some((first, packet + 1));
+            file.append_packets(&track.packets()[from..=packet], stored[index], to)?;
+            Ok(start)
+        })
+    }
+}
+
+impl Source for Clips {
+    fn len(&self) -> usize {
+        self.names.len() * self.options.per_video
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        scratch.clear();
+        let file = self.file(index, true)?;
+        let plan = self.plan(index, &file)?;
+        write!(scratch, "{}", self.key_of(index, &plan)).expect("writing to a Vec succeeds");
+        let key_end = scratch.len();
+        if self.has.0 {
+            self.append_frames(&plan, &file, scratch).map_err(|e| e.at_path(file.path()))?;
+        }
+        let frames_end = scratch.len();
+        for frame in 0..self.options.frames {
+            append(scratch, &[plan.is_pad(frame, file.track(), &self.options).into()])?;
+        }
+        let scratch = &*scratch;
+        let mut sample = Sample::new(std::str::from_utf8(&scratch[..key_end]).expect("paths are UTF-8"));
+        if self.has.0 {
+            sample.push(FIELD, Value::Bytes(&scratch[key_end..frames_end]))?;
+        }
+        if self.has.1 {
+            let pad = Numbers::from_element(&scratch[frames_end..], Element::U8, &[self.options.frames]);
+            sample.push(PAD, Value::Numbers(pad.expect("one byte for each frame")))?;
+        }
+        Ok(match self.names.labels.get(self.place(index).0) {
+            Some(&label) => sample.with_label(label.into()),
+            None => sample,
+        })
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let Storage::Store { remote, listed } = &self.storage else { return None };
+        let (all, object_indices, per_video) = (listed.clone(), self.object_indices.clone(), self.options.per_video);
+        let part = move |sample: u64| {
+            let index = *object_indices.get(sample as usize / per_video)?;
+            let len = all[index as usize].len;
+            (len <= MAX_WHOLE).then_some((index, 0..len))
+        };
+        remote.follow(order, Parts::new(listed.clone(), part))
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        ahead_of((0..self.object_indices.len()).filter_map(|video| Some(self.object(video)?.1.len)))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.open.check()
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        let Storage::Store { remote, .. } = &self.storage else { return None };
+        Some(remote.network())
+    }
+
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(self.names.labels.get(self.place(index).0).map(|&label| label.into()))
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let file = self.file(index, false)?;
+        Ok(self.key_of(index, &self.plan(index, &file)?))
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let ClipsOptions { frames, per_video, jitter, pads, .. } = self.options;
+        let step = match self.options.step {
+            Step::Frames(stride) => [0, stride as u64],
+            Step::Rate(fps) => [1, fps.to_bits()],
+        };
+        let objects = (0..self.object_indices.len()).filter_map(|video| Some(self.object(video)?.1));
+        let numbers =
+            [frames as u64, per_video as u64, jitter as u64, pads.into(), step[0], step[1], identity(objects)];
+        Some(numbers.into_iter().fold(self.names.hash(), |hash, number| hash.number(number)).end())
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.path_of(self.place(index).0))
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.names.classes
+    }
+
+    /// Returns false, because the frames of a clip are not a single image.
+    fn has_images(&self) -> Option<bool> {
+        Some(false)
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        let fields = [(FIELD, self.has.0), (PAD, self.has.1)];
+        Some(fields.into_iter().filter(|field| field.1).map(|field| field.0.to_owned()).collect())
+    }
+
+    fn images(&self) -> Vec<String> {
+        self.has.0.then(|| FIELD.to_owned()).into_iter().collect()
+    }
+
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
+        Some(Arc::new(Clips {
+            path: self.path.clone(),
+            names: self.names.clone(),
+            options: self.options.clone(),
+            storage: self.storage.clone(),
+            object_indices: self.object_indices.clone(),
+            open: self.open.clone(),
+            has: (self.has.0 && is_wanted(FIELD), self.has.1 && is_wanted(PAD)),
+        }))
+    }
+
+    fn kind(&self) -> &'static str {
+        "clips"
+    }
+}
+
+impl std::fmt::Debug for Clips {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clips").field("path", &self.path).field("samples", &self.len()).finish_non_exhaustive()
+    }
+}

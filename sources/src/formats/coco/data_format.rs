@@ -1,0 +1,54 @@
+//! The COCO format's entry in `DATA_FORMATS`.
+
+use crate::error::Result;
+use crate::options::{DataFormat, with_feature};
+use crate::storage::Siblings;
+
+/// Name of the annotation file that some exporters write into the image folder.
+pub(super) const COCO_JSON: &str = "_annotations.coco.json";
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: |folder| folder.has_file(COCO_JSON),
+    annotates,
+    ..DataFormat::new("coco", "a `.json` file, or a folder with `_annotations.coco.json`", &["json"], |at, options| {
+        with_feature!("annotations", "a COCO dataset", at, options => {
+            let in_folder = match at.storage.is_store() {
+                true => !at.url().ends_with(".json"),
+                false => at.tree().has_file(COCO_JSON)?,
+            };
+            match in_folder {
+                true => super::Coco::with(&at.storage, &at.storage.join(&at.path, COCO_JSON), Some(&at.path), options)?,
+                false => super::Coco::with(&at.storage, &at.path, None, options)?,
+            }
+        })
+    })
+};
+
+/// Returns a hint if the image folder that was opened looks like part of a COCO dataset.
+fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
+    let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
+    if let Some(json) = around.file(&["json"], is_coco)? {
+        return open(json);
+    }
+    for (above, names) in &around.above {
+        for folder in names.iter().map(|name| format!("{above}{name}")) {
+            if around.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
+                return Ok(Some(format!("a COCO dataset: open {folder:?}, or a different folder with {COCO_JSON}")));
+            }
+        }
+    }
+    let folders = around.annotations()?;
+    match folders.iter().find(|files| !files.is_empty() && files.iter().all(|file| file.ends_with(".json"))) {
+        Some(files) => open(&files[0]),
+        None => Ok(None),
+    }
+}
+
+/// Returns whether a JSON file that begins with `start` probably contains COCO annotations.
+fn is_coco(start: &[u8]) -> bool {
+    let has = |word: &str| memchr::memmem::find(start, word.as_bytes()).is_some();
+    has("\"supercategory\"")
+        || has("\"images\"") && has("\"file_name\"")
+        || has("\"licenses\"") && has("\"info\"")
+        || has("\"annotations\"") && has("\"bbox\"")
+}

@@ -1,0 +1,461 @@
+//! [`Coco`], a source that pairs a COCO file with its images.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::value::RawValue;
+
+use super::images::{check_folder, folder_of, url_folder_of};
+use super::json::{self, Id, Object};
+use crate::error::{Error, Result, counted, reservation_result, reserve, try_collect};
+use crate::format::Format;
+use crate::machine::slashes::root;
+use crate::model::{Sample, Source};
+use crate::options::Options;
+use crate::storage::referenced::{Below, ReferencedFiles, of_stored};
+use crate::storage::{OpenFile, Storage};
+use crate::values::annotated::{Parts, below, check_box, key_and_field};
+
+/// Images with boxes, classes, masks and keypoints from a COCO JSON file.
+///
+/// ```no_run
+/// use warpfeed_sources::Coco;
+///
+/// let set = Coco::open("coco/annotations/instances_val2017.json")?; // images in coco/val2017
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// - **Samples** are the images, sorted by ID as in torchvision's `CocoDetection`. Below, n is the
+///   number of an image's boxes, which may be 0. The key of a sample is its `file_name` without the
+///   extension. The `image_id.txt` field contains the ID of the image.
+/// - **Boxes**: `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of
+///   each box in pixels. Boxes are in the order of the file. `boxes.crowd.npy`, u8 of shape (n,),
+///   contains `iscrowd`.
+/// - **Areas**: `boxes.area.npy`, f32 of shape (n,), contains `area` in pixels, or the area of the
+///   box for annotations without an area. Samples have this field if any annotation in the file has
+///   an area.
+/// - **Classes**: `boxes.class.npy`, i64 of shape (n,). A class is the index of its category in a
+///   list of all categories sorted by ID, so COCO's category IDs 1 to 90 become 0 to 79.
+///   [`classes`](Source::classes) returns their names.
+/// - **Masks**: `boxes.masks.json` contains the n `segmentation`s (polygons or run-length codes)
+///   exactly as the file does. Samples have this field if any annotation in the file has a
+///   segmentation.
+/// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of
+///   the K `keypoints`, or zeros for boxes without keypoints. Samples have this field if the
+///   categories define keypoints or any annotation has keypoints.
+/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` of the image in the file.
+///
+/// `field::Boxes` delivers all of these fields in batches, and compares the size in the file with
+/// the actual size of the image. If EXIF data rotates the image but the annotations refer to the
+/// stored pixels, `field::Boxes` rotates the annotations too.
+///
+/// **Memory.** Opening loads the whole file. For example, opening a 468 MB file with 860,000
+/// annotations needed at most 617 MB. After that, each annotation takes about 110 bytes plus its
+/// keypoints. Segmentations are not kept in memory: they are read from the file with each sample.
+/// If the file is modified while it is open, the next epoch fails.
+///
+/// **Object stores.** The file and its images may be in an object store. In this case, opening
+/// lists the image folder once, images are prefetched, and the text of the segmentations stays in
+/// memory.
+///
+/// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or if
+/// a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or height,
+/// whichever is larger. The message names the annotation. Like pycocotools, this source ignores
+/// annotations of images that the file does not list, and logs a warning with their number. If none
+/// of the annotations belongs to a listed image, opening fails.
+#[derive(Debug)]
+pub struct Coco {
+    /// The JSON file or, in an object store, the text of its segmentations.
+    json: OpenFile,
+    /// Folder of the images, with a trailing `/`.
+    root: String,
+    set: Content,
+    formats: Vec<Format>,
+    /// Reads the images, if they are in an object store.
+    stored: Option<ReferencedFiles>,
+}
+
+/// The contents of the JSON file that stay in memory.
+#[derive(Debug)]
+struct Content {
+    images: Vec<Image>,
+    /// All annotations, grouped by image, in the order of the images.
+    annotations: Vec<Annotation>,
+    /// IDs of the categories, in ascending order.
+    categories: Vec<i64>,
+    classes: Vec<String>,
+    masks: bool,
+    /// Whether any annotation of the file has an area.
+    areas: bool,
+    /// Number of keypoints per box, or 0 if the dataset has none.
+    points: usize,
+    /// The x, y and visibility of all keypoints of all annotations.
+    coordinates: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct Image {
+    id: Id<'static>,
+    name: Box<str>,
+    width: u32,
+    height: u32,
+    /// End of this image's annotations in [`Content::annotations`].
+    end: usize,
+}
+
+impl Image {
+    /// Returns the size of the image in the file, or `None` if it is 0. Some programs write 0 for
+    /// an unknown size.
+    fn size(&self) -> Option<(u32, u32)> {
+        (self.width > 0 && self.height > 0).then_some((self.width, self.height))
+    }
+}
+
+#[derive(Debug)]
+struct Annotation {
+    /// Index of the image in [`Content::images`].
+    image: u32,
+    /// Index of the annotation in the file's list.
+    index: u32,
+    /// ID of the annotation, or its index if it has no ID.
+    id: Id<'static>,
+    category: i64,
+    /// Left, top, right and bottom edge, in pixels.
+    edges: [f64; 4],
+    /// Area in pixels. Equals the area of the box if the file contains no area.
+    area: f32,
+    crowd: bool,
+    /// Offset of the segmentation in the file.
+    at: u64,
+    /// Length of the segmentation in bytes, or 0 if there is none.
+    len: u32,
+    /// Index of the first keypoint value in `coordinates`, if there are keypoints.
+    points: Option<usize>,
+}
+
+impl Coco {
+    /// Opens the annotations in `json`. The images may be in the folder of the file. They may also
+    /// be in a folder called `images`, or in the folder that the file name contains (`train2017`
+    /// for `instances_train2017.json`). These folders may be next to the file or next to the file's
+    /// folder.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not COCO JSON (the message contains line and column), or if
+    /// the images cannot be found. Also fails if none of the annotations belongs to a listed image,
+    /// or if two images or two categories have the same ID.
+    pub fn open(json: impl AsRef<Path>) -> Result<Self> {
+        Self::here(json.as_ref(), None)
+    }
+
+    /// Opens the annotations in `json`, with the images in `folder`.
+    ///
+    /// # Errors
+    /// Fails like [`open`](Coco::open), and if none of the first 100 images exists. If some images
+    /// exist, a missing image is reported when its sample is read.
+    pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
+        Self::here(json.as_ref(), Some(folder.as_ref()))
+    }
+
+    fn here(json: &Path, folder: Option<&Path>) -> Result<Self> {
+        Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
+    }
+
+    /// Opens the annotations in `json`. The images must be on the same storage (the local machine
+    /// or the same object store).
+    pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
+        let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
+        // Read the whole file at once, so that segmentations can be borrowed instead of copied.
+        let bytes = storage.read(json, u64::MAX)?;
+        let mut set = Content::parse(&bytes, json).map_err(|e| e.at_path(json))?;
+        let formats = options.formats.clone();
+        if storage.is_store() {
+            let (stores, url) = (&options.stores, json.to_str().unwrap_or_default());
+            let root = match folder.and_then(Path::to_str) {
+                Some(folder) => format!("{}/", folder.trim_end_matches('/')),
+                None => url_folder_of(url, &set.images[0].name, stores)?,
+            };
+            let url = |image: &Image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name));
+            let urls: Vec<Option<String>> = set.images.iter().map(url).collect();
+            let stored = Some(ReferencedFiles::of(&urls, 1, Below::new(&root), stores)?);
+            let json = OpenFile::in_memory(json.to_owned(), set.segmentations(&bytes));
+            return Ok(Coco { json, root, set, formats, stored });
+        }
+        let folder = match folder {
+            Some(folder) => check_folder(json, folder, set.images.iter().map(|image| &*image.name))?,
+            None => folder_of(json, &set.images[0].name)?,
+        };
+        Ok(Coco { json: file, root: root(&folder)?, set, formats, stored: None })
+    }
+
+    /// Checks the class and the box of an annotation of `image`.
+    fn check(&self, annotation: &Annotation, image: &Image) -> Result<()> {
+        self.set
+            .class(annotation)
+            .and_then(|_| {
+                let [width, height] = image.size().map_or([f64::INFINITY; 2], |(w, h)| [w.into(), h.into()]);
+                check_box(annotation.edges, width, height, 1.0)
+            })
+            .map_err(|e| {
+                Error::in_source(format!("annotation {}: {}", annotation.id, e.cause())).at_path(&self.json.path)
+            })
+    }
+}
+
+impl Source for Coco {
+    fn len(&self) -> usize {
+        self.set.images.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (image, annotations) = (&self.set.images[index], self.set.annotations(index));
+        below(&image.name).map_err(|e| e.at_path(&self.json.path))?;
+        annotations.iter().try_for_each(|annotation| self.check(annotation, image))?;
+        let (n, mut parts) = (annotations.len(), Parts::new(scratch));
+        let (key, field) = key_and_field(&image.name, &self.formats);
+        let edges = annotations.iter().flat_map(|annotation| annotation.edges);
+        parts.array("boxes.npy", &[n, 4], edges.map(|edge| edge as f32));
+        let classes = annotations.iter().map(|annotation| self.set.class(annotation).expect("checked above"));
+        parts.array("boxes.class.npy", &[n], classes);
+        parts.array("boxes.crowd.npy", &[n], annotations.iter().map(|annotation| u8::from(annotation.crowd)));
+        if self.set.areas {
+            parts.array("boxes.area.npy", &[n], annotations.iter().map(|annotation| annotation.area));
+        }
+        if self.set.points > 0 {
+            let numbers = annotations.iter().flat_map(|annotation| {
+                let none = annotation.points.is_none();
+                let start = annotation.points.unwrap_or(0);
+                (start..start + 3 * self.set.points).map(move |at| if none { 0.0 } else { self.set.coordinates[at] })
+            });
+            parts.array("boxes.points.npy", &[n, self.set.points, 3], numbers);
+        }
+        if self.set.masks {
+            let json = parts.begin("boxes.masks.json");
+            for (position, annotation) in annotations.iter().enumerate() {
+                json.push(if position == 0 { b'[' } else { b',' });
+                let start = json.len();
+                if annotation.len == 0 {
+                    json.extend_from_slice(b"null");
+                } else {
+                    json.resize(start + annotation.len as usize, 0);
+                    self.json.fill(annotation.at, &mut json[start..])?;
+                }
+            }
+            json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
+        }
+        parts.image_size(image.size());
+        write!(parts.begin("image_id.txt"), "{}", image.id).expect("writing to a Vec succeeds");
+        match &self.stored {
+            None => parts.file(field, &[&self.root, &image.name])?,
+            Some(stored) => {
+                let (url, mut bytes) = (format!("{}{}", self.root, image.name), Vec::new());
+                parts.begin(field).extend_from_slice(stored.read(index, 0, &url, &mut bytes)?);
+            }
+        }
+        parts.sample(key)
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        Ok(key_and_field(&self.set.images[index].name, &self.formats).0.to_owned())
+    }
+
+    fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.json.check()
+    }
+
+    of_stored!();
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(format!("{}{}", self.root, self.set.images[index].name).into())
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.set.classes
+    }
+
+    fn category_ids(&self) -> Vec<i64> {
+        self.set.categories.clone()
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        // The names are unknown without annotations, as in files for test splits.
+        if self.set.annotations.is_empty() {
+            return None;
+        }
+        let mut names = vec!["boxes.npy", "boxes.class.npy", "boxes.crowd.npy"];
+        names.extend(self.set.areas.then_some("boxes.area.npy"));
+        names.extend((self.set.points > 0).then_some("boxes.points.npy"));
+        names.extend(self.set.masks.then_some("boxes.masks.json"));
+        names.extend(["boxes.image_size.txt", "image_id.txt"]);
+        Some(names.into_iter().map(str::to_owned).collect())
+    }
+
+    fn kind(&self) -> &'static str {
+        "coco"
+    }
+}
+
+impl Content {
+    /// Parses `bytes`, the content of the file at `path`.
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
+        let content: json::File<'_> =
+            serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not a COCO file: {e}")))?;
+        if content.images.is_empty() {
+            return Err(Error::in_source("the file lists no images"));
+        }
+        Content::from_json(content, bytes, path)
+    }
+
+    fn from_json(mut content: json::File<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
+        sort(&mut content)?;
+        let mut coordinates = Vec::new();
+        let (mut annotations, areas, points) = {
+            let mut indices = HashMap::<&Id<'_>, u32>::new();
+            reservation_result(indices.try_reserve(content.images.len()))?;
+            indices.extend(content.images.iter().map(|image| &image.id).zip(0..));
+            let listed = |object: &&Object<'_>| indices.contains_key(&object.image_id);
+            check_listed(&content.annotations, listed, path)?;
+            let named = content.categories.iter().map(|category| category.keypoints.len()).max();
+            let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(listed);
+            let given = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
+            let points = named.filter(|&named| named > 0).or(given).unwrap_or(0);
+            let areas = content.annotations.iter().any(|object| object.area.is_some() && listed(&object));
+            let objects = content.annotations.into_iter().enumerate();
+            let annotations = objects.filter_map(|(index, object)| {
+                let &image = indices.get(&object.image_id)?;
+                Some(Annotation::new(object, index, image, points, &mut coordinates, bytes))
+            });
+            (try_collect(annotations)?, areas, points)
+        };
+        // Sort by index too, to keep the annotations of an image in the order of the file. A stable
+        // sort would do the same, but would allocate memory.
+        annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.index));
+        let images = content.images.into_iter().enumerate().map(|(index, image)| {
+            Ok(Image {
+                id: image.id.into_owned(),
+                name: image.file_name.into(),
+                width: image.width,
+                height: image.height,
+                end: annotations.partition_point(|annotation| annotation.image as usize <= index),
+            })
+        });
+        Ok(Content {
+            images: try_collect(images)?,
+            categories: content.categories.iter().map(|category| category.id).collect(),
+            classes: content.categories.into_iter().map(|category| category.name.into_owned()).collect(),
+            masks: annotations.iter().any(|annotation| annotation.len > 0),
+            areas,
+            points,
+            coordinates,
+            annotations,
+        })
+    }
+
+    /// Copies all segmentations from `bytes` into a new buffer, and makes the annotations refer to
+    /// this buffer.
+    fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
+            let start = text.len() as u64;
+            text.extend_from_slice(&bytes[annotation.at as usize..][..annotation.len as usize]);
+            annotation.at = start;
+        }
+        text
+    }
+
+    fn annotations(&self, index: usize) -> &[Annotation] {
+        let start = if index == 0 { 0 } else { self.images[index - 1].end };
+        &self.annotations[start..self.images[index].end]
+    }
+
+    fn class(&self, annotation: &Annotation) -> Result<i64> {
+        let found = self.categories.binary_search(&annotation.category);
+        found.map(|class| class as i64).map_err(|_| {
+            let (category, all) = (annotation.category, self.categories.len());
+            Error::in_source(format!(
+                "unknown category {category}: expected the id of one of the {all} categories that the file lists"
+            ))
+        })
+    }
+}
+
+/// Sorts images and categories by id.
+///
+/// # Errors
+/// If two images or two categories have the same id.
+fn sort(content: &mut json::File<'_>) -> Result<()> {
+    content.categories.sort_unstable_by_key(|category| category.id);
+    content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+    if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
+        return Err(Error::in_source(format!("category id {id} is used by both {one:?} and {other:?}")));
+    }
+    if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
+        return Err(Error::in_source(format!("image id {id} is used by both {one:?} and {other:?}")));
+    }
+    Ok(())
+}
+
+/// Logs a warning if some annotations belong to images that the file does not list. `listed`
+/// returns whether the file lists the image of an annotation.
+///
+/// # Errors
+/// If `listed` returns `false` for all annotations.
+fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
+    let Some(first) = annotations.iter().find(|object| !listed(object)) else { return Ok(()) };
+    let (all, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
+    let image = &first.image_id;
+    let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
+    let cause = format!(
+        "the file does not list the images of {count} of its {}, such as image {image} of annotation {id}",
+        counted(all, "annotation", "annotations"),
+    );
+    if count == all {
+        return Err(Error::in_source(cause));
+    }
+    tracing::warn!("{}: {cause}; these annotations are ignored", path.display());
+    Ok(())
+}
+
+impl Annotation {
+    /// Creates annotation `index` of the file's list. Appends its keypoints to `coordinates`.
+    /// `bytes` is the content of the file.
+    fn new(
+        object: Object<'_>,
+        index: usize,
+        image: u32,
+        points: usize,
+        coordinates: &mut Vec<f32>,
+        bytes: &[u8],
+    ) -> Result<Self> {
+        let id = object.id.map_or(Id::Number(index as i64), Id::into_owned);
+        let keypoints = object.keypoints.unwrap_or_default();
+        if !keypoints.is_empty() && keypoints.len() != 3 * points {
+            let (found, needed) = (keypoints.len(), 3 * points);
+            return Err(Error::in_source(format!(
+                "annotation {id} has {found} keypoint values: expected {needed} (x, y and visibility of {points} \
+                 points)"
+            )));
+        }
+        let start = (!keypoints.is_empty()).then_some(coordinates.len());
+        reserve(coordinates, keypoints.len())?;
+        coordinates.extend(keypoints);
+        let text = object.segmentation.map_or("", RawValue::get);
+        // Some exporters write an empty list if there is no mask.
+        let text = if matches!(text, "[]" | "null") { "" } else { text };
+        let len = u32::try_from(text.len()).map_err(|_| {
+            Error::in_source(format!("annotation {id} has a segmentation of {} bytes: the limit is 4 GiB", text.len()))
+        })?;
+        let at = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
+        let [x, y, width, height] = object.bbox;
+        let edges = [x, y, x + width, y + height];
+        let (category, crowd) = (object.category_id, object.iscrowd);
+        let area = object.area.unwrap_or(width * height) as f32;
+        Ok(Annotation { image, index: index as u32, id, category, edges, area, crowd, at, len, points: start })
+    }
+}

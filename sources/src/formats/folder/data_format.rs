@@ -1,0 +1,16 @@
+//! The image folder's entry in `DATA_FORMATS`.
+
+use std::sync::Arc;
+
+use super::Folder;
+use crate::options::DataFormat;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
+    "folder",
+    "any other folder: images, in one subfolder per class or flat",
+    &[],
+    |mut at, options| {
+        at.list()?;
+        Ok(Arc::new(Folder::with(&at, options)?))
+    },
+);

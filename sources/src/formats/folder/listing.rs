@@ -1,0 +1,142 @@
+//! Lists the images or videos of a local folder with their labels and classes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::walk::{Name, Others, Walk, Wanted, list, modification_time};
+use crate::error::{Error, Result, counted, push, reservation_result, reserve, try_collect};
+use crate::machine::hash::Hash;
+use crate::machine::parallel::in_parallel;
+
+/// The images or videos in a folder, with their labels and classes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listing {
+    /// The paths of all images relative to the root, concatenated. Concatenating them avoids an
+    /// allocation per path. A sample takes its path, 8 bytes in `ends` and 4 bytes in `labels`.
+    pub(super) paths: String,
+    /// The end of each image's path in `paths`.
+    pub(super) ends: Vec<usize>,
+    /// The label of each sample, or empty if there are no classes.
+    pub(crate) labels: Vec<u32>,
+    pub(crate) classes: Vec<String>,
+    /// The sorted indices of the samples with names that are not UTF-8.
+    pub(crate) bad: Vec<usize>,
+}
+
+/// The folders that have been listed. Each modification time was read just before the folder was
+/// listed. The name of the root is empty.
+pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
+
+impl Listing {
+    /// Returns a hash of the listing.
+    pub(crate) fn hash(&self) -> Hash {
+        // Include the ends, because different paths may have the same concatenation.
+        let hash = Hash::default().text(&self.paths);
+        self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
+    }
+
+    /// Lists the folder at `path`. Returns its samples, and all folders that were listed.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed, or if there are no samples.
+    pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<(Self, Visited)> {
+        let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
+        let mut visited = vec![(Name { text: String::new(), bad: false }, modification_time(path))];
+        let top = list(path, wanted)?;
+        let class_paths: Vec<(PathBuf, Name)> =
+            try_collect(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
+        let walk_class = |(folder, name): &(PathBuf, Name)| {
+            let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
+            let mut walk = Walk { ancestors, found, others: Others::default(), visited };
+            walk.visit(folder, name.clone(), wanted)?;
+            // Use the order of ImageFolder: sort the folders in a class by path ("a-b" before
+            // "a/b"), then the files in each folder by name.
+            walk.found.sort_unstable();
+            Ok(walk)
+        };
+        let mut classes = in_parallel(&class_paths, walk_class)?;
+
+        let mut set = Listing::default();
+        for (label, class) in classes.iter_mut().enumerate() {
+            reserve(&mut visited, class.visited.len())?;
+            visited.append(&mut class.visited);
+            for (folder, names) in &class.found {
+                for name in names {
+                    set.push(&folder.text, &name.text, folder.bad || name.bad)?;
+                    push(&mut set.labels, label as u32)?;
+                }
+            }
+        }
+        if set.ends.is_empty() {
+            top.images.iter().try_for_each(|name| set.push("", &name.text, name.bad))?;
+        } else {
+            set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
+            if !top.images.is_empty() {
+                let [one, many] = wanted.nouns();
+                let found = counted(top.images.len(), one, many);
+                tracing::warn!("{}: ignored {found} next to the class folders", path.display());
+            }
+        }
+        let mut others = top.others;
+        classes.into_iter().for_each(|class| others.add(class.others));
+        if set.ends.is_empty() {
+            let folders = top.folders.len();
+            let found = if others.count + folders == 0 {
+                "the folder is empty".to_owned()
+            } else {
+                format!("found {others}, {}", counted(folders, "subfolder", "subfolders"))
+            };
+            let ([_, nouns], extensions) = (wanted.nouns(), wanted.extensions());
+            return Err(Error::in_source(format!("no {nouns}: {found}; looked for {extensions}")).at_path(path));
+        }
+        others.warn_hidden(path);
+        if others.count > 0 && matches!(wanted, Wanted::Images(_)) {
+            tracing::warn!(
+                "{}: ignored {others}, which do not have the extension of a supported image format: convert them if \
+                 they are images, or add a codec",
+                path.display()
+            );
+        }
+        Ok((set, visited))
+    }
+
+    /// Lists the videos in the folder at `path`.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed, or if there are no videos.
+    #[cfg(feature = "video")]
+    pub(crate) fn videos(path: &Path) -> Result<Self> {
+        Ok(Self::list(path, Wanted::Videos)?.0)
+    }
+
+    pub(super) fn push(&mut self, folder: &str, name: &str, bad: bool) -> Result<()> {
+        if bad {
+            push(&mut self.bad, self.ends.len())?;
+        }
+        reservation_result(self.paths.try_reserve(folder.len() + name.len() + 1))?;
+        if !folder.is_empty() {
+            self.paths.push_str(folder);
+            self.paths.push('/');
+        }
+        self.paths.push_str(name);
+        push(&mut self.ends, self.paths.len())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Iterates over the folders that contain images. Yields nothing if there are no class folders.
+    pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
+        let mut last = "";
+        let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));
+        folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder)
+    }
+
+    /// Returns the path of sample `index`, relative to the root.
+    pub(crate) fn path(&self, index: usize) -> &str {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.paths[start..self.ends[index]]
+    }
+}

@@ -1,0 +1,418 @@
+//! The source [`Folder`], which reads images from a folder or an object store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::index;
+use super::listing::Listing;
+use super::masks::Masks;
+use super::store_listing::select;
+use super::walk::Wanted;
+use crate::error::{Error, Result, reserve};
+use crate::format::{self, Format};
+use crate::machine::bytes::grow_to;
+use crate::machine::file::{self, FIRST_READ, read_whole};
+use crate::machine::slashes::normalize_separators;
+use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
+use crate::options::Options;
+use crate::stats::NetworkStats;
+use crate::storage::ahead::{Parts, Remote, ahead_of, identity};
+use crate::storage::{DatasetLocation, Storage};
+
+/// Images in a folder.
+///
+/// A folder with subfolders is read like torchvision's `ImageFolder`: each top-level subfolder is a
+/// class, and contains the images of its class at any depth. A label is the index of the class in a
+/// list of all class folders sorted by name. Class folders without images are classes too, as with
+/// `allow_empty=True`. Samples are in the same order as in `ImageFolder`. Images next to the class
+/// folders are ignored, with a warning that states their number.
+///
+/// If no subfolder contains images, the samples are the images directly in the folder, sorted by
+/// name. They have no labels.
+///
+/// - Images are the files with the extension `jpg`, `jpeg`, `png`, `webp`, `gif`, `bmp`, `tif` or
+///   `tiff`, in upper or lower case, or with an extension of a custom
+///   [format](crate::Options::formats). The field is named after the format: `jpg` for both JPEG
+///   extensions, and `tif` for both TIFF extensions.
+/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, with a warning
+///   that states their number.
+/// - The key of a sample is the path of its image relative to the folder, without the extension.
+///   The separator is `/` on every system. Files that differ only in their extension are separate
+///   samples with the same key; `pack` reports the number of such keys.
+/// - Files and folders with a name that starts with a dot are ignored. Reading a sample fails if
+///   its name is not UTF-8. Symbolic links are followed, except those that point to a folder that
+///   contains the link.
+///
+/// Opening a folder only lists its names, at several hundred thousand per second. Each image file
+/// is opened when its sample is read.
+#[derive(Debug)]
+pub struct Folder {
+    names: Listing,
+    /// Custom image formats, in addition to the built-in formats.
+    formats: Vec<Format>,
+    files: Files,
+}
+
+/// Storage that contains the images.
+#[derive(Debug)]
+enum Files {
+    Local {
+        /// Path of the folder, with a trailing `/`.
+        root: String,
+        /// The masks in a separate folder, if masks were requested.
+        masks: Option<Masks>,
+    },
+    Stored {
+        /// All objects under the URL.
+        objects: Arc<[Object]>,
+        /// Index of each sample's object in `objects`.
+        object_indices: Arc<[u32]>,
+        remote: Arc<Remote>,
+    },
+}
+
+impl Files {
+    /// Iterates over the objects of all samples, in order. Yields nothing for a local folder.
+    fn objects(&self) -> impl Iterator<Item = &Object> {
+        let stored = match self {
+            Files::Local { .. } => None,
+            Files::Stored { objects, object_indices, .. } => {
+                Some(object_indices.iter().map(|&index| &objects[index as usize]))
+            }
+        };
+        stored.into_iter().flatten()
+    }
+}
+
+impl Folder {
+    /// Opens the images in the folder at `path`. Only the built-in formats are recognized; to add
+    /// formats, use [`Options::formats`](crate::Options::formats).
+    ///
+    /// # Errors
+    ///
+    /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there are
+    /// no images. In the last case, the message lists the supported extensions and the extensions
+    /// that were found.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
+    }
+
+    /// Opens a folder, or the objects under a URL, with the formats and masks in `options`. If
+    /// `options` requests an index and the folder is local, its listing is read from the index file
+    /// next to the folder. If that file is missing or stale, the folder is listed and the index is
+    /// written.
+    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+        let path = &*location.path;
+        if let Storage::Store { remote, listed } = &location.storage {
+            let (names, object_indices) =
+                select(location.url(), listed, Wanted::Images(&options.formats)).map_err(|e| e.at_path(path))?;
+            let files = Files::Stored {
+                objects: listed.clone(),
+                object_indices: object_indices.into(),
+                remote: remote.clone(),
+            };
+            return Ok(Folder { names, formats: options.formats.clone(), files });
+        }
+        let (formats, indexed) = (options.formats.clone(), options.indexed);
+        let Some(root) = path.to_str() else {
+            return Err(Error::in_source("the path of the folder is not UTF-8").at_path(path));
+        };
+        let root = normalize_separators(root);
+        let root = if root.ends_with('/') { root.into_owned() } else { format!("{root}/") };
+        let names = match indexed.then(|| index::load(path, &formats)).flatten() {
+            Some(names) => names,
+            None => {
+                let (names, visited) = Listing::list(path, Wanted::Images(&formats))?;
+                if indexed {
+                    index::store(path, &formats, &names, &visited);
+                }
+                names
+            }
+        };
+        if !names.bad.is_empty() {
+            let (count, first) = (names.bad.len(), names.path(names.bad[0]));
+            tracing::warn!(
+                "{}: {count} names are not UTF-8, such as {first:?}; reading these samples will fail until they are \
+                 renamed",
+                path.display()
+            );
+        }
+        let masks = match &options.masks {
+            Some(masks) => Some(Masks::find(&beside(path, masks), &names)?),
+            None => None,
+        };
+        Ok(Folder { names, formats, files: Files::Local { root, masks } })
+    }
+
+    /// Returns the folders that contain images, relative to `url`. Returns none if there are no
+    /// class folders.
+    pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
+        match &self.files {
+            Files::Local { .. } => Box::new(self.names.class_folders()),
+            // Use the URLs of the objects instead of `names`, because URLs may be percent-encoded.
+            Files::Stored { .. } => {
+                let below = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
+                let mut last = "";
+                let folders = self.files.objects().filter_map(move |object| Some(below(object)?.rsplit_once('/')?.0));
+                Box::new(folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder))
+            }
+        }
+    }
+}
+
+/// Resolves `other` relative to the parent of `path`.
+fn beside(path: &Path, other: &Path) -> PathBuf {
+    // Paths such as `.` and `x/..` have no file name, so make them absolute to find their parent.
+    let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
+    path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
+}
+
+impl Folder {
+    /// Reads sample `index` of a local folder: the image and, if masks were requested, its mask.
+    fn read_local<'a>(
+        &'a self,
+        index: usize,
+        root: &str,
+        masks: Option<&'a Masks>,
+        key: &'a str,
+        field: &'a str,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<Sample<'a>> {
+        let path = self.names.path(index);
+        if self.names.bad.binary_search(&index).is_ok() {
+            let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
+            return Err(Error::in_source(cause).at_path(root));
+        }
+        // Build the full path in `scratch`, which is unused until the file is read.
+        let full = root.len() + path.len();
+        if scratch.len() < full {
+            let longer = FIRST_READ.max(full);
+            reserve(scratch, longer - scratch.len()).map_err(|e| e.at_path(format!("{root}{path}")))?;
+            scratch.resize(longer, 0);
+        }
+        scratch[..root.len()].copy_from_slice(root.as_bytes());
+        scratch[root.len()..full].copy_from_slice(path.as_bytes());
+        let opened = std::str::from_utf8(&scratch[..full]).map(file::open).expect("the root and the path are UTF-8");
+        let len = opened
+            .and_then(|mut file| read_whole(&mut file, scratch, 0))
+            .map_err(|e| Error::io(format!("{root}{path}"), &e))?;
+
+        let mut sample = Sample::new(key);
+        if let Some(masks) = masks {
+            let (name, file) = masks.mask_of(index, path)?;
+            let end = file::open(&file)
+                .and_then(|mut opened| read_whole(&mut opened, scratch, len))
+                .map_err(|e| Error::io(file, &e))?;
+            sample = sample.with_field(name, &scratch[len..end])?;
+        }
+        sample.with_field(field, &scratch[..len])
+    }
+}
+
+impl Source for Folder {
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let path = self.names.path(index);
+        let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
+        let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
+        let sample = match &self.files {
+            Files::Local { root, masks } => self.read_local(index, root, masks.as_ref(), key, field, scratch)?,
+            Files::Stored { objects, object_indices, remote } => {
+                let object = &objects[object_indices[index] as usize];
+                let bytes = grow_to(scratch, object.len)?;
+                remote.read(index as u64, object, 0, bytes)?;
+                Sample::new(key).with_field(field, &*bytes)?
+            }
+        };
+        Ok(match self.names.labels.get(index) {
+            Some(&label) => sample.with_label(label.into()),
+            None => sample,
+        })
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let Files::Stored { objects, object_indices, remote } = &self.files else { return None };
+        let (all, object_indices) = (objects.clone(), object_indices.clone());
+        let part =
+            move |sample: u64| object_indices.get(sample as usize).map(|&index| (index, 0..all[index as usize].len));
+        remote.follow(order, Parts::new(objects.clone(), part))
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        let Files::Stored { remote, .. } = &self.files else { return None };
+        Some(remote.network())
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        ahead_of(self.files.objects().map(|object| object.len))
+    }
+
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(self.names.labels.get(index).map(|&label| label.into()))
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let path = self.names.path(index);
+        Ok(path.rsplit_once('.').map_or(path, |(key, _)| key).to_owned())
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        let hash = self.names.hash();
+        let hash = match &self.files {
+            Files::Local { masks, .. } => masks.as_ref().map_or(hash, |masks| masks.add_to(hash)),
+            Files::Stored { .. } => hash.number(identity(self.files.objects())),
+        };
+        Some(hash.end())
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(match &self.files {
+            Files::Local { root, .. } => format!("{root}{}", self.names.path(index)).into(),
+            Files::Stored { objects, object_indices, .. } => objects[object_indices[index] as usize].url.clone().into(),
+        })
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.names.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "folder"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    /// Creates a folder that contains `files`. The content of each file is its path.
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        root
+    }
+
+    /// Reads all samples with the same `scratch`. Returns the key, field name, label and content of
+    /// each.
+    fn all(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
+        let mut scratch = Vec::new();
+        let read = |i| {
+            let sample = set.read(i, &mut scratch).unwrap();
+            let (name, bytes) = sample.image().unwrap();
+            let text = String::from_utf8(bytes.to_owned()).unwrap();
+            (sample.key().to_owned(), name.to_owned(), sample.label().unwrap(), text)
+        };
+        (0..set.len()).map(read).collect()
+    }
+
+    #[test]
+    fn class_folder_labels_match_image_folder() {
+        let root = tree(&[
+            "dog/2.JPEG",
+            "dog/10.png",
+            "cat/a/b.jpg",
+            "cat/a-b/x.jpg",
+            "cat/z.jpg",
+            "cat/notes.txt",
+            "bird/none.txt",
+            "beside.jpg",
+            ".hidden/x.jpg",
+            "dog/.hidden.jpg",
+        ]);
+        let set = Folder::open(root.path()).unwrap();
+        assert_eq!(set.classes(), ["bird", "cat", "dog"]);
+        let row = |key: &str, field: &str, label, file: &str| (key.into(), field.into(), Some(label), file.into());
+        // torchvision's make_dataset has the same order: sorted(os.walk("cat")) lists "cat",
+        // "cat/a", "cat/a-b".
+        assert_eq!(
+            all(&set),
+            [
+                row("cat/z", "jpg", 1, "cat/z.jpg"),
+                row("cat/a/b", "jpg", 1, "cat/a/b.jpg"),
+                row("cat/a-b/x", "jpg", 1, "cat/a-b/x.jpg"),
+                row("dog/10", "png", 2, "dog/10.png"),
+                row("dog/2", "jpg", 2, "dog/2.JPEG"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_flat_folder_has_no_labels() {
+        let root = tree(&["b.png", "a.b.jpg", "labels/x.txt"]);
+        let set = Folder::open(root.path()).unwrap();
+        assert!(set.classes().is_empty());
+        let row = |key: &str, field: &str, file: &str| (key.into(), field.into(), None, file.into());
+        assert_eq!(all(&set), [row("a.b", "jpg", "a.b.jpg"), row("b", "png", "b.png")]);
+    }
+
+    #[test]
+    fn folder_without_images_fails_with_the_reason() {
+        let root = tree(&["a/x.txt", "y.csv"]);
+        let cause = |path: &Path| Folder::open(path).unwrap_err();
+        let error = cause(root.path());
+        assert_eq!(error.path(), Some(root.path()));
+        assert!(
+            error
+                .cause()
+                .starts_with("no images: found 2 other files (.csv, .txt), 1 subfolder; looked for .jpg, .jpeg"),
+            "{error}"
+        );
+        assert!(cause(tree(&[]).path()).cause().contains("the folder is empty"));
+        assert_eq!(cause(&root.path().join("absent")).kind(), ErrorKind::Io);
+        assert_eq!(cause(&root.path().join("y.csv")).kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn files_of_any_length_are_read_completely() {
+        let root = tree(&[]);
+        let contents = [0, 1, FIRST_READ - 1, FIRST_READ, FIRST_READ + 1, 5 * FIRST_READ + 7]
+            .map(|len| (0..len).map(|i| (i * 31 / 7) as u8).collect::<Vec<u8>>());
+        for (i, bytes) in contents.iter().enumerate() {
+            fs::write(root.path().join(format!("{i}.jpg")), bytes).unwrap();
+        }
+        let set = Folder::open(root.path()).unwrap();
+        let mut scratch = Vec::new();
+        for i in (0..contents.len()).chain((0..contents.len()).rev()) {
+            assert_eq!(set.read(i, &mut scratch).unwrap().image().unwrap().1, contents[i]);
+        }
+    }
+
+    #[test]
+    fn vanished_file_fails_with_its_path() {
+        let root = tree(&["a/x.jpg"]);
+        let set = Folder::open(root.path()).unwrap();
+        fs::remove_file(root.path().join("a/x.jpg")).unwrap();
+        let error = set.read(0, &mut Vec::new()).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::Io, Some(&*root.path().join("a/x.jpg"))));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_and_loops_are_not() {
+        use std::os::unix::fs::symlink;
+        let root = tree(&["a/x.jpg"]);
+        let elsewhere = tree(&["deep/y.jpg"]);
+        symlink(root.path().join("a"), root.path().join("a/loop")).unwrap();
+        symlink(root.path(), root.path().join("a/root")).unwrap();
+        symlink(elsewhere.path(), root.path().join("b")).unwrap();
+        symlink("nowhere.jpg", root.path().join("b/broken.jpg")).unwrap();
+        let set = Folder::open(root.path()).unwrap();
+        let keys: Vec<&str> = (0..set.len()).map(|i| set.names.path(i)).collect();
+        assert_eq!(keys, ["a/x.jpg", "b/broken.jpg", "b/deep/y.jpg"]);
+        assert_eq!(
+            set.read(1, &mut Vec::new()).unwrap_err().kind(),
+            ErrorKind::Io,
+            "a broken link causes an error, and its sample is not omitted"
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! The LeRobot format's entry in `DATA_FORMATS`.
+
+use crate::error::Result;
+use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::Tree;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder,
+    has_parts: true,
+    ..DataFormat::new(
+        "lerobot",
+        "a folder with `meta/info.json` and the list of episodes or tasks next to it",
+        &[],
+        |at, options| {
+            with_feature!("parquet", "a LeRobot dataset", at, options => {
+                let _ = options;
+                let chosen = super::LeRobotOptions::of_split(at.part.clone());
+                super::LeRobot::at(at, &chosen)?
+            })
+        },
+    )
+};
+
+/// Returns whether a folder is a LeRobot dataset of version 2.0 or newer. The metadata of older
+/// versions is in the `meta_data` folder.
+fn is_folder(folder: Tree<'_>) -> Result<bool> {
+    if !folder.has_folder("meta")? {
+        return Ok(false);
+    }
+    folder.within("meta", |meta| {
+        let lists = ["episodes.jsonl", "tasks.jsonl", "tasks.parquet"];
+        Ok(meta.has_file("info.json")?
+            && (meta.has_folder("episodes")?
+                || lists
+                    .iter()
+                    .try_fold(false, |any, name| Ok::<_, crate::error::Error>(any || meta.has_file(name)?))?))
+    })
+}

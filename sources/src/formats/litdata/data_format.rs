@@ -1,0 +1,23 @@
+//! The LitData format's entry in `DATA_FORMATS`.
+
+use std::path::Path;
+
+use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::INDEX;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: |folder| Ok(is_index(Path::new(INDEX), &folder.start(INDEX)?)),
+    is_file: is_index,
+    ..DataFormat::new(
+        "litdata",
+        "a folder with the `index.json` of LitData chunks, or the file itself",
+        &[],
+        with_feature!("chunks", "a dataset of LitData chunks", super::open::open),
+    )
+};
+
+/// Returns whether the file at `path` is the index of LitData chunks. `start` is the beginning of
+/// the file.
+fn is_index(path: &Path, start: &[u8]) -> bool {
+    path.ends_with(INDEX) && memchr::memmem::find(start, b"\"chunks\"").is_some()
+}

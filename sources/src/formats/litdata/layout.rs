@@ -1,0 +1,49 @@
+//! Locates and decodes the values of a sample.
+
+use super::index::Index;
+use super::serializer::Serializer;
+use crate::error::{Error, Result};
+use crate::values::items::{ColumnRanges, Layout, column_ranges};
+use crate::values::record::{ColumnType, Found};
+
+/// The layout of a sample: the lengths of all values, then the values themselves.
+pub(super) struct LitDataLayout {
+    names: Vec<String>,
+    serializers: Vec<Result<Serializer>>,
+}
+
+impl LitDataLayout {
+    pub(super) fn new(index: &Index) -> Self {
+        let serializers = index.serializers.iter().map(|name| Serializer::named(name, index.early)).collect();
+        LitDataLayout { names: index.names.clone(), serializers }
+    }
+
+    fn serializer(&self, column: usize) -> Result<Serializer> {
+        let named = |e: Error| Error::in_source(format!("column {:?}: {}", self.names[column], e.cause()));
+        self.serializers[column].clone().map_err(named)
+    }
+}
+
+impl Layout for LitDataLayout {
+    const KIND: &'static str = "litdata";
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn head(&self) -> usize {
+        4 * self.names.len()
+    }
+
+    fn column_ranges(&self, _row: usize, head: &[u8], len: usize) -> Result<ColumnRanges> {
+        column_ranges(self.names.iter().map(|name| (&**name, None)), head, len)
+    }
+
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
+        self.serializer(column)?.column_type(first)
+    }
+
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        self.serializer(column)?.find(bytes, made)
+    }
+}

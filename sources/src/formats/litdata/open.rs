@@ -1,0 +1,106 @@
+//! Opens LitData chunks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::index::{Chunk, Index};
+use super::layout::LitDataLayout;
+use crate::error::{Error, Result, push};
+use crate::formats::Arrow;
+use crate::options::{Opened, Options};
+use crate::storage::download::Companions;
+use crate::storage::{DatasetLocation, OpenFile};
+use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, decompress_file, read_offsets};
+
+/// Opens the LitData chunks at `location`, which is a folder that contains `index.json`, or the
+/// path of `index.json`. Chunks in an object store are downloaded first if they are compressed or
+/// contain Arrow rows.
+///
+/// # Errors
+/// If the index or a chunk is damaged, if a chunk is missing, or if a value that is used has an
+/// unsupported serializer.
+pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
+    let path = &*location.path;
+    let set = Indexed::read(&location)?;
+    let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
+    let compression = index.compression.as_deref();
+    let download = || open(location.downloaded(&Companions::INDEXED, options.mapped)?, options);
+    if set.storage.is_store() && compression.is_some() {
+        return download();
+    }
+    let files = set.storage.in_parallel(&index.chunks, |chunk| open_chunk(&set, chunk, compression))?;
+    let (mut items, mut rows) = (Vec::new(), Vec::new());
+    for ((file, content), chunk) in files.into_iter().zip(&index.chunks) {
+        match content {
+            Content::Items(samples) => push(&mut items, (file, samples))?,
+            Content::Rows(within) => push(&mut rows, (file, within, Some(chunk.samples)))?,
+        }
+    }
+    match (items.is_empty(), rows.first()) {
+        (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items)?, LitDataLayout::new(&index), options)?)),
+        (true, Some(_)) if set.storage.is_store() => download(),
+        (true, Some(_)) => Ok(Arc::new(Arrow::within(LitDataLayout::KIND, path, rows, options)?)),
+        (false, Some((file, ..))) => {
+            let cause = format!(
+                "the chunk contains Arrow rows, but {} does not: write the dataset again",
+                items[0].0.path.display()
+            );
+            Err(Error::in_source(cause).at_path(&file.path))
+        }
+    }
+}
+
+/// The samples of a chunk.
+enum Content {
+    Items(Samples),
+    /// Rows of an Arrow file, in this byte range of the chunk.
+    Rows(Range<u64>),
+}
+
+/// Last bytes of a chunk with Arrow rows. The length of the Arrow file is stored just before them.
+const ARROW_END: &[u8; 8] = b"LDARW01\0";
+
+fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(OpenFile, Content)> {
+    let mut path = set.file(&chunk.filename);
+    if let Some(compression) = compression {
+        let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
+        let unpack = Unpack::named(name).map_err(|e| e.at_path(&path))?;
+        let Some(plain) = chunk.decompressed_name(compression) else {
+            let cause = format!(
+                "index.json declares compression {compression:?}, but the name of the chunk does not contain \
+                 .{compression}"
+            );
+            return Err(Error::in_source(cause).at_path(path));
+        };
+        let packed = std::mem::replace(&mut path, set.file(&plain));
+        decompress_file(&packed, &path, chunk.bytes, unpack)?;
+    }
+    let file = set.storage.open(&path)?;
+    if file.len() != chunk.bytes {
+        let (len, expected) = (file.len(), chunk.bytes);
+        return Err(
+            Error::in_source(format!("the chunk has {len} bytes, but index.json claims {expected}")).at_path(&path)
+        );
+    }
+    let offsets = read_offsets(&file, chunk.samples)?;
+    // Newer versions of LitData store samples that contain only bytes, text and numbers as Arrow
+    // rows after the offset table. The offset table then lists only empty samples.
+    let content = match (offsets.first(), offsets.last()) {
+        (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
+            Content::Rows(arrow_after(&file, start).map_err(|e| e.at_path(&file.path))?)
+        }
+        _ => Content::Items(Samples::Offsets(offsets)),
+    };
+    Ok((file, content))
+}
+
+/// Returns the byte range of the Arrow file at the end of a chunk. `start` is the end of the
+/// chunk's offset table.
+fn arrow_after(file: &OpenFile, start: u64) -> Result<Range<u64>> {
+    let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
+    let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;
+    let mut scratch = Vec::new();
+    let (len, mark) = file.get(end, 12, &mut scratch)?.split_first_chunk::<4>().ok_or_else(damaged)?;
+    let from = end.checked_sub(u64::from(u32::from_le_bytes(*len)));
+    from.filter(|&from| mark == ARROW_END && from >= start).map(|from| from..end).ok_or_else(damaged)
+}

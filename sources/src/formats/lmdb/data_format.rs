@@ -1,0 +1,32 @@
+//! The LMDB format's entry in `DATA_FORMATS`.
+
+use super::detect::is_lmdb;
+use crate::error::Error;
+use crate::options::{DataFormat, with_feature};
+use crate::storage::download::Companions;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: |folder| folder.has_file("data.mdb"),
+    is_file: |_, start| is_lmdb(start),
+    has_parts: true,
+    companions: Some(Companions {
+        // Do not copy the lock file: opening the database creates it.
+        without: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
+        ..Companions::NONE
+    }),
+    ..DataFormat::new(
+        "lmdb",
+        "a folder with `data.mdb`, or a file with LMDB's magic number at byte 16",
+        &["lmdb", "mdb"],
+        |at, options| {
+            if !options.mapped {
+                return Err(Error::config(
+                    "the LMDB library can only read memory-mapped databases: open the database mapped, or pack it as \
+                     tar shards (warpfeed pack --from x.lmdb --to x.tar)",
+                )
+                .at_path(at.path));
+            }
+            with_feature!("lmdb", "an LMDB", at, options => super::source::open(&at, options)?)
+        },
+    )
+};

@@ -1,0 +1,23 @@
+//! The MDS format's entry in `DATA_FORMATS`.
+
+use std::path::Path;
+
+use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::INDEX;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: |folder| Ok(is_index(Path::new(INDEX), &folder.start(INDEX)?)),
+    is_file: is_index,
+    ..DataFormat::new(
+        "mds",
+        "a folder with the `index.json` of MosaicML's shards, or the file itself",
+        &[],
+        with_feature!("chunks", "a dataset of MDS shards", super::open::open),
+    )
+};
+
+/// Returns whether the file at `path` is the index of MDS shards. `start` is the beginning of the
+/// file.
+fn is_index(path: &Path, start: &[u8]) -> bool {
+    path.ends_with(INDEX) && memchr::memmem::find(start, b"\"shards\"").is_some()
+}

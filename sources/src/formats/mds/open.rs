@@ -1,0 +1,48 @@
+//! Opens MDS shards.
+
+use std::sync::Arc;
+
+use super::index::{Index, Shard};
+use super::layout::MdsLayout;
+use crate::error::{Error, Result, try_collect};
+use crate::options::{Opened, Options};
+use crate::storage::download::Companions;
+use crate::storage::{DatasetLocation, OpenFile};
+use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, decompress_file, read_offsets};
+
+/// Opens the MDS shards at `location`, which is a folder that contains `index.json`, or the path of
+/// `index.json`. Compressed shards in an object store are downloaded first.
+///
+/// # Errors
+/// If the index or a shard is damaged, if a shard is missing, or if a column that is used has an
+/// unsupported encoding.
+pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
+    let path = &*location.path;
+    let set = Indexed::read(&location)?;
+    let index = Index::parse(&set.text).map_err(|e| e.at_path(&set.path))?;
+    if set.storage.is_store() && index.shards.iter().any(|shard| shard.zip.is_some()) {
+        return open(location.downloaded(&Companions::INDEXED, options.mapped)?, options);
+    }
+    let files = set.storage.in_parallel(&index.shards, |shard| open_shard(&set, shard))?;
+    let checksum = |shard: &Shard| Ok(Checksum::fastest(&shard.raw.hashes()));
+    let items = Items::new(files)?.with_checksums(try_collect(index.shards.iter().map(checksum))?);
+    Ok(Arc::new(Rows::new(path, items, MdsLayout::new(&index.columns), options)?))
+}
+
+fn open_shard(set: &Indexed, shard: &Shard) -> Result<(OpenFile, Samples)> {
+    let path = set.file(&shard.raw.basename);
+    if let Some((zip, compression)) = &shard.zip {
+        let packed = set.file(&zip.basename);
+        let name = compression.split_once(':').map_or(&**compression, |(name, _level)| name);
+        decompress_file(&packed, &path, shard.raw.bytes, Unpack::named(name).map_err(|e| e.at_path(&packed))?)?;
+    }
+    let file = set.storage.open(&path)?;
+    if file.len() != shard.raw.bytes {
+        let (len, expected) = (file.len(), shard.raw.bytes);
+        return Err(
+            Error::in_source(format!("the shard has {len} bytes, but index.json claims {expected}")).at_path(&path)
+        );
+    }
+    let offsets = read_offsets(&file, shard.samples)?;
+    Ok((file, Samples::Offsets(offsets)))
+}

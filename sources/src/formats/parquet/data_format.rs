@@ -1,0 +1,15 @@
+//! The Parquet format's entry in `DATA_FORMATS`.
+
+use crate::options::{DataFormat, with_feature};
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    files: |folder| Ok(folder.files("parquet")?.len()),
+    is_file: |_, start| start.starts_with(b"PAR1"),
+    has_parts: true,
+    ..DataFormat::new(
+        "parquet",
+        "a `.parquet` file, or a folder that contains such files, directly or in its folder `data`",
+        &["parquet"],
+        |at, options| with_feature!("parquet", "a Parquet dataset", at, options => super::Parquet::with(at, options)?),
+    )
+};

@@ -1,0 +1,299 @@
+//! One Parquet file: its metadata, its page indexes, and cached reads of its pages.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parquet::file::metadata::ParquetMetaData;
+
+use super::block::Block;
+use super::cache::{Cache, ColumnKey, PageLimit};
+use super::footer;
+use super::index::Index;
+use super::input::{Bytes, guarded, read};
+use super::pages::{Column, lists_fit};
+use super::schema::{Leaf, Levels};
+use crate::error::{Error, Result};
+use crate::storage::OpenFile;
+
+/// Maximum size in bytes of a column chunk that is read from a store in one piece.
+pub(super) const MAX_CHUNK: u64 = 256 << 20;
+/// Column chunks of at most this many bytes are always read from a store in one piece.
+const SMALL_CHUNK: u64 = 32 << 10;
+/// Maximum distance in bytes between the first and the last byte of a file's page indexes. Page
+/// indexes that are farther apart are not read in advance with a single request.
+const MAX_INDEXES: u64 = 16 << 20;
+/// Flag bit in the column index of a cache key: the entry contains the encoded column chunk.
+const WHOLE_COLUMN: u32 = 1 << 31;
+
+/// Bytes of a column chunk that are read together. See the `files` module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Whole,
+    Dictionary,
+    /// The page that starts at this row of the row group.
+    Page(usize),
+}
+
+/// Functions for reading the units of a column chunk.
+pub(super) struct Fetch<'a> {
+    /// Reads the unit at the given byte range.
+    pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
+    /// Returns whether a unit is scheduled for prefetching.
+    pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
+}
+
+/// Checks that a column chunk of `len` bytes is small enough to be read from a store in one piece.
+/// `limit` is the maximum decoded size of a page.
+///
+/// # Errors
+///
+/// If the column chunk is too large.
+pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
+    let max_len = MAX_CHUNK.min(limit as u64);
+    if len <= max_len {
+        return Ok(());
+    }
+    let (why, write) = match lists {
+        true => ("contains lists", "smaller row groups"),
+        false => ("has no page index", "a page index (write_page_index=True in pyarrow)"),
+    };
+    let more = if len <= MAX_CHUNK { "raise the loader's memory_limit, " } else { "" };
+    Err(Error::in_source(format!(
+        "the column chunk has {len} bytes and must be read in one piece, because it {why}: the limit is {max_len} \
+         bytes; {more}copy the file to this machine, or write it with {write}"
+    )))
+}
+
+/// An open Parquet file.
+pub(super) struct ParquetFile {
+    pub(super) file: OpenFile,
+    pub(super) meta: ParquetMetaData,
+    /// Whether v2 data pages are compressed even if their headers say otherwise.
+    packed: bool,
+    /// The known locations of pages, by row group and leaf column.
+    indexes: Mutex<HashMap<(u32, u32), Arc<Index>>>,
+}
+
+/// Returns whether the file's writer compressed v2 data pages but marked them as uncompressed.
+/// PyArrow before version 3 did so (ARROW-10353). These versions identified themselves with the
+/// version of their C++ library, 1.5.1, whereas later versions write `parquet-cpp-arrow`.
+fn mislabels_compression(writer: Option<&str>) -> bool {
+    writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
+}
+
+/// Returns the encoded bytes of a whole column chunk from the cache or the store. Hold the guard as
+/// [`Cache::column`] requires.
+fn whole_column<'c>(
+    cache: &'c Cache,
+    key: ColumnKey,
+    chunk: Range<u64>,
+    column: &Column<'_>,
+    fetch: &Fetch<'_>,
+) -> Result<(Arc<Block>, Option<MutexGuard<'c, ()>>)> {
+    let len = chunk.end - chunk.start;
+    cache.column(key, len as usize, || {
+        fits(len, column.levels.is_some(), column.limit)?;
+        (fetch.read)(Unit::Whole, chunk).map(Block::from_encoded)
+    })
+}
+
+impl ParquetFile {
+    pub(super) fn open(file: OpenFile) -> Result<Self> {
+        let meta = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
+        let packed = mislabels_compression(meta.file_metadata().created_by());
+        Ok(ParquetFile { file, meta, packed, indexes: Mutex::default() })
+    }
+
+    /// Returns the number of rows in a row group.
+    pub(super) fn rows(&self, group: u32) -> usize {
+        usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
+    }
+
+    /// Returns the byte range of a column chunk.
+    ///
+    /// # Errors
+    /// If the range extends past the end of the file.
+    pub(super) fn chunk(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
+        let column = self.meta.row_group(group as usize).column(leaf);
+        let (start, len) = guarded(|| Ok(column.byte_range()))?;
+        let end = start.checked_add(len).filter(|&end| end <= self.file.len());
+        let end = end.ok_or_else(|| Error::in_source("damaged: the column is outside the file"))?;
+        Ok(start..end)
+    }
+
+    /// Returns the size of a column chunk that must be read from a store in one piece, because it
+    /// contains lists or has no page index. Returns `None` for other column chunks and for small
+    /// ones.
+    ///
+    /// # Errors
+    /// If the column is outside the file, or if the location of its page index is invalid.
+    pub(super) fn whole_size(&self, group: u32, leaf: usize, lists: bool) -> Result<Option<u64>> {
+        let chunk = self.chunk(group, leaf)?;
+        let len = chunk.end - chunk.start;
+        Ok((len > SMALL_CHUNK && (lists || self.page_index_location(group, leaf as u32)?.is_none())).then_some(len))
+    }
+
+    /// Returns the decoded page that contains `row`, from the cache if possible.
+    ///
+    /// # Errors
+    /// If the page is damaged, too large, or cannot be read.
+    pub(super) fn block(
+        &self,
+        (cache, page_limit): (&Cache, &PageLimit),
+        key: ColumnKey,
+        (leaf, levels): (Leaf, Option<Levels>),
+        row: usize,
+        fetch: &Fetch<'_>,
+    ) -> Result<Arc<Block>> {
+        if let Some(block) = cache.find(key, row) {
+            return Ok(block);
+        }
+        let (_, group, leaf_index) = key;
+        let (column, rows) = (self.column(group, leaf, levels, page_limit), self.rows(group));
+        let chunk = self.chunk(group, leaf.index)?;
+        let local = self.file.object().is_none();
+        let index = if levels.is_none() { self.index(group, leaf_index)? } else { None };
+        let whole = (key.0, group, leaf_index | WHOLE_COLUMN);
+        let (raw, _alone) = match (&index, local) {
+            (_, true) => (None, None),
+            (Some(_), false) => (cache.find(whole, 0), None),
+            // Without an index, the page can only be found by reading the whole column chunk.
+            (None, false) => {
+                let (raw, alone) = whole_column(cache, whole, chunk.clone(), &column, fetch)?;
+                (Some(raw), alone)
+            }
+        };
+        let raw = raw.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Part(chunk.start, bytes));
+        let bytes = raw.unwrap_or(Bytes::File(&self.file));
+        if levels.is_some() {
+            // Check this before reading the headers, so that the message states the memory for all
+            // lists.
+            lists_fit(column.lists_need(), column.limit, column.max_grant)?;
+            let found = || column.scan(bytes, chunk.clone());
+            return cache.get(key, (row, 0), found, |found| column.decode_lists(bytes, &found));
+        }
+        let scan = || Ok::<_, Error>(self.store_index(group, leaf_index, Index::scan(bytes, chunk.clone(), rows)?));
+        let index = index.map_or_else(scan, Ok)?;
+        let (own, at) = index.find(row, rows)?;
+        let read = |unit, at: Range<u64>| match raw.is_none() && !local {
+            true => (fetch.read)(unit, at).map(Cow::Owned),
+            false => bytes.get(at.start, at.end - at.start),
+        };
+        let dictionary = || {
+            let at =
+                index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: the column has no dictionary"))?;
+            let size = self.decoded_size(group, leaf.index, at.end - at.start).min(column.limit);
+            let made = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, at)?)?));
+            let block = cache.dictionary(key, size, made)?;
+            Ok(block.dictionary().cloned().expect("only dictionaries have dictionary keys"))
+        };
+        let page = || {
+            let bytes = read(Unit::Page(own.start), at)?;
+            let (needed, with_dictionary) = column.needed(&bytes)?;
+            index.record_dictionary_use(own.start, with_dictionary);
+            // The order of units is computed before it is known which pages need the dictionary.
+            // Therefore, it lists the dictionary once, with the first page that is read. Decode the
+            // dictionary even if this page does not need it, so that it is cached for later pages.
+            if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
+                let _ = dictionary();
+            }
+            Ok((bytes, needed))
+        };
+        cache.get(key, (row, own.start), page, |bytes| column.page(&bytes, own.clone(), dictionary))
+    }
+
+    /// Returns a column chunk. `page_limit` limits the memory for decoding its pages.
+    pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
+        let about = self.meta.row_group(group as usize).column(leaf.index);
+        let (rows, packed) = (self.rows(group), self.packed);
+        Column { about, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
+    }
+
+    /// Returns the locations of a column chunk's pages, if they are known. The column must not
+    /// contain lists.
+    pub(super) fn cached_index(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
+        self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
+    }
+
+    /// Estimates the decoded size of `len` bytes of a column chunk from the sizes in the metadata.
+    pub(super) fn decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
+        let column = self.meta.row_group(group as usize).column(leaf);
+        let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
+        let ratio = (size.div_ceil(packed)).clamp(1, 100);
+        usize::try_from(len.saturating_mul(ratio)).unwrap_or(usize::MAX)
+    }
+
+    /// Reads the page indexes of the columns in `leaves`, which must not contain lists, with a
+    /// single request. Does nothing if the page indexes are too far apart.
+    ///
+    /// # Errors
+    /// If a page index is damaged or cannot be read.
+    pub(super) fn load_indexes(&self, leaves: &[u32]) -> Result<()> {
+        let damaged = || Error::in_source("the page index is damaged");
+        let mut wanted = Vec::new();
+        for group in 0..self.meta.num_row_groups() as u32 {
+            for &leaf in leaves {
+                let chunk = self.chunk(group, leaf as usize)?;
+                if chunk.end - chunk.start > SMALL_CHUNK
+                    && let Some((at, len)) = self.page_index_location(group, leaf)?
+                {
+                    let end = at.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
+                    wanted.push((group, leaf, chunk, at..end));
+                }
+            }
+        }
+        let (start, end) =
+            wanted.iter().fold((u64::MAX, 0), |(start, end), (_, _, _, at)| (at.start.min(start), at.end.max(end)));
+        if end.saturating_sub(start) > MAX_INDEXES {
+            // Each page index will be read when it is needed.
+            return Ok(());
+        }
+        if !wanted.is_empty() {
+            let bytes = read(&self.file, start, end - start)?;
+            for (group, leaf, chunk, at) in wanted {
+                let own = &bytes[(at.start - start) as usize..(at.end - start) as usize];
+                if let Some(index) = Index::from_page_index(own, chunk, self.rows(group))? {
+                    self.store_index(group, leaf, index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the offset and the length of a column chunk's page index, if the file contains one.
+    fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
+        let column = self.meta.row_group(group as usize).column(leaf as usize);
+        let (Some(at), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
+            return Ok(None);
+        };
+        let damaged = |_| Error::in_source("the page index is damaged");
+        Ok(Some((u64::try_from(at).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
+    }
+
+    /// Returns the locations of a column chunk's pages, if they are known or the file contains a
+    /// page index for it. The column must not contain lists.
+    ///
+    /// # Errors
+    /// If the page index is damaged.
+    pub(super) fn index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
+        if let Some(index) = self.cached_index(group, leaf) {
+            return Ok(Some(index));
+        }
+        let chunk = self.chunk(group, leaf as usize)?;
+        // Scan the page headers of a local file instead, which takes no requests. Page headers are
+        // authoritative, unlike a page index.
+        if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
+            return Ok(None);
+        }
+        let Some((at, len)) = self.page_index_location(group, leaf)? else { return Ok(None) };
+        let listed = Index::from_page_index(&read(&self.file, at, len)?, chunk, self.rows(group))?;
+        Ok(listed.map(|index| self.store_index(group, leaf, index)))
+    }
+
+    fn store_index(&self, group: u32, leaf: u32, index: Index) -> Arc<Index> {
+        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        indexes.entry((group, leaf)).or_insert_with(|| Arc::new(index)).clone()
+    }
+}

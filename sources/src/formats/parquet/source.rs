@@ -1,0 +1,481 @@
+//! [`Parquet`], a source that reads Parquet files, either local or in an object store.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::cache::{Cache, PageLimit};
+use super::file::{Fetch, MAX_CHUNK, ParquetFile, Unit, fits};
+use super::files::{Files, NeededLeaf, OneRow, SampleRows};
+use super::input::{guarded, read};
+use super::pages::lists_fit;
+use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
+use crate::error::{Error, Result};
+use crate::machine::bytes::grow_to;
+use crate::machine::parallel::in_parallel;
+use crate::model::value::Element;
+use crate::model::{Lookahead, Prefetcher, Sample, Source};
+use crate::options::Options;
+use crate::stats::NetworkStats;
+use crate::storage::ahead::{AHEAD, Remote};
+use crate::storage::splits;
+use crate::storage::{DatasetLocation, are_unchanged};
+use crate::values::features::{Features, FileFeatures};
+use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
+
+/// A source that reads the rows of Parquet files, either local or in an object store.
+///
+/// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
+/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported.
+/// Columns of these types are ignored with a warning. If such a column was selected explicitly,
+/// opening fails.
+///
+/// **Pages.** Values are compressed in pages of about 1 MB, so reading one image means decoding a
+/// whole page. Decoded pages are cached within the loader's memory plan, and the least recently
+/// used page is evicted first. With `shuffle_window`, each page is decoded once per epoch, provided
+/// that a window fits in the cache. With a full shuffle, nearly every image requires decoding a
+/// page, so pack the dataset or save it as Arrow first.
+///
+/// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
+pub struct Parquet {
+    pub(super) files: Arc<Files>,
+    /// The object store that contains the files, or `None` if they are local.
+    pub(super) remote: Option<Arc<Remote>>,
+    pub(super) fields: Arc<[Field]>,
+    pub(super) columns: Columns,
+    /// Whether image paths may point outside the folder.
+    anywhere: bool,
+    pub(super) cache: Arc<Cache>,
+    pub(super) page_limit: Arc<PageLimit>,
+    /// The largest column chunk that can only be read from the store in one piece, if any.
+    whole: Option<Chunk>,
+    /// The list column chunk that takes the most memory to decode, if any.
+    lists: Option<Chunk>,
+}
+
+/// A column chunk: the part of a column that is in one row group.
+#[derive(Debug, Clone, Copy)]
+struct Chunk {
+    /// For `whole`, the size of the chunk in the file; for `lists`, the memory needed to decode it.
+    bytes: u64,
+    lists: bool,
+    file: u32,
+    group: u32,
+    /// Index of the column.
+    column: usize,
+}
+
+/// Extra cache space in bytes, on top of the largest column chunk that must be read in one piece,
+/// so that decoded pages do not evict the chunk.
+const EXTRA_CACHE: u64 = 32 << 20;
+
+impl Parquet {
+    /// Opens a `.parquet` file, or a folder that contains such files, directly or in its subfolder
+    /// `data`.
+    ///
+    /// # Errors
+    /// If a file is damaged, if the files have different columns, or if a folder contains several
+    /// splits.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(DatasetLocation::here(path.as_ref()), &Options::new())
+    }
+
+    /// Like [`open`](Parquet::open), with options. A folder's own name may end in `.parquet`, as in
+    /// Spark output. `location.part` selects a split.
+    pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
+        let is_folder = match location.part {
+            Some(_) => location.list().map(|_| true)?,
+            None => location.is_folder()?,
+        };
+        let path = &*location.path;
+        let files = if is_folder {
+            let names = splits::below(path, location.tree().files("parquet")?, location.part.as_deref())?;
+            names.iter().map(|name| location.storage.join(path, name)).collect()
+        } else {
+            vec![path.to_owned()]
+        };
+        let parts = in_parallel(&files, |path| ParquetFile::open(location.storage.open(path)?))?;
+        let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
+        let features = if location.storage.is_store() { None } else { Features::in_folder(folder)? };
+        Self::from_parts(path, parts, features, options)
+    }
+
+    fn from_parts(path: &Path, parts: Vec<ParquetFile>, features: Option<Features>, options: &Options) -> Result<Self> {
+        let json = |part: &ParquetFile| {
+            let metadata = part.meta.file_metadata().key_value_metadata()?;
+            metadata.iter().find(|entry| entry.key == "huggingface")?.value.clone()
+        };
+        let named: Vec<_> = parts.iter().filter_map(|part| Some((part.file.path.clone(), json(part)?))).collect();
+        let features = FileFeatures::new(features, &named);
+        let choice = options.column_choice();
+        let mut set = Self::without_columns(path, parts)?;
+        set.anywhere = choice.image.is_some();
+        let columns: Vec<Column> = (0..set.fields.len())
+            .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.column_type(place, features.all())?)))
+            .collect::<Result<_>>()?;
+        set.columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
+        let names = |place: usize| &*set.fields[place].name;
+        let classes = features.classes(set.columns.used().map(names), set.columns.label().map(names))?;
+        set.prepare()?;
+        let uses = std::mem::take(&mut set.columns);
+        let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
+        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
+        set.columns = learned.map_err(|e| e.at_path(path))?;
+        Ok(set)
+    }
+
+    /// Creates a source of the files in `parts`. The samples do not have any columns yet.
+    pub(super) fn without_columns(path: &Path, parts: Vec<ParquetFile>) -> Result<Self> {
+        let first =
+            parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
+        let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
+        let files = Files::new(parts, &columns)?;
+        if files.groups.is_empty() {
+            return Err(Error::in_source("the files contain no rows").at_path(path));
+        }
+        let remote = files.parts[0].file.object().map(|(_, remote)| remote.clone());
+        Ok(Parquet {
+            files: Arc::new(files),
+            remote,
+            fields: columns.into(),
+            columns: Columns::default(),
+            anywhere: false,
+            cache: Arc::new(Cache::new()),
+            page_limit: Arc::default(),
+            whole: None,
+            lists: None,
+        })
+    }
+
+    /// Checks and measures the columns that samples use.
+    pub(super) fn prepare(&mut self) -> Result<()> {
+        self.check_counts()?;
+        if self.remote.is_some() {
+            self.files.load_indexes(&self.needed())?;
+        }
+        self.measure()
+    }
+
+    /// Returns a source that shares the files and the cache. Its samples use `columns`.
+    pub(super) fn selecting(&self, columns: Columns) -> Result<Self> {
+        let mut selection = Parquet {
+            files: self.files.clone(),
+            remote: self.remote.clone(),
+            fields: self.fields.clone(),
+            columns,
+            anywhere: self.anywhere,
+            cache: self.cache.clone(),
+            // Each selection of columns has its own page limit.
+            page_limit: Arc::default(),
+            whole: None,
+            lists: None,
+        };
+        selection.measure()?;
+        Ok(selection)
+    }
+
+    /// Checks that each column that samples use has a value for each row, unless it contains lists.
+    /// Without this check, rows would be lost silently if a row group declared too few rows.
+    fn check_counts(&self) -> Result<()> {
+        for &(file, group) in &self.files.groups {
+            let part = &self.files.parts[file as usize];
+            let about = part.meta.row_group(group as usize);
+            for place in self.columns.used() {
+                let leaves = match self.fields[place].form {
+                    Form::Flat(leaf) => [Some(leaf), None],
+                    Form::File { bytes, path } => [Some(bytes), path],
+                    Form::List { .. } | Form::Unsupported(_) => [None, None],
+                };
+                for leaf in leaves.into_iter().flatten() {
+                    let (values, rows) = (about.column(leaf.index).num_values(), about.num_rows());
+                    if values != rows {
+                        let cause = format!(
+                            "row group {group}, column {:?}: damaged: {values} values for {rows} rows; write the file \
+                             again",
+                            self.fields[place].name
+                        );
+                        return Err(Error::in_source(cause).at_path(&part.file.path));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the type of the data in the column at index `place`. The type determines how the
+    /// column is used.
+    fn column_type(&self, place: usize, features: &Features) -> Result<ColumnType> {
+        let Field { name, form } = &self.fields[place];
+        Ok(match form {
+            Form::Unsupported(what) => ColumnType::Unsupported(what),
+            Form::File { .. } => match features.file(name) {
+                Some(column_type) => column_type,
+                None => self.sniff(place)?,
+            },
+            Form::Flat(Leaf { holds: Plain::Bytes, .. }) => self.sniff(place)?,
+            Form::List { levels, .. } if levels.nested() => ColumnType::Json,
+            Form::List { .. } => ColumnType::Numbers,
+            Form::Flat(leaf) => match leaf.holds {
+                Plain::Text => ColumnType::Text,
+                Plain::Number(Element::F32 | Element::F64) | Plain::Half => ColumnType::Numbers,
+                _ => ColumnType::Integers,
+            },
+        })
+    }
+
+    /// Detects what a column of bytes contains from its first values.
+    fn sniff(&self, place: usize) -> Result<ColumnType> {
+        sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
+    }
+
+    /// Returns the share of a loader's `bytes` that is used for decoded pages. For local files,
+    /// this is all of them. For files in a store, it is half, because the other half is used for
+    /// prefetching.
+    pub(super) fn cache_share(&self, bytes: usize) -> usize {
+        if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
+    }
+
+    pub(super) fn file_of(&self, row: usize) -> &ParquetFile {
+        &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
+    }
+
+    /// Returns the leaf columns that samples need.
+    pub(super) fn needed(&self) -> Vec<NeededLeaf> {
+        let used = self.columns.used().map(|place| match self.fields[place].form {
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: false }),
+            Form::List { leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: true }),
+            Form::Unsupported(_) => None,
+        });
+        used.flatten().collect()
+    }
+
+    /// Iterates over the leaf columns that samples need, for every row group.
+    fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
+        let of = |place: usize| match self.fields[place].form {
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
+            Form::List { leaf, levels } => Some((place, leaf, Some(levels))),
+            Form::Unsupported(_) => None,
+        };
+        let used: Vec<_> = self.columns.used().filter_map(of).collect();
+        self.files.groups.iter().flat_map(move |&(file, group)| {
+            used.clone().into_iter().map(move |(place, leaf, levels)| {
+                (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: place }, leaf, levels)
+            })
+        })
+    }
+
+    /// Finds the column chunks that need the most memory, and sets the page limit accordingly.
+    fn measure(&mut self) -> Result<()> {
+        let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
+        let update = |largest: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
+            if largest.is_none_or(|largest| largest.bytes < bytes) {
+                *largest = Some(Chunk { bytes, ..chunk });
+            }
+        };
+        for (chunk, leaf, levels) in self.chunks() {
+            let part = &self.files.parts[chunk.file as usize];
+            if let Some(levels) = levels {
+                update(&mut lists, chunk, part.column(chunk.group, leaf, Some(levels), &self.page_limit).lists_need());
+            }
+            let len = self.remote.as_ref().map(|_| part.whole_size(chunk.group, leaf.index, chunk.lists)).transpose();
+            if let Some(len) = len.map_err(|e| self.in_chunk(chunk, &e))?.flatten() {
+                update(&mut whole, chunk, len);
+            }
+        }
+        (self.whole, self.lists) = (whole, lists);
+        self.page_limit = Arc::new(PageLimit::new(self.cache_share(self.ahead_bytes())));
+        Ok(())
+    }
+
+    /// Adds the row group and the column of `chunk` to an error.
+    fn in_chunk(&self, chunk: Chunk, e: &Error) -> Error {
+        let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.column].name, e.cause());
+        Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
+    }
+
+    /// Returns the value of the column at index `place` in `row`.
+    pub(super) fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        let field = &self.fields[place];
+        let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
+        let found = match field.form {
+            Form::Flat(leaf) => plain(leaf, scratch),
+            Form::List { leaf, levels } => self.value(row, leaf, Some(levels), scratch),
+            Form::File { bytes, path } => match (plain(bytes, scratch), path) {
+                (Ok(Found::Null), Some(path)) => plain(path, scratch).map(|found| match found {
+                    Found::Text(path) => Found::Path(path),
+                    other => other,
+                }),
+                (found, _) => found,
+            },
+            Form::Unsupported(_) => unreachable!("`Columns` uses only supported columns"),
+        };
+        found.map_err(|e| match e.path() {
+            Some(_) => e,
+            None => {
+                let (_, group) = self.files.groups[self.files.locate(row).0];
+                let cause = format!("row group {group}, column {:?}: {}", field.name, e.cause());
+                let at = Error::new(e.kind(), cause).at_path(&self.file_of(row).file.path);
+                if e.is_transient() { at.transient() } else { at }
+            }
+        })
+    }
+
+    fn value(&self, row: usize, leaf: Leaf, levels: Option<Levels>, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        let (group_index, inside) = self.files.locate(row);
+        let (file, group) = self.files.groups[group_index];
+        let (part, key) = (&self.files.parts[file as usize], (file, group, leaf.index as u32));
+        let number_of = |unit| self.files.unit_number(group_index, leaf.index, unit);
+        let bytes = |unit: Unit, at: Range<u64>| {
+            if self.remote.is_none() {
+                return read(&part.file, at.start, at.end - at.start).map(Cow::into_owned);
+            }
+            let mut bytes = Vec::new();
+            part.file.fill_for(number_of(unit), at.start, grow_to(&mut bytes, at.end - at.start)?)?;
+            Ok(bytes)
+        };
+        let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
+        let fetch = Fetch { read: &bytes, is_planned: &is_planned };
+        let block = part.block((&self.cache, &self.page_limit), key, (leaf, levels), inside, &fetch)?;
+        block.find(inside, scratch)
+    }
+
+    /// Returns the number of pages that have been decoded so far.
+    #[cfg(test)]
+    pub(super) fn decoded(&self) -> usize {
+        self.cache.decoded()
+    }
+}
+
+impl Source for Parquet {
+    fn len(&self) -> usize {
+        self.files.rows()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let file = &self.file_of(index).file;
+        file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
+        let root = file.path.parent().unwrap_or(Path::new(""));
+        let stored = file.object().is_some();
+        let sample = self.columns.read(index, scratch, |place, scratch| {
+            let found = self.find(index, place, scratch)?;
+            if stored && matches!(found, Found::Path(_)) {
+                return Err(Error::in_source("the image is in a separate file, which is not supported in a store"));
+            }
+            let anywhere = self.anywhere && self.columns.image() == Some(place);
+            found.read_path(root, anywhere, scratch)
+        });
+        sample.map_err(|e| e.at_path(&file.path))
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        Some(self.follow_rows(&order, &(Arc::new(OneRow) as Arc<dyn SampleRows>)))
+    }
+
+    fn network(&self) -> Option<NetworkStats> {
+        self.remote.as_ref().map(|remote| remote.network())
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        let unpacked = |(chunk, leaf, levels): (Chunk, Leaf, Option<Levels>)| {
+            let part = &self.files.parts[chunk.file as usize];
+            part.column(chunk.group, leaf, levels, &self.page_limit).unpacked_bytes()
+        };
+        let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
+        let all = all.clamp(1 << 20, AHEAD as u64);
+        // For a store, half of the bytes are used for the cache. The cache must hold a column chunk
+        // that is read in one piece and some additional pages.
+        let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
+        let lists = self.lists.map_or(0, |lists| lists.bytes);
+        let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
+        usize::try_from(all.max(whole).max(lists)).unwrap_or(usize::MAX)
+    }
+
+    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        // `selecting` cannot fail here, because all columns were measured when the source was
+        // opened.
+        Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.files.requested_checks.fetch_add(1, Ordering::Relaxed);
+        // Report an oversized column chunk now, at the start of the epoch, rather than at the first
+        // sample that uses it.
+        let limit = self.page_limit.limit();
+        if let Some(chunk) = self.whole {
+            fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.in_chunk(chunk, &e))?;
+        }
+        if let Some(chunk) = self.lists {
+            lists_fit(chunk.bytes, limit, self.page_limit.max_grant()).map_err(|e| self.in_chunk(chunk, &e))?;
+        }
+        Ok(())
+    }
+
+    fn is_unchanged(&self) -> bool {
+        are_unchanged(
+            self.files.parts.iter().map(|part| &part.file),
+            self.files.requested_checks.load(Ordering::Relaxed),
+        )
+    }
+
+    fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let Some(place) = self.columns.label() else { return Ok(None) };
+        let file = &self.file_of(index).file;
+        file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
+        scratch.clear();
+        let found = self.find(index, place, scratch)?;
+        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(self.file_of(index).file.path.clone())
+    }
+
+    fn has_images(&self) -> Option<bool> {
+        Some(self.columns.image().is_some())
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.field_names())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.columns.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        "parquet"
+    }
+}
+
+impl std::fmt::Debug for Parquet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parquet")
+            .field("files", &self.files.parts.len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::grants::Grant;
+
+    #[test]
+    fn pages_within_the_memory_plan_are_decoded_once() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/parquet/v2.parquet");
+        let set = Parquet::open(path).unwrap();
+        let read = |row| assert!(set.read(row, &mut Vec::new()).unwrap().image().is_some());
+        let grant = Grant::new(set.cache.clone(), 1 << 20);
+        (0..set.len()).for_each(read);
+        let once = set.decoded();
+        (0..set.len()).rev().for_each(read);
+        assert_eq!(set.decoded(), once);
+        drop(grant);
+        let _grant = Grant::new(set.cache.clone(), 0);
+        (0..set.len()).for_each(read);
+        assert!(set.decoded() >= once + 2 * set.len(), "each row decodes an image page and a label page");
+    }
+}

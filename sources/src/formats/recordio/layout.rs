@@ -1,0 +1,145 @@
+//! Locates and decodes the label and the image in a record.
+
+use std::ops::Range;
+
+use super::record::{FRAME, Position, frame, join};
+use crate::error::{Error, Result};
+use crate::model::value::Element;
+use crate::storage::RowBytes;
+use crate::values::items::{ColumnRanges, Layout};
+use crate::values::record::{ColumnType, Found};
+
+/// Size of the header of a record's data, in bytes. The header, which MXNet calls `IRHeader`,
+/// consists of a flag (the number of labels), a label, and two IDs.
+pub(super) const HEADER: usize = 24;
+
+/// Index of the label column.
+const LABEL: usize = 0;
+
+/// The layout of a record, with the columns `label` and `image`.
+pub(super) struct RecordIoLayout {
+    names: Vec<String>,
+    labels: Labels,
+}
+
+/// The type of the labels in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Labels {
+    /// Each record has one integer.
+    Integers,
+    /// Records have several numbers, or one number that is not an integer.
+    Numbers,
+}
+
+impl RecordIoLayout {
+    pub(super) fn new(labels: Labels) -> Self {
+        RecordIoLayout { names: vec!["label".to_owned(), "image".to_owned()], labels }
+    }
+
+    /// Decodes the label or labels in `bytes`.
+    fn label(&self, bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
+        let start = made.len();
+        match self.labels {
+            Labels::Numbers => {
+                made.extend_from_slice(bytes);
+                Ok(Found::array(Element::F32, &[bytes.len() / 4], RowBytes::since(start, made)))
+            }
+            Labels::Integers => {
+                let label = integer(bytes).ok_or_else(|| {
+                    let labels: Vec<f32> =
+                        bytes.as_chunks::<4>().0.iter().take(8).map(|four| f32::from_le_bytes(*four)).collect();
+                    Error::in_source(format!(
+                        "the record has the labels {labels:?}: expected a single integer, as in other records; use \
+                         TableOptions::without_label to read labels as a field of numbers"
+                    ))
+                })?;
+                made.extend(label.to_le_bytes());
+                Ok(Found::number(Element::I64, RowBytes::since(start, made)))
+            }
+        }
+    }
+}
+
+/// Returns the label in `bytes`. Returns `None` if there is not exactly one label, or if the label
+/// is not an integer.
+pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
+    let [four] = bytes.as_chunks::<4>().0 else { return None };
+    let number = f32::from_le_bytes(*four);
+    // Reject numbers above 2^24, where an `f32` cannot represent every integer.
+    (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
+}
+
+/// Returns the byte ranges of the labels and of the image in a record's data. `data` is the
+/// beginning of the data, including the header, and `len` is the length of all data.
+pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
+    let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
+    let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
+    let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
+    let end = end.ok_or_else(cut)?;
+    // If the flag is 0, the only label is in the header. Otherwise, the labels come after the
+    // header.
+    Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
+}
+
+impl Layout for RecordIoLayout {
+    const KIND: &'static str = "recordio";
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn head(&self) -> usize {
+        FRAME + HEADER
+    }
+
+    fn column_ranges(&self, _row: usize, head: &[u8], len: usize) -> Result<ColumnRanges> {
+        let (part, position) = frame(head)
+            .ok_or_else(|| Error::in_source("no record at the indexed offset: the file or its index is damaged"))?;
+        let end = FRAME + part;
+        match position {
+            Position::Whole if end > len => Err(Error::in_source(format!(
+                "a record claims {end} bytes, but the next record starts after {len} bytes: the file or its index is \
+                 damaged"
+            ))),
+            Position::Whole => {
+                let (label, image) = columns(&head[FRAME..], part)?;
+                let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
+                Ok([at(label), at(image)].into_iter().collect())
+            }
+            // Return the whole record for both columns, because its parts must be joined before the
+            // columns can be located.
+            _ => Ok([0..len, 0..len].into_iter().collect()),
+        }
+    }
+
+    fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
+        if column == LABEL {
+            return Ok(match self.labels {
+                Labels::Integers => ColumnType::Integers,
+                Labels::Numbers => ColumnType::Numbers,
+            });
+        }
+        let (bytes, mut made) = (first()?, Vec::new());
+        let found = self.find(0, column, &bytes, &mut made)?;
+        Ok(found.cell(&made)?.bytes().map_or(ColumnType::Bytes, ColumnType::from_bytes))
+    }
+
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+        // If `bytes` starts with a frame, it is a whole record of several parts. Otherwise, it is a
+        // label, which has four bytes, or an image, which starts with a different signature.
+        if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
+            let start = made.len();
+            join(bytes, made)?;
+            let (labels, image) = columns(&made[start..], made.len() - start)?;
+            if column == LABEL {
+                let bytes = made[start + labels.start..start + labels.end].to_vec();
+                return self.label(&bytes, made);
+            }
+            return Ok(Found::Bytes(RowBytes::Page(start + image.start..start + image.end)));
+        }
+        match column {
+            LABEL => self.label(bytes, made),
+            _ => Ok(Found::Bytes(RowBytes::Borrowed(bytes))),
+        }
+    }
+}

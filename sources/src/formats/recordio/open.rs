@@ -1,0 +1,81 @@
+//! Opens RecordIO files.
+
+use std::sync::Arc;
+
+use super::index::{Entry, MAX_IDX_BYTES, entries};
+use super::layout::{HEADER, Labels, RecordIoLayout, columns, integer};
+use super::record::{FRAME, frame};
+use crate::error::{Result, try_collect};
+use crate::options::{Opened, Options};
+use crate::storage::download::Companions;
+use crate::storage::{DatasetLocation, OpenFile, Storage};
+use crate::values::items::{Items, Rows, Samples};
+
+/// The optional `.idx` file next to a RecordIO file.
+const COMPANIONS: Companions =
+    Companions { beside: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))), ..Companions::NONE };
+
+/// Opens a RecordIO file, and the `.idx` file next to it if there is one. If a file in an object
+/// store has no `.idx` file, the file is downloaded, because finding its records requires reading
+/// all of it.
+///
+/// # Errors
+/// If a file cannot be read or is damaged, or if there are no records.
+pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
+    let path = &*location.path;
+    let storage = &location.storage;
+    let file = storage.open(path)?;
+    let listed = storage.find(&path.with_extension("idx"), MAX_IDX_BYTES)?;
+    if storage.is_store() && listed.is_none() {
+        return open(location.downloaded(&COMPANIONS, options.mapped)?, options);
+    }
+    let entries = entries(&file, listed)?;
+    let len = file.len();
+    let ends = entries.iter().skip(1).map(|entry| entry.at).chain([len]);
+    let spans = try_collect(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.at, end)))))?;
+    let images = images(&file, &spans)?;
+    let is_image = |key: u64| images.as_ref().is_none_or(|range| range.contains(&key));
+    let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));
+    let spans = try_collect(spans)?;
+    let labels = if options.column_choice().without_label { Labels::Numbers } else { labels(storage, &file, &spans)? };
+    let items = Items::new(vec![(file, Samples::Spans(spans))])?;
+    Ok(Arc::new(Rows::new(path, items, RecordIoLayout::new(labels), options)?))
+}
+
+/// Maximum number of records that opening reads to determine the type of the labels.
+const MAX_SURVEYED: usize = 64;
+
+/// Determines the type of the labels from some of the records. Ignores damaged records.
+fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<Labels> {
+    let count = spans.len().min(MAX_SURVEYED);
+    // Survey evenly spaced records, including the first and the last.
+    let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
+    let numbers = storage.in_parallel(&records, |&record| {
+        let ((start, end), mut scratch) = (spans[record], Vec::new());
+        // A single label may be in the header or after it, whereas several labels always come after
+        // it.
+        let head = file.get(start, (end - start).min((FRAME + HEADER + 4) as u64), &mut scratch)?;
+        let (Some((part, _)), Some(data)) = (frame(head), head.get(FRAME..)) else { return Ok(false) };
+        let Ok((label, _)) = columns(data, part) else { return Ok(false) };
+        Ok(label.len() > 4 || data.get(label).is_some_and(|label| integer(label).is_none()))
+    })?;
+    Ok(if numbers.contains(&true) { Labels::Numbers } else { Labels::Integers })
+}
+
+/// Returns the keys of the image records in a file written by InsightFace, or `None` for other
+/// files. In such a file, the record with the key 0 contains no image. The first label of that
+/// record is the end of the image keys. The records with higher keys describe identities.
+fn images(file: &OpenFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
+    let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
+    let mut scratch = Vec::new();
+    let head = file.get(*start, (end - start).min(64), &mut scratch)?;
+    let Some((len, _)) = frame(head) else { return Ok(None) };
+    let Some(data) = FRAME.checked_add(len).and_then(|end| head.get(FRAME..end)) else { return Ok(None) };
+    match columns(data, len) {
+        Ok((labels, image)) if image.is_empty() && labels.start == HEADER && labels.len() == 8 => {
+            let first = f32::from_le_bytes([data[HEADER], data[HEADER + 1], data[HEADER + 2], data[HEADER + 3]]);
+            Ok(Some(1..first.max(1.0) as u64))
+        }
+        _ => Ok(None),
+    }
+}

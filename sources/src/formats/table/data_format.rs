@@ -1,0 +1,15 @@
+//! The table format's entry in `DATA_FORMATS`.
+
+use crate::options::{DataFormat, with_feature};
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
+    "table",
+    "a `.csv`, `.tsv`, `.tab`, `.jsonl` or `.ndjson` file",
+    &["csv", "tsv", "tab", "jsonl", "ndjson"],
+    |at, options| {
+        with_feature!("tables", "a table", at, options => {
+            let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
+            options.table.open_with(&at.path, classes, options.lenient, formats, &options.stores)?
+        })
+    },
+);

@@ -1,0 +1,134 @@
+//! Determines the labels and the classes of a table.
+
+use std::ops::Range;
+
+use super::cells::{Cell, Cells};
+use super::source::Table;
+use crate::error::{Error, Result, counted};
+use crate::model::Classes;
+use crate::values::record::{Labels, Learner, whole};
+
+impl Table {
+    /// Determines the labels of all rows. `chosen` is true if the user specified the label column.
+    pub(super) fn learn(
+        &mut self,
+        classes: Option<&Classes>,
+        lenient: bool,
+        first: &[Option<(Cell, String)>],
+        chosen: bool,
+    ) -> Result<()> {
+        let Some(column) = self.columns.label else { return Ok(()) };
+        let value = first.get(column).and_then(Option::as_ref);
+        let mut learner = Learner::default();
+        let mut listed = false;
+        let each = |rows: Range<usize>, see: &mut dyn FnMut(usize, (Cell, &str))| {
+            let mut cells = Cells::default();
+            for row in rows {
+                if self.parse(row, &mut cells).is_ok() {
+                    let (cell, _) = cells.get(column);
+                    see(row, (cell, cells.trimmed_text(column).unwrap_or("")));
+                }
+            }
+        };
+        each(0..self.starts.len(), &mut |row, (cell, value)| match cell {
+            Cell::Json => listed = true,
+            _ if value.is_empty() => {}
+            _ => learner.see(row, value),
+        });
+        let again = |rows: usize, see: &mut dyn FnMut(usize, &str)| {
+            each(0..rows, &mut |row, (_, value)| {
+                if !value.is_empty() {
+                    see(row, value)
+                }
+            });
+        };
+        if !listed {
+            if classes.is_none() {
+                self.warn_mixed(column, &learner);
+            }
+            if let Some(pair) = learner.equal_integers(again) {
+                return Err(self.equal_integers_error(column, pair));
+            }
+        }
+        let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
+        if let Some(unknown) = unknown.filter(|_| !lenient) {
+            let cause = unknown.cause(classes);
+            return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
+        }
+        if classes.is_none() {
+            self.warn_doubtful(column, labels.as_ref());
+        }
+        self.labels = labels;
+        if self.labels.is_none() {
+            let cause = self.no_labels(column, listed);
+            if chosen {
+                return Err(cause);
+            }
+            // This error matters only if the loader requests labels.
+            self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
+            self.columns.use_label_as_field(value).map_err(|e| e.at_path(&self.file))?;
+        }
+        Ok(())
+    }
+
+    /// Logs a warning if some labels are integers and others are text.
+    fn warn_mixed(&self, column: usize, learner: &Learner) {
+        let Some((integers, texts, row)) = learner.mixed() else { return };
+        let mut cells = Cells::default();
+        let value = self.parse(row, &mut cells).ok().and_then(|()| cells.trimmed_text(column)).unwrap_or_default();
+        tracing::warn!(
+            "{}: column {:?}: {} and {}, first in line {} ({value:?}): all are treated as class names in \
+             alphabetical order",
+            self.file.display(),
+            self.columns.names[column],
+            counted(integers, "label is an integer", "labels are integers"),
+            counted(texts, "is text", "are text"),
+            self.line(row),
+        );
+    }
+
+    /// Logs a warning if the name of a class may denote a missing label.
+    fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
+        if let Some(name) = labels.and_then(Labels::doubtful) {
+            let (file, column) = (self.file.display(), &self.columns.names[column]);
+            tracing::warn!(
+                "{file}: column {column:?}: {name:?} is treated as a class; if it means that the label is missing, \
+                 leave the cell empty"
+            );
+        }
+    }
+
+    /// Returns the error for two labels that are written differently but denote the same integer.
+    fn equal_integers_error(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
+        Error::config(format!(
+            "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
+             everywhere, or write distinct classes as text, such as \"c007\"",
+            self.columns.names[column],
+            one.1,
+            other.1,
+            self.line(other.0),
+        ))
+        .at_line(&self.file, self.line(one.0))
+    }
+
+    /// Returns the error for a label column in which values cannot be labels. `listed` is true if
+    /// the values are lists.
+    fn no_labels(&self, column: usize, listed: bool) -> Error {
+        let mut cells = Cells::default();
+        let mut of_row = |row: usize| {
+            self.parse(row, &mut cells).ok()?;
+            let (cell, bytes) = cells.get(column);
+            let value = String::from_utf8_lossy(bytes).trim().to_owned();
+            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && whole(&value).is_none() };
+            is_bad.then_some((row, value))
+        };
+        let name = &self.columns.names[column];
+        let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
+        let kind = if listed { "MultiHot" } else { "NdArray" };
+        Error::config(format!(
+            "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read the column as a \
+             field of type {kind}"
+        ))
+        .at_line(&self.file, self.line(row))
+    }
+}

@@ -1,0 +1,449 @@
+//! [`Table`], a source that reads samples from the rows of a table.
+
+use std::cell::Cell as Slot;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::cells::{Cell, Cells};
+use super::columns::Columns;
+use super::csv::Csv;
+use super::extension::{extension, find_extension, is_whole};
+use super::sample_buffer::{Name, SampleBuffer, SampleRanges};
+use super::scan::{Scan, scan};
+use super::syntax::Syntax;
+use super::text::{line_of, read};
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::machine::file::{self, is_below};
+use crate::machine::slashes::normalize_separators;
+use crate::model::store::Stores;
+use crate::model::{Classes, Sample, Source};
+use crate::options::TableOptions;
+use crate::storage::referenced::{Below, ReferencedFiles, is_url, of_stored, url_of};
+use crate::values::record::Labels;
+
+/// The samples in a table: a CSV, TSV or JSON Lines file.
+///
+/// Each row is a sample. The name of a column, or [`TableOptions`], determines how the column is
+/// used:
+///
+/// | column | in the sample |
+/// |---|---|
+/// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the image: `jpg`, `png`, ... |
+/// | `label`, `class`, `cls` or `category`: integers | the label |
+/// | the same columns with text | the label: the index of the text among all distinct texts of the column in sorted order, or in the list of classes |
+/// | the same columns with other numbers or lists | a field, as below |
+/// | paths of other files, such as masks | the file, as `<column>.<extension>`: `mask.png` |
+/// | numbers and text | `<column>.txt` |
+/// | JSON lists and objects | `<column>.json` |
+///
+/// A loader refers to a field by the name of its column:
+/// `.field("age", NdArray::new(Dtype::F32, []))`. Field names are converted to lower case. The key
+/// of a sample is the path of its image without the extension. If the table has no images, the key
+/// is the row number, starting at 0.
+///
+/// ```no_run
+/// // path,label,age
+/// // cats/1.jpg,cat,3.5
+/// let source = warpfeed_sources::open("train.csv")?;
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// The text must be UTF-8, with or without a byte order mark. Empty lines are ignored. An empty
+/// cell in the label column means that the sample has no label.
+///
+/// **Files.** Paths are relative to the folder of the table, or to [`TableOptions::root`]. In a
+/// column that is detected by its name or content, paths must not point outside this folder. If a
+/// path is absolute or contains `..`, reading its sample fails. In a column that you name with
+/// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
+/// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the
+/// `image_id,label` columns. The first 32 paths are checked. If one extension makes every path
+/// without an extension match a file, it is appended to all such paths in the column.
+///
+/// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
+/// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
+/// follow the closing quote. Otherwise, rows would be merged, so opening fails with an error that
+/// contains the line in which the cell starts. In unquoted cells, quotes are ordinary characters.
+/// Python's `csv` with `strict=True` has the same rules.
+///
+/// **Columns.** Opening fails if the table has more than 4,096 columns.
+///
+/// **Invalid rows.** Reading a row fails if it has the wrong number of cells, contains invalid
+/// JSON, or refers to a file that does not exist. Other rows are not affected. If there are
+/// malformed rows, opening logs a warning with their number and the line of the first one.
+///
+/// **Object stores.** The table and its files may be in an object store. Paths are then relative to
+/// the URL of the table's folder, or to [`TableOptions::root`]. A column that you name with an
+/// option may also contain URLs. Opening lists the files once, and loaders prefetch them.
+///
+/// **Memory.** The text of the table and 8 bytes per row stay in memory. Opening parses the text
+/// twice, and each row is parsed again when it is read.
+pub struct Table {
+    pub(super) file: PathBuf,
+    /// The folder to which paths are relative, with a trailing `/`.
+    root: String,
+    text: String,
+    /// The offset in `text` at which each row starts.
+    pub(super) starts: Vec<usize>,
+    pub(super) syntax: Syntax,
+    pub(super) columns: Columns,
+    pub(super) labels: Option<Labels>,
+    pub(super) formats: Vec<Format>,
+    /// The columns in which paths omit their extension. Each entry contains the index of the column
+    /// and the extension with its dot.
+    omitted_extensions: Vec<(usize, String)>,
+    /// Reads the files that rows refer to, if they are in an object store.
+    stored: Option<ReferencedFiles>,
+}
+
+impl Table {
+    /// Opens the table at `path` with the default options.
+    ///
+    /// # Errors
+    /// See [`TableOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        TableOptions::new().open(path)
+    }
+
+    fn new(
+        path: &Path,
+        options: &TableOptions,
+        classes: Option<&Classes>,
+        lenient: bool,
+        formats: Vec<Format>,
+        stores: &Stores,
+    ) -> Result<Self> {
+        let root = options.root.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).to_owned());
+        let text = read(path, stores).map_err(|e| e.at_path(path))?;
+        if text.trim().is_empty() {
+            return Err(Error::in_source("the table is empty").at_path(path));
+        }
+        let syntax = detect_syntax(path, &text, options.delimiter);
+        let scanned = scan(&text, &syntax, options.headerless).map_err(|(offset, cause)| {
+            let offset = row_start(text.as_bytes(), offset);
+            cause.at_line(path, line_of(text.as_bytes(), offset))
+        })?;
+        let Scan { names, mut starts, first, texts, bad, bad_rows } = scanned;
+        starts.shrink_to_fit();
+        let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
+        if let Some((row, cause)) = bad {
+            let (line, path) = (at(row), path.display());
+            match bad_rows {
+                1 => tracing::warn!("{path}: 1 malformed row, in line {line}: {cause}; reading it will fail"),
+                _ => tracing::warn!(
+                    "{path}: {bad_rows} malformed rows, first in line {line}: {cause}; reading them will fail"
+                ),
+            }
+        }
+        let root = prefix(&root).map_err(|e| e.at_path(path))?;
+        let folder = root.clone();
+        let below = Below::new(&folder);
+        let is_file = |cell: &str| match is_url(&root) {
+            // A URL outside the folder counts as text instead of a path.
+            true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
+            false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
+        };
+        let columns = Columns::new(names, &first, &texts, is_file, options);
+        let columns = columns.map_err(|e| e.at_path(path))?;
+        let mut omitted_extensions = Vec::new();
+        for column in columns.paths() {
+            let values = texts.get(column).map_or(&[][..], Vec::as_slice);
+            let found = find_extension(values, is_file, &formats).map_err(|e| e.at_path(path))?;
+            omitted_extensions.extend(found.map(|ending| (column, ending)));
+        }
+        let file = path.to_owned();
+        let (labels, stored) = (None, None);
+        let mut table =
+            Table { file, root, text, starts, syntax, columns, labels, formats, omitted_extensions, stored };
+        table.learn(classes, lenient, &first, options.label.is_some())?;
+        table.find_files(&first, below, stores).map_err(|e| e.at_path(path))?;
+        Ok(table)
+    }
+
+    /// Looks up the files that rows refer to, if they are in an object store.
+    fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
+        let columns: Vec<usize> = self.columns.paths().collect();
+        let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
+        let named_url = |&column: &usize| value(column).is_some_and(is_url);
+        if let Some(column) =
+            columns.iter().copied().filter(named_url).find(|column| self.is_outside(*column, value(*column)))
+        {
+            let name = &self.columns.names[column];
+            let option = if self.columns.image == Some(column) { "image" } else { "file" };
+            return Err(Error::config(format!(
+                "column {name:?} contains URLs outside {:?}: name the column with TableOptions::{option}({name:?}) \
+                 to allow them",
+                self.shown_root()
+            )));
+        }
+        if columns.is_empty() || !(is_url(&self.root) || columns.iter().any(named_url)) {
+            return Ok(());
+        }
+        let mut urls = Vec::with_capacity(self.starts.len() * columns.len());
+        let mut cells = Cells::default();
+        for row in 0..self.starts.len() {
+            let parsed = self.parse(row, &mut cells).is_ok();
+            urls.extend(columns.iter().map(|&column| {
+                let cell = cells.trimmed_text(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
+                Some(url_of(&self.root, cell) + self.omitted_extension(column, cell))
+            }));
+        }
+        self.stored = Some(ReferencedFiles::of(&urls, columns.len(), below, stores)?);
+        Ok(())
+    }
+
+    /// Returns the folder to which paths are relative, for messages. An empty path means the
+    /// current folder, and is shown as `.`.
+    fn shown_root(&self) -> &str {
+        if self.root.is_empty() { "." } else { &self.root }
+    }
+
+    /// Returns whether the path in `cell` points outside the folder and no option names `column`.
+    fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
+        let is_out = |cell: &str| match is_url(cell) {
+            true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
+            false => !is_below(cell),
+        };
+        self.columns.detected.contains(&column) && cell.is_some_and(is_out)
+    }
+
+    /// Returns the line number, starting at 1, of the start of `row`.
+    pub(super) fn line(&self, row: usize) -> usize {
+        let text = self.text.as_bytes();
+        line_of(text, row_start(text, self.starts[row]))
+    }
+
+    /// Creates an error that refers to the line of `row`.
+    pub(super) fn at(&self, row: usize, cause: impl Into<String>) -> Error {
+        Error::in_source(cause).at_line(&self.file, self.line(row))
+    }
+
+    pub(super) fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
+        let start = self.starts[row];
+        let names = &self.columns.names;
+        let mut column_of = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
+        let (_, parsed) = self.syntax.row(&self.text, start, &mut column_of, cells);
+        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.at(row, cause))
+    }
+
+    pub(super) fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
+        let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
+        let Some(value) = cells.trimmed_text(column) else { return Ok(None) };
+        labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
+    }
+
+    /// Appends to `buffer` the full path of the file that `cell` names.
+    fn locate(&self, buffer: &mut SampleBuffer<'_>, column: usize, cell: &str) -> Range<usize> {
+        let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
+        let start = buffer.push(root.as_bytes()).start;
+        buffer.push(cell.as_bytes());
+        start..buffer.push(self.omitted_extension(column, cell).as_bytes()).end
+    }
+
+    /// Returns the extension that the path `cell` omits, with its dot, or an empty string.
+    fn omitted_extension(&self, column: usize, cell: &str) -> &str {
+        let ending = self.omitted_extensions.iter().find(|(other, _)| *other == column);
+        ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
+    }
+
+    /// Splits the path `cell` into the path without its extension, and the extension. The extension
+    /// is returned even if the cell omits it.
+    pub(super) fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
+        match self.omitted_extension(column, cell) {
+            "" => extension(cell),
+            ending => (cell.strip_prefix("./").unwrap_or(cell), &ending[1..]),
+        }
+    }
+
+    /// Returns the path in the cell of `column`.
+    pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
+        let empty = || self.at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
+        cells.trimmed_text(column).ok_or_else(empty)
+    }
+
+    /// Reads the file that `cell` refers to.
+    pub(super) fn file(
+        &self,
+        buffer: &mut SampleBuffer<'_>,
+        row: usize,
+        column: usize,
+        cell: &str,
+    ) -> Result<Range<usize>> {
+        if self.is_outside(column, Some(cell)) {
+            let (name, root) = (&self.columns.names[column], self.shown_root());
+            let option = if self.columns.image == Some(column) { "image" } else { "file" };
+            return Err(self.at(
+                row,
+                format!(
+                    "{cell:?} must be a relative path inside {root:?}: name the column with \
+                     TableOptions::{option}({name:?}) to allow other paths"
+                ),
+            ));
+        }
+        if let Some(stored) = &self.stored {
+            let path_index = self.columns.paths().position(|other| other == column).expect("a column of paths");
+            let (url, mut bytes) = (url_of(&self.root, cell) + self.omitted_extension(column, cell), Vec::new());
+            let read = stored.read(row, path_index, &url, &mut bytes);
+            return Ok(buffer.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));
+        }
+        let path = self.locate(buffer, column, cell);
+        buffer.read(path.clone()).map_err(|e| self.read_error(buffer.text(path), row, &e))
+    }
+
+    /// Returns the error for a file at `path` that cannot be read. The error's path is `path`, and
+    /// its cause names the table and the line.
+    fn read_error(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
+        Error::io(path, e).named_in(&self.file, self.line(row))
+    }
+}
+
+/// Returns the offset of the first byte of the row at `start`, after any line ends.
+fn row_start(text: &[u8], start: usize) -> usize {
+    start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+}
+
+/// Determines the syntax of a table from its extension and its header line.
+fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
+    if has_any_extension(path, &["jsonl", "ndjson"]) {
+        return Syntax::Json;
+    }
+    let header = text.lines().next().unwrap_or_default();
+    let named = if has_any_extension(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
+    Syntax::Csv(Csv::new(delimiter.unwrap_or(named)))
+}
+
+/// Converts a folder to a prefix of paths, with a trailing `/`.
+fn prefix(root: &Path) -> Result<String> {
+    let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
+    let root = if is_url(text) { text.to_owned() } else { normalize_separators(text).into_owned() };
+    Ok(if root.is_empty() || root.ends_with('/') { root } else { root + "/" })
+}
+
+fn has_any_extension(path: &Path, extensions: &[&str]) -> bool {
+    path.extension().is_some_and(|have| extensions.iter().any(|want| have.eq_ignore_ascii_case(want)))
+}
+
+impl TableOptions {
+    /// Opens the table at `path`.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or not UTF-8. For
+    ///   invalid UTF-8, the error contains the line.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
+    ///   options name, if two columns have the same name, or if the columns would become more
+    ///   than 16 fields, the maximum per sample.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
+        self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
+    }
+
+    /// Like [`open`](TableOptions::open), but with additional image `formats`, and with a list of
+    /// `classes` that assigns indices to labels. Opening fails if a class is not in the list. If
+    /// `lenient` is true, only reading the samples of that class fails.
+    pub(crate) fn open_with(
+        &self,
+        path: &Path,
+        classes: Option<&Classes>,
+        lenient: bool,
+        formats: Vec<Format>,
+        stores: &Stores,
+    ) -> Result<Table> {
+        Table::new(path, self, classes, lenient, formats, stores)
+    }
+}
+
+thread_local! {
+    static CELLS: Slot<Cells> = const { Slot::new(Cells::new()) };
+}
+
+impl Source for Table {
+    fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let mut cells = CELLS.take();
+        let parsed = self.parse(index, &mut cells);
+        let ranges = parsed.and_then(|()| self.assemble(index, &cells, &mut SampleBuffer::new(scratch)));
+        CELLS.set(cells);
+        let SampleRanges { key, label, fields } = ranges?;
+        let buffer: &'a [u8] = scratch;
+        let text = |range: Range<usize>| std::str::from_utf8(&buffer[range]).expect("paths and names are UTF-8");
+        let mut sample = Sample::new(text(key)).lacking(&self.columns.lacks);
+        for (name, bytes) in fields {
+            let name = match name {
+                Name::Static(name) => name,
+                Name::InBuffer(range) => text(range),
+            };
+            sample.push(name, &buffer[bytes]).map_err(|e| e.at_line(&self.file, self.line(index)))?;
+        }
+        Ok(match label {
+            Some(label) => sample.with_label(label),
+            None => sample,
+        })
+    }
+
+    fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        let mut cells = CELLS.take();
+        let label = self.parse(index, &mut cells).and_then(|()| self.label_in(&cells, index));
+        CELLS.set(cells);
+        label
+    }
+
+    /// Accepts samples without an existing image, so that the `keys` option of `pack` can exclude
+    /// them.
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let Some(column) = self.columns.image else { return Ok(index.to_string()) };
+        let mut cells = CELLS.take();
+        let parsed = self.parse(index, &mut cells);
+        let key = parsed.and_then(|()| Ok(self.split(column, self.path_in(&cells, index, column)?).0.to_owned()));
+        CELLS.set(cells);
+        key
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        let mut cells = Cells::default();
+        let column = self.columns.image.filter(|_| self.parse(index, &mut cells).is_ok());
+        let path = column.and_then(|column| {
+            let cell = cells.trimmed_text(column)?;
+            Some(format!("{cell}{}", self.omitted_extension(column, cell)))
+        });
+        Some(match path {
+            None => self.file.clone(),
+            Some(path) if self.stored.is_some() => url_of(&self.root, &path).into(),
+            Some(path) => Path::new(&self.root).join(path),
+        })
+    }
+
+    of_stored!();
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.columns.stems().map(str::to_owned).collect())
+    }
+
+    fn has_images(&self) -> Option<bool> {
+        Some(self.columns.image.is_some())
+    }
+
+    fn classes(&self) -> &[String] {
+        match &self.labels {
+            Some(Labels::Names { classes, .. }) => classes,
+            _ => &[],
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        "table"
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("file", &self.file)
+            .field("rows", &self.starts.len())
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,39 @@
+//! The TFRecord format's entry in `DATA_FORMATS`.
+
+use super::detect::is_records_name;
+use crate::error::Result;
+use crate::options::{DataFormat, with_feature};
+use crate::storage::tree::Tree;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: is_records_folder,
+    is_file: |path, _| path.file_name().is_some_and(|name| is_records_name(&name.to_string_lossy())),
+    has_parts: true,
+    ..DataFormat::new(
+        "tfrecord",
+        "a TFRecord file of `tf.train.Example`, or a folder of shards such as `train-00000-of-01024`",
+        &["tfrecord", "tfrecords", "tfrec"],
+        |at, options| {
+            with_feature!("arrays", "a TFRecord file", at, options => {
+                super::TfRecord::with(&at, options)?
+            })
+        },
+    )
+};
+
+/// Maximum number of entries that are inspected to detect a folder of TFRecord files, because a
+/// folder may contain millions of entries.
+const MAX_INSPECTED: usize = 64;
+
+/// Returns whether the first entries of a folder include a TFRecord file and no subfolder.
+fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
+    let mut found = false;
+    for entry in folder.entries().take(MAX_INSPECTED) {
+        let (name, is_folder) = entry?;
+        if is_folder {
+            return Ok(false);
+        }
+        found |= is_records_name(&name);
+    }
+    Ok(found)
+}

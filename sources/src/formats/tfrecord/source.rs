@@ -1,0 +1,296 @@
+//! [`TfRecord`], a source that reads samples from TFRecord files.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::detect::is_records_name;
+use super::example;
+use super::shard::Offsets;
+use crate::error::{Error, Result, try_copy};
+use crate::machine::file;
+use crate::model::{Lookahead, Prefetcher, Sample, Source};
+use crate::options::Options;
+use crate::storage::download::Companions;
+use crate::storage::splits;
+use crate::storage::{DatasetLocation, Files, RowBytes, Storage, of_files};
+use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
+
+/// The `tf.train.Example` messages in a TFRecord file or in a folder of shards.
+///
+/// **Columns.** Each feature is a column. Field names are in lower case, with `_` instead of `/`.
+/// `image/encoded` is the image, and `image/class/label` is the label if it is a single integer or
+/// text. Other names follow the rules for typed columns. Bytes that are valid text are treated as
+/// text. Opening reads up to 64 records. A feature with several values in any of them becomes an
+/// array, or a JSON list if the values are text. Records may lack some features. Note that labels
+/// start at 1 in ImageNet files of this format.
+///
+/// **Shards.** A folder may contain files such as `train-00000-of-01024`, or files with the
+/// `.tfrecord`, `.tfrecords` or `.tfrec` extension. If a shard is missing, opening fails. If the
+/// folder contains several splits, append the name of a split to the path: `imagenet/train`.
+///
+/// **Index.** Opening reads the length of each record to locate all records. For a file of 16 MiB
+/// or more, it stores the resulting index next to the file in `NAME.warpfeed-index`, if the folder
+/// is writable. The index is rebuilt when the size or the modification time of the file has
+/// changed. In an object store, a file with an index is read with range requests, whereas a file
+/// without an index is downloaded.
+///
+/// **Checksums.** Building the index verifies the checksums of the record lengths. Reading a sample
+/// verifies both checksums of its record.
+///
+/// Files compressed with gzip are not supported.
+pub struct TfRecord {
+    shards: Arc<Files<Offsets>>,
+    /// For each shard, its name in sample keys.
+    names: Vec<String>,
+    /// The features that have several values in some records.
+    lists: BTreeSet<String>,
+    rows: Rows,
+}
+
+/// Maximum number of records that opening reads to find the columns.
+const MAX_SURVEYED: usize = 64;
+
+impl TfRecord {
+    /// Opens the TFRecord file at `path`, or the shards in a folder.
+    ///
+    /// # Errors
+    /// If a file is damaged, compressed or missing, or if its records are not `tf.train.Example`
+    /// messages.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with(&DatasetLocation::here(path.as_ref()), &Options::default())
+    }
+
+    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+        let (path, storage) = (&*location.path, location.storage.clone());
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_folder = if storage.is_store() { !is_records_name(&name) } else { file::is_folder(path)? };
+        let storage = if is_folder { storage.listed(path) } else { storage };
+        let paths = match is_folder {
+            true => shards_in(&storage, path, location.part.as_deref())?,
+            false => vec![path.to_owned()],
+        };
+        let opened = storage.in_parallel(&paths, |path| Offsets::open(&storage, path))?;
+        let download = || Self::with(&location.downloaded(&Companions::NONE, options.mapped)?, options);
+        let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return download() };
+        let shards = Arc::new(Files::new(opened, Offsets::len)?);
+        if shards.len() == 0 {
+            return Err(Error::in_source("the files contain no records").at_path(path));
+        }
+        let mut set = TfRecord { shards, names: key_names(&paths), lists: BTreeSet::new(), rows: Rows::default() };
+        match set.survey(&storage, options).map_err(|e| e.at_path(path))? {
+            true => Ok(set),
+            false => download(),
+        }
+    }
+
+    /// Finds the columns. Returns `false` if the files must be downloaded first. This is the case
+    /// if labels are text, because then all records must be read to find the classes.
+    fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
+        let all = self.len();
+        let count = all.min(MAX_SURVEYED);
+        // Survey evenly spaced records, including the first and the last.
+        let surveyed: Vec<usize> = (0..count).map(|n| n * (all - 1) / (count - 1).max(1)).collect();
+        let mut lists = BTreeSet::new();
+        let records = storage.in_parallel(&surveyed, |&index| {
+            let mut scratch = Vec::new();
+            Ok(self.record(index, &mut scratch).and_then(|part| try_copy(part.of(&scratch))))
+        })?;
+        for (position, record) in records.iter().enumerate() {
+            match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
+                Err(e) if position == 0 => return Err(e),
+                // Skip damaged records, because reading their samples fails anyway.
+                _ => {}
+            }
+        }
+        let (mut survey, mut page) = (Survey::with_text_in_bytes(), Vec::new());
+        for record in records.iter().flatten() {
+            page.clear();
+            if let Ok(row) = example::read_row(record, &lists, &mut page) {
+                survey.see(&row, &page)?;
+            }
+        }
+        // Sort the columns, because the features of a record are in no particular order.
+        survey.sort();
+        let mut choice = options.column_choice();
+        let has = |name: &str, types: &[ColumnType]| {
+            survey.column_type_of(name).is_some_and(|column_type| types.contains(&column_type))
+        };
+        if choice.image.is_none() && has("image/encoded", &[ColumnType::Images, ColumnType::Bytes]) {
+            choice.image = Some("image/encoded".to_owned());
+        }
+        // If a sample has several labels, they become a field instead of the label.
+        let labels = [ColumnType::Integers, ColumnType::Text];
+        if choice.label.is_none() && !choice.without_label && has("image/class/label", &labels) {
+            choice.label = Some("image/class/label".to_owned());
+        }
+        let mut rows = survey.finish(&choice)?;
+        let mut whole = true;
+        rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
+            whole = !storage.is_store();
+            if !whole {
+                return Ok(());
+            }
+            self.for_each_text(label, &lists, see)
+        })?;
+        (self.rows, self.lists) = (rows, lists);
+        Ok(whole)
+    }
+
+    /// Calls `see` with the index and the text of each record in which the feature `name` is text.
+    fn for_each_text(&self, name: &str, lists: &BTreeSet<String>, see: &mut dyn FnMut(usize, &str)) -> Result<()> {
+        let (mut scratch, mut page) = (Vec::new(), Vec::new());
+        for index in 0..self.len() {
+            scratch.clear();
+            page.clear();
+            // Skip damaged records, because reading their samples fails anyway.
+            let Ok(part) = self.record(index, &mut scratch) else { continue };
+            let Ok(row) = example::read_row(part.of(&scratch), lists, &mut page) else { continue };
+            for Named { name: found, content } in row {
+                if let (true, Found::Bytes(part)) = (found == name, content)
+                    && let Ok(text) = std::str::from_utf8(part.of(&page))
+                {
+                    see(index, text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
+        let (file, offsets, record) = self.shards.open(index)?;
+        offsets.record(file, record, index, page).map_err(|e| e.at_path(&file.path))
+    }
+}
+
+/// Returns the names of the files in sample keys, which omit the extension: `train-00000-of-00002`
+/// for `train.tfrecord-00000-of-00002`. If these names would be ambiguous, returns the complete
+/// file names.
+fn key_names(paths: &[PathBuf]) -> Vec<String> {
+    let whole = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let short = |path: &PathBuf| {
+        let name = whole(path);
+        let Some((stem, end)) = name.rsplit_once(".tf") else { return name };
+        let number = end.find('-').map_or("", |at| &end[at..]);
+        format!("{stem}{number}")
+    };
+    let names: Vec<String> = paths.iter().map(short).collect();
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => names,
+        false => paths.iter().map(whole).collect(),
+    }
+}
+
+/// Lists the shards in `folder` that belong to the wanted split, or to the only split if `wanted`
+/// is `None`. Checks that no shard is missing.
+fn shards_in(storage: &Storage, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let paths = splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), wanted)?;
+    splits::complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
+    Ok(paths)
+}
+
+impl Source for TfRecord {
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (shard, record) = self.shards.indices(index);
+        scratch.clear();
+        write!(scratch, "{}/{record}", self.names[shard]).expect("writing to a Vec succeeds");
+        let key = RowBytes::Page(0..scratch.len());
+        let path = self.shards.path(index);
+        let named = |e: Error| Error::in_source(format!("record {record}: {}", e.cause())).at_path(path);
+        let row = match self.record(index, scratch)? {
+            RowBytes::Borrowed(record) => example::read_row(record, &self.lists, scratch).map_err(named)?,
+            RowBytes::Page(range) => {
+                // Copy the record out of `scratch`, because the cells borrow from it while values
+                // are appended to `scratch`.
+                let record = try_copy(&scratch[range.clone()])?;
+                let row = example::read_row(&record, &self.lists, scratch).map_err(named)?;
+                row.into_iter().map(|cell| cell.moved(&record, range.start)).collect()
+            }
+        };
+        self.rows.sample(key, row, scratch).map_err(named)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        self.shards.follow(order, Offsets::range)
+    }
+
+    of_files!(shards);
+
+    fn fields(&self) -> Option<Vec<String>> {
+        Some(self.rows.field_names())
+    }
+
+    fn classes(&self) -> &[String] {
+        self.rows.classes()
+    }
+
+    fn kind(&self) -> &'static str {
+        "tfrecord"
+    }
+}
+
+impl fmt::Debug for TfRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TfRecord")
+            .field("shards", &self.shards.each().len())
+            .field("len", &self.len())
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shard_has_its_own_name_in_keys() {
+        let names = |files: &[&str]| key_names(&files.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(
+            names(&["a/mnist-train.tfrecord-00000-of-00002", "a/mnist-train.tfrecord-00001-of-00002"]),
+            ["mnist-train-00000-of-00002", "mnist-train-00001-of-00002"]
+        );
+        assert_eq!(names(&["train-00000-of-00002", "x.tfrec"]), ["train-00000-of-00002", "x"]);
+        assert_eq!(names(&["x.tfrec", "x.tfrecord"]), ["x.tfrec", "x.tfrecord"]);
+    }
+
+    /// Encodes the field `number` of a message.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+    }
+
+    /// Encodes a file. Each item of `records` contains the labels of one record.
+    fn file(records: &[&[u8]]) -> Vec<u8> {
+        let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+        let record = |labels: &&[u8]| {
+            let feature = field(3, &field(1, labels));
+            let entry = [field(1, b"image/class/label"), field(2, &feature)].concat();
+            let example = field(1, &field(1, &entry));
+            let length = (example.len() as u64).to_le_bytes();
+            [&length[..], &masked(&length), &example, &masked(&example)].concat()
+        };
+        records.iter().flat_map(record).collect()
+    }
+
+    #[test]
+    fn several_labels_of_a_record_become_a_field() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.tfrecord");
+        std::fs::write(&path, file(&[&[7], &[8]])).unwrap();
+        let (source, mut scratch) = (TfRecord::open(&path).unwrap(), Vec::new());
+        assert_eq!(source.read(1, &mut scratch).unwrap().label().unwrap(), Some(8));
+        // On Windows, a file cannot be overwritten while it is mapped.
+        drop(source);
+        std::fs::write(&path, file(&[&[7], &[8, 9], &[]])).unwrap();
+        let source = TfRecord::open(&path).unwrap();
+        for (index, labels) in [&[7][..], &[8, 9], &[]].into_iter().enumerate() {
+            let sample = source.read(index, &mut scratch).unwrap();
+            let Some(crate::model::Value::Numbers(found)) = sample.value("image_class_label.npy") else { panic!() };
+            assert_eq!(found.iter::<i64>().unwrap().collect::<Vec<_>>(), labels);
+            assert_eq!(sample.label().unwrap(), None);
+        }
+    }
+}

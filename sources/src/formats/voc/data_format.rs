@@ -1,0 +1,46 @@
+//! The Pascal VOC format's entry in `DATA_FORMATS`.
+
+use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
+use crate::error::Result;
+use crate::options::{DataFormat, with_feature};
+use crate::storage::Siblings;
+use crate::storage::download::Companions;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: is_voc,
+    is_file: |path, _| set_of_list(path).is_some(),
+    annotates,
+    companions: Some(Companions {
+        folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root),
+        ..Companions::NONE
+    }),
+    ..DataFormat::new(
+        "voc",
+        "a folder that contains `JPEGImages` and either `Annotations` or `SegmentationClass`, or a list file in the \
+         `ImageSets` subfolder of one",
+        &[],
+        |at, options| {
+            with_feature!("annotations", "a Pascal VOC dataset", at, options => {
+                super::Voc::with_formats(&at.path, options.formats.clone(), 1.0)?
+            })
+        },
+    )
+};
+
+/// Returns a hint if the image folder that was opened looks like part of a Pascal VOC dataset.
+fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
+    for (above, names) in &around.above {
+        let set = above.trim_end_matches('/');
+        if names.contains(&IMAGES) && !set.is_empty() && around.tree.within(set, is_voc)? {
+            return Ok(Some(format!("a Pascal VOC dataset: open {set:?}")));
+        }
+    }
+    let folders = around.annotations()?;
+    let first = folders.iter().find(|files| files.iter().any(|file| file.ends_with(".xml"))).map(|files| &files[0]);
+    Ok(first.map(|first| {
+        format!(
+            "a Pascal VOC dataset (with boxes in {first:?} and other files): to load the boxes, rename the image \
+             folder to {IMAGES} and the annotation folder to {ANNOTATIONS}, and open the parent of both"
+        )
+    }))
+}

@@ -1,0 +1,60 @@
+//! The YOLO format's entry in `DATA_FORMATS`.
+
+use std::path::Path;
+
+use super::detect::{IMAGES, LABELS, is_yolo};
+use crate::error::Result;
+use crate::options::{DataFormat, with_feature};
+use crate::storage::Siblings;
+use crate::storage::download::Companions;
+
+pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
+    is_folder: is_yolo,
+    annotates,
+    companions: Some(Companions {
+        folder: |url| {
+            // Download the parent of `images`, because the labels for `images/train` are in
+            // `labels/train`.
+            match format!("{url}/").rfind("/images/") {
+                Some(at) => Some(&url[..at]),
+                None => url
+                    .rsplit_once('/')
+                    .filter(|(_, name)| DATA_FORMAT.has_extension(Path::new(name)))
+                    .map(|(above, _)| above),
+            }
+        },
+        ..Companions::NONE
+    }),
+    ..DataFormat::new(
+        "yolo",
+        "a `.yaml` file, a folder with `images` and `labels`, or a subfolder of `images` that has a matching \
+         subfolder in `labels`",
+        &["yaml", "yml"],
+        |at, options| {
+            with_feature!("annotations", "a YOLO dataset", at, options => {
+                super::Yolo::with_formats(&at.path, "train", options.formats.clone())?
+            })
+        },
+    )
+};
+
+/// Returns a hint if the image folder that was opened looks like part of a YOLO dataset.
+fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
+    let open = |at: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {at:?}")));
+    if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
+        return open(yaml);
+    }
+    for (above, names) in &around.above {
+        if names.contains(&IMAGES) && !above.is_empty() && around.tree.has_folder(&format!("{above}{LABELS}"))? {
+            return open(above.trim_end_matches('/'));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns whether a YAML file that begins with `start` probably describes a YOLO dataset.
+fn is_yolo_data(start: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(start);
+    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+    has("names:") && (has("train:") || has("val:"))
+}

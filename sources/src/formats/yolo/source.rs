@@ -1,0 +1,207 @@
+//! [`Yolo`], a source that pairs images with YOLO label files.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::data::{self, Data};
+use super::detect::yolo_images;
+use super::labels::Labels;
+use super::layout::{Item, above_images, label_path, list_folder, list_split};
+use crate::error::{Error, Result, counted, try_collect};
+use crate::format::Format;
+use crate::machine::file;
+use crate::model::{Sample, Source};
+use crate::values::annotated::{Parts, append, key_and_field};
+
+/// Images with boxes, polygons and keypoints from YOLO label files.
+///
+/// ```no_run
+/// use warpfeed_sources::Yolo;
+///
+/// let train = Yolo::open("coco8/data.yaml")?; // the `train` split
+/// let val = Yolo::split("coco8/data.yaml", "val")?;
+/// let same = Yolo::open("coco8/images/val")?; // labels in coco8/labels/val
+/// # Ok::<(), warpfeed_sources::Error>(())
+/// ```
+///
+/// - **Samples** are the images of the split. Folders and lists of images are in the order of
+///   `data.yaml`. Images in a folder are sorted by name. The key of a sample is the path of its
+///   image relative to `images`, without the extension.
+/// - **Label files** contain one line `class x y width height` per box: the class, and the center
+///   and size of the box as fractions of the image. A line with six or more coordinates is a
+///   polygon; its bounding box becomes the box. If `data.yaml` contains `kpt_shape`, each box line
+///   also lists keypoints after the height.
+/// - **Fields**:
+///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
+///     as **fractions of the image**. The `boxes.units.txt` field contains `relative`, so that
+///     `field::Boxes` converts them to pixels.
+///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
+///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the
+///     keypoints.
+///   - `boxes.masks.json` contains a polygon or `null` for each box, if any box of the image has a
+///     polygon.
+/// - **Rotated images.** YOLO labels do not contain the size of the image. If images have an EXIF
+///   rotation, use `Loader::annotations_follow` to specify whether the stored or the upright images
+///   were annotated.
+/// - **Classes** are the `names` in `data.yaml`. If you open a folder, a `data.yaml` next to
+///   `images` or in the parent folder is used if it exists.
+///
+/// As in YOLO, an image without a label file has no boxes. Opening logs a warning with the number
+/// of such images. If there are no label files at all, opening fails.
+///
+/// Reading a sample fails if a line is invalid, if a class is not in `names`, or if a box extends
+/// beyond the image by more than 1% of the width or height. The message contains the file and the
+/// line.
+#[derive(Debug)]
+pub struct Yolo {
+    items: Vec<Item>,
+    /// Whether each image has a label file.
+    labeled: Vec<bool>,
+    classes: Vec<String>,
+    /// The number of points per box, and the number of values per point.
+    points: Option<(usize, usize)>,
+    formats: Vec<Format>,
+}
+
+impl Yolo {
+    /// Opens a `data.yaml` (its `train` split), a folder that contains `images` and `labels`, or a
+    /// folder below `images`.
+    ///
+    /// # Errors
+    /// If the path is none of these, or if there are no images or no label files. Also fails if the
+    /// YAML file is invalid or refers to a folder or list that does not exist.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::with_formats(path.as_ref(), "train", Vec::new())
+    }
+
+    /// Opens one split of a `data.yaml`: `train`, `val` or `test`.
+    ///
+    /// # Errors
+    /// Fails like [`open`](Yolo::open). Also fails if the dataset has no such split.
+    pub fn split(yaml: impl AsRef<Path>, split: &str) -> Result<Self> {
+        Self::with_formats(yaml.as_ref(), split, Vec::new())
+    }
+
+    pub(crate) fn with_formats(path: &Path, name: &str, formats: Vec<Format>) -> Result<Self> {
+        let (items, data) = if file::is_folder(path)? {
+            let Some(images) = yolo_images(path)? else {
+                let cause = "not a YOLO dataset: expected a folder with `images` and `labels`, or a subfolder \
+                             of `images` that has a matching subfolder in `labels`";
+                return Err(Error::in_source(cause).at_path(path));
+            };
+            let yaml = data::find_yaml(&above_images(&images))?;
+            let data = yaml.map(|yaml| Data::read(&yaml)).transpose()?.unwrap_or_default();
+            (list_folder(&images, &formats)?, data)
+        } else {
+            let data = Data::read(path)?;
+            (list_split(path, &data, name, &formats)?, data)
+        };
+        if items.is_empty() {
+            return Err(Error::in_source("no images").at_path(path));
+        }
+        let labeled = have_labels(&items)?;
+        let missing = labeled.iter().filter(|&&labeled| !labeled).count();
+        if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
+            let (all, first) = (items.len(), label_path(&items[first].path).concat());
+            if missing == all {
+                let cause =
+                    format!("no label files for any of the {all} images: the first file was expected at {first}");
+                return Err(Error::in_source(cause).at_path(path));
+            }
+            let path = path.display();
+            tracing::warn!(
+                "{path}: {missing} of {} no label file and thus no boxes; the first file was expected at {first}",
+                counted(all, "image has", "images have")
+            );
+        }
+        Ok(Yolo { items, labeled, classes: data.names, points: data.points, formats })
+    }
+}
+
+/// Returns whether each image has a label file. Lists each folder only once.
+///
+/// # Errors
+/// If a folder cannot be listed. A folder that does not exist has no label files.
+fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
+    let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
+    let look = |item: &Item| {
+        let path = PathBuf::from(label_path(&item.path).concat());
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if parent != folder || names.is_empty() {
+            let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let mut list = || -> std::io::Result<()> {
+                names.clear();
+                for entry in fs::read_dir(listed)? {
+                    names.try_reserve(1)?;
+                    names.insert(entry?.file_name());
+                }
+                Ok(())
+            };
+            match list() {
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => names.clear(),
+                end => end.map_err(|e| Error::io(listed, &e))?,
+            }
+            folder = parent.to_owned();
+        }
+        Ok(path.file_name().is_some_and(|name| names.contains(name)))
+    };
+    try_collect(items.iter().map(look))
+}
+
+impl Source for Yolo {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        thread_local!(static LABELS: RefCell<Labels> = RefCell::default());
+        let Item { path, key } = &self.items[index];
+        let (name, field) = key_and_field(path, &self.formats);
+        let mut parts = LABELS.with_borrow_mut(|labels| {
+            let file = label_path(path);
+            scratch.clear();
+            if self.labeled[index] {
+                append(scratch, &file)?;
+            }
+            labels.parse(scratch, self.classes.len(), self.points).map_err(|e| e.at_path(file.concat()))?;
+            let (n, mut parts) = (labels.classes.len(), Parts::new(scratch));
+            parts.keep("boxes.units.txt", "relative");
+            parts.array("boxes.npy", &[n, 4], labels.edges.iter().flatten().map(|&edge| edge as f32));
+            parts.array("boxes.class.npy", &[n], labels.classes.iter().copied());
+            if let Some((points, _)) = self.points {
+                parts.array("boxes.points.npy", &[n, points, 3], labels.points.iter().copied());
+            }
+            if !labels.outlines.is_empty() {
+                parts.lists("boxes.masks.json", &labels.ends, &labels.outlines);
+            }
+            Ok(parts)
+        })?;
+        parts.file(field, &[path])?;
+        parts.sample(&name[*key..])
+    }
+
+    fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
+        let Item { path, key } = &self.items[index];
+        Ok(key_and_field(path, &self.formats).0[*key..].to_owned())
+    }
+
+    fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
+        Ok(None)
+    }
+
+    fn path(&self, index: usize) -> Option<PathBuf> {
+        Some(PathBuf::from(&*self.items[index].path))
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn kind(&self) -> &'static str {
+        "yolo"
+    }
+}

@@ -1,0 +1,176 @@
+//! Reads files in a store to which the samples of a table or of annotations refer.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::ahead::{Parts, Remote, ahead_of, wide};
+use crate::error::{Error, Result};
+use crate::machine::bytes::grow_to;
+use crate::model::store::Stores;
+use crate::model::{Lookahead, Object, Prefetcher};
+use crate::stats::NetworkStats;
+
+/// Stored instead of an object index for a file that does not exist.
+const ABSENT: u32 = u32::MAX;
+
+/// The files to which samples refer. All of them are in one store.
+pub(crate) struct ReferencedFiles {
+    remote: Remote,
+    table: Arc<FileTable>,
+}
+
+struct FileTable {
+    objects: Arc<[Object]>,
+    /// Object index of each file, with `width` consecutive files per sample.
+    files: Vec<u32>,
+    /// Number of files per sample.
+    width: usize,
+}
+
+impl FileTable {
+    /// Returns the object index and the byte range of file `index`.
+    fn range(&self, index: u64) -> Option<(u32, Range<u64>)> {
+        let object = *self.files.get(usize::try_from(index).ok()?)?;
+        Some((object, 0..self.objects.get(object as usize)?.len))
+    }
+}
+
+/// Returns whether `path` is the URL of an object in a store.
+#[cfg(feature = "tables")]
+pub(crate) fn is_url(path: &str) -> bool {
+    matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
+}
+
+/// Returns the URL of the file to which a cell refers. The cell contains either a URL or a path
+/// relative to `root`.
+#[cfg(feature = "tables")]
+pub(crate) fn url_of(root: &str, cell: &str) -> String {
+    if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
+}
+
+/// The objects under the URL of a folder. They are listed on first use.
+pub(crate) struct Below<'a> {
+    root: &'a str,
+    listed: OnceCell<Vec<Object>>,
+}
+
+impl<'a> Below<'a> {
+    pub(crate) fn new(root: &'a str) -> Self {
+        Below { root, listed: OnceCell::new() }
+    }
+
+    /// Returns whether an object exists at `url`, which must be under the folder.
+    ///
+    /// # Errors
+    /// If the objects cannot be listed.
+    pub(crate) fn has(&self, url: &str, stores: &Stores) -> Result<bool> {
+        if self.listed.get().is_none() {
+            let _ = self.listed.set(list_sorted(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
+        }
+        Ok(self.listed.get().is_some_and(|objects| find(objects, url).is_some()))
+    }
+}
+
+/// Lists the objects under a folder, sorted by URL.
+fn list_sorted(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
+    let mut objects = remote.list(folder)?;
+    objects.sort_by(|a, b| a.url.cmp(&b.url));
+    Ok(objects)
+}
+
+/// Returns the index of the object at `url`.
+fn find(objects: &[Object], url: &str) -> Option<u32> {
+    u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
+}
+
+/// Implements the methods of a [`Source`](crate::Source) that delegate to its `stored` field, an
+/// `Option<ReferencedFiles>`.
+macro_rules! of_stored {
+    () => {
+        fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
+            self.stored.as_ref()?.follow(order)
+        }
+
+        fn network(&self) -> Option<$crate::stats::NetworkStats> {
+            self.stored.as_ref().map(|stored| stored.network())
+        }
+
+        fn ahead_bytes(&self) -> usize {
+            self.stored.as_ref().map_or(0, |stored| stored.ahead_bytes())
+        }
+    };
+}
+pub(crate) use of_stored;
+
+impl std::fmt::Debug for ReferencedFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReferencedFiles").field("files", &self.table.files.len()).finish_non_exhaustive()
+    }
+}
+
+impl ReferencedFiles {
+    /// Lists the folder that contains all `urls`, and finds the object at each URL. `urls` contains
+    /// `width` consecutive entries per sample. An entry is `None` if the file is not read.
+    ///
+    /// # Errors
+    /// If the files are in several stores or buckets, or cannot be listed.
+    pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
+        let mut named = urls.iter().flatten();
+        let first = named.next().ok_or_else(|| Error::in_source("no sample refers to a file"))?;
+        let mut folder = &first[..first.rfind('/').map_or(0, |at| at + 1)];
+        for url in named {
+            let same = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
+            folder = &folder[..folder.as_bytes()[..same].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1)];
+        }
+        if folder.split_once("://").is_none_or(|(_, bucket)| bucket.is_empty()) {
+            let other = urls.iter().flatten().find(|url| url.split('/').nth(2) != first.split('/').nth(2));
+            let cause = format!("the files are in several stores or buckets: {first} and {}", other.unwrap_or(first));
+            return Err(Error::config(cause));
+        }
+        let remote = Remote::new(stores.of(folder)?.clone());
+        let objects = match below.listed.into_inner().filter(|_| folder.starts_with(below.root)) {
+            Some(objects) => objects,
+            None => list_sorted(&remote, folder)?,
+        };
+        let files = urls.iter().map(|url| url.as_ref().and_then(|url| find(&objects, url)).unwrap_or(ABSENT)).collect();
+        Ok(ReferencedFiles { remote, table: Arc::new(FileTable { objects: objects.into(), files, width }) })
+    }
+
+    /// Reads file `index` of sample `sample`. `url` is the URL of the file, for messages.
+    ///
+    /// # Errors
+    /// If the file does not exist or cannot be read.
+    pub(crate) fn read<'a>(
+        &self,
+        sample: usize,
+        index: usize,
+        url: &str,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8]> {
+        let file = (sample * self.table.width + index) as u64;
+        let Some((object, range)) = self.table.range(file) else {
+            return Err(Error::in_source("the object does not exist").at_path(url));
+        };
+        let to = grow_to(scratch, range.end)?;
+        self.remote.read(file, &self.table.objects[object as usize], 0, to)?;
+        Ok(to)
+    }
+
+    /// Starts prefetching the files of the samples in `order`.
+    pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let files = wide(order, self.table.width);
+        let table = self.table.clone();
+        self.remote.follow(files, Parts::new(self.table.objects.clone(), move |file| table.range(file)))
+    }
+
+    pub(crate) fn network(&self) -> NetworkStats {
+        self.remote.network()
+    }
+
+    /// Returns the size of the prefetch buffer in bytes.
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        let files = (0..self.table.files.len() as u64).filter_map(|file| self.table.range(file));
+        ahead_of(files.map(|(_, range)| range.end))
+    }
+}

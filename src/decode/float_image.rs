@@ -1,0 +1,226 @@
+//! [`FloatImage`]: reads the values of a PNG or TIFF as `f32`, with any number of channels. Dense
+//! maps use this reader, whereas the codecs convert images to 8-bit RGB. Integers of up to 16 bits
+//! and 32-bit floats are converted exactly.
+
+use std::io::Cursor;
+
+use warpfeed_jpeg::Orientation;
+use warpfeed_sources::format;
+
+#[cfg(feature = "formats")]
+use super::tiff::{Meaning, Numbers, Tiff};
+use super::{Oriented, Png, Size};
+use crate::error::{Error, Result};
+
+/// A PNG or TIFF whose header has been read.
+pub(crate) struct FloatImage<'a> {
+    file: File<'a>,
+    size: Size,
+    channels: usize,
+    /// EXIF orientation, from 1 to 8.
+    exif: u8,
+    /// Number of bytes of the decoded image.
+    bytes: u64,
+}
+
+enum File<'a> {
+    Png(Box<png::Reader<Cursor<&'a [u8]>>>),
+    #[cfg(feature = "formats")]
+    Tiff(Box<Tiff<'a>>),
+}
+
+impl<'a> FloatImage<'a> {
+    /// Returns whether `bytes` begin like a PNG or a TIFF.
+    pub(crate) fn matches(bytes: &[u8]) -> bool {
+        Png::matches(bytes) || (format::TIFF.matches)(bytes)
+    }
+
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// If the header is damaged, or if the type of the values is not supported.
+    pub(crate) fn open(bytes: &'a [u8]) -> Result<Self> {
+        if Png::matches(bytes) {
+            return Self::png(bytes);
+        }
+        #[cfg(feature = "formats")]
+        return Self::tiff(bytes);
+        #[cfg(not(feature = "formats"))]
+        Err(Error::decode("this build of warpfeed lacks the Cargo feature \"formats\" that decodes a tiff"))
+    }
+
+    /// Returns the size of the stored image.
+    pub(crate) fn size(&self) -> Size {
+        self.size
+    }
+
+    /// If the image is not stored upright, returns its upright size and its orientation.
+    pub(crate) fn orientation(&self) -> Option<Oriented> {
+        (self.exif != 1).then(|| {
+            // Orientations above 4 swap width and height.
+            let Size { width, height } = self.size;
+            let upright = if self.exif > 4 { Size::new(height, width) } else { self.size };
+            Oriented::new(upright, self.exif)
+        })
+    }
+
+    pub(crate) fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// Returns the number of bytes of the decoded image.
+    #[cfg(feature = "formats")]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the number of bytes that [`read`](FloatImage::read) allocates, including the values.
+    pub(crate) fn memory(&self) -> u64 {
+        let values = self.size.area().saturating_mul(self.channels as u64);
+        values.saturating_mul(4).saturating_add(self.bytes)
+    }
+
+    /// Returns the number of bytes that [`check`](FloatImage::check) allocates. For a TIFF, this is
+    /// the size of the largest strip or tile.
+    #[cfg(feature = "formats")]
+    pub(crate) fn check_memory(&self) -> u64 {
+        match &self.file {
+            File::Png(_) => self.bytes,
+            File::Tiff(tiff) => tiff.largest_part(),
+        }
+    }
+
+    /// Decodes all values to check them. For a TIFF, only one strip or tile is in memory at a time.
+    ///
+    /// # Errors
+    /// If the data is damaged.
+    #[cfg(feature = "formats")]
+    pub(crate) fn check(self) -> Result<()> {
+        match self.file {
+            File::Png(_) => self.read(&mut Vec::new()),
+            File::Tiff(tiff) => tiff.parts(|_, _| {}).map_err(|e| tiff_error(&e)),
+        }
+    }
+
+    /// Replaces the content of `to` with the values of all pixels.
+    pub(crate) fn read(self, to: &mut Vec<f32>) -> Result<()> {
+        to.clear();
+        // Reserve exactly the memory that `memory` returns.
+        to.reserve_exact(self.size.area() as usize * self.channels);
+        match self.file {
+            File::Png(mut reader) => {
+                let mut raw = vec![0; self.bytes as usize];
+                reader.next_frame(&mut raw).map_err(png_error)?;
+                reader.finish().map_err(png_error)?;
+                match reader.info().bit_depth {
+                    png::BitDepth::Sixteen => {
+                        to.extend(raw.as_chunks().0.iter().map(|&value| f32::from(u16::from_be_bytes(value))));
+                    }
+                    _ => to.extend(raw.into_iter().map(f32::from)),
+                }
+                Ok(())
+            }
+            #[cfg(feature = "formats")]
+            File::Tiff(tiff) => tiff_values(&tiff, to).map_err(|e| tiff_error(&e)),
+        }
+    }
+
+    fn png(bytes: &'a [u8]) -> Result<Self> {
+        let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(png_error)?;
+        let info = reader.info();
+        if info.color_type == png::ColorType::Indexed || (info.bit_depth as u8) < 8 {
+            let kind = format!("{:?} of {} bits", info.color_type, info.bit_depth as u8);
+            return Err(Error::decode(format!("png of {kind}: expected 8 or 16 bits without a palette")));
+        }
+        let (width, height) = info.size();
+        let exif = info.exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
+        let (size, channels) = (Size::new(width, height), info.color_type.samples());
+        let bytes = size.area().saturating_mul(channels as u64 * if info.bit_depth as u8 == 16 { 2 } else { 1 });
+        Ok(FloatImage { file: File::Png(Box::new(reader)), size, channels, exif: valid_orientation(exif), bytes })
+    }
+
+    #[cfg(feature = "formats")]
+    fn tiff(bytes: &'a [u8]) -> Result<Self> {
+        let tiff = Tiff::open(bytes).map_err(|e| tiff_error(&e))?;
+        if !matches!(tiff.meaning, Meaning::Gray | Meaning::Inverted | Meaning::Rgb) {
+            let kind = tiff.kind();
+            return Err(Error::decode(format!("tiff of {kind}: expected gray or RGB, with any further channels")));
+        }
+        if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.numbers == Numbers::Float && tiff.bits == 8 {
+            return Err(Error::decode(format!("tiff of {}: expected 8, 16, 32 or 64 bits", tiff.kind())));
+        }
+        let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.all());
+        Ok(FloatImage { file: File::Tiff(Box::new(tiff)), size, channels, exif: valid_orientation(exif), bytes })
+    }
+}
+
+/// Returns `exif` if it is from 1 to 8, and 1 (upright) otherwise.
+fn valid_orientation(exif: u8) -> u8 {
+    if (1..=8).contains(&exif) { exif } else { 1 }
+}
+
+/// Appends the values of all pixels. If 0 is white, values are subtracted from the maximum.
+#[cfg(feature = "formats")]
+fn tiff_values(tiff: &Tiff<'_>, to: &mut Vec<f32>) -> std::result::Result<(), String> {
+    let inverted = tiff.meaning == Meaning::Inverted;
+    match (tiff.numbers, tiff.bits) {
+        (Numbers::Unsigned, 8) => tiff_floats(tiff, to, |[b]: [u8; 1]| f32::from(if inverted { !b } else { b })),
+        (Numbers::Unsigned, 16) => tiff_floats(tiff, to, |b| {
+            let value = u16::from_ne_bytes(b);
+            f32::from(if inverted { !value } else { value })
+        }),
+        (Numbers::Unsigned, 32) => tiff_floats(tiff, to, |b| {
+            let value = u32::from_ne_bytes(b);
+            (if inverted { !value } else { value }) as f32
+        }),
+        (Numbers::Unsigned, _) => tiff_floats(tiff, to, |b| {
+            let value = u64::from_ne_bytes(b);
+            (if inverted { !value } else { value }) as f32
+        }),
+        (Numbers::Signed, _) if inverted => Err(format!("{} with 0 as white are not supported", tiff.kind())),
+        (Numbers::Signed, 8) => tiff_floats(tiff, to, |b| f32::from(i8::from_ne_bytes(b))),
+        (Numbers::Signed, 16) => tiff_floats(tiff, to, |b| f32::from(i16::from_ne_bytes(b))),
+        (Numbers::Signed, 32) => tiff_floats(tiff, to, |b| i32::from_ne_bytes(b) as f32),
+        (Numbers::Signed, _) => tiff_floats(tiff, to, |b| i64::from_ne_bytes(b) as f32),
+        (Numbers::Float, bits) => {
+            match bits {
+                16 => tiff_floats(tiff, to, |b| f32::from(half::f16::from_ne_bytes(b)))?,
+                32 => tiff_floats(tiff, to, f32::from_ne_bytes)?,
+                _ => tiff_floats(tiff, to, |b| f64::from_ne_bytes(b) as f32)?,
+            }
+            if inverted {
+                to.iter_mut().for_each(|value| *value = 1.0 - *value);
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(feature = "formats")]
+fn tiff_floats<const N: usize>(
+    tiff: &Tiff<'_>,
+    to: &mut Vec<f32>,
+    float: impl Fn([u8; N]) -> f32,
+) -> std::result::Result<(), String> {
+    let (channels, width) = (tiff.channels, tiff.size.width as usize);
+    crate::error::resize(to, tiff.size.area() as usize * channels, 0.0);
+    tiff.parts(|part, values| {
+        for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
+            let first = ((part.y + row) * width + part.x) * channels;
+            let pixels = to[first..first + part.width * channels].chunks_exact_mut(channels);
+            for (to, from) in pixels.zip(from.chunks_exact(part.channels * N)) {
+                let to = &mut to[part.channel..part.channel + part.channels];
+                to.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, &value)| *to = float(value));
+            }
+        }
+    })
+}
+
+fn png_error(e: png::DecodingError) -> Error {
+    Error::decode(format!("png: {e}"))
+}
+
+#[cfg(feature = "formats")]
+fn tiff_error(e: &str) -> Error {
+    Error::decode(format!("tiff: {e}"))
+}

@@ -1,0 +1,77 @@
+//! The batch size, and the rank of this process.
+
+use crate::error::{Error, Result};
+use crate::sampler::Rank;
+
+/// The batch size, either per rank or on all ranks together.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum BatchSize {
+    /// Number of samples per rank.
+    PerRank(usize),
+    /// Number of samples on all ranks together.
+    Global(usize),
+}
+
+impl Default for BatchSize {
+    fn default() -> Self {
+        BatchSize::PerRank(32)
+    }
+}
+
+impl BatchSize {
+    /// Returns the number of samples per batch on all ranks together.
+    pub(super) fn of_all(self, world: usize) -> Result<u64> {
+        match self {
+            BatchSize::PerRank(0) => Err(Error::config("batch_size(0): expected at least 1")),
+            BatchSize::PerRank(n) => n
+                .checked_mul(world)
+                .map(|n| n as u64)
+                .ok_or_else(|| Error::config(format!("batch_size({n}) on {world} ranks: the product overflows"))),
+            BatchSize::Global(n) if n < world => Err(Error::config(format!(
+                "global_batch_size({n}) on {world} ranks: expected at least one sample per rank"
+            ))),
+            BatchSize::Global(n) => Ok(n as u64),
+        }
+    }
+}
+
+/// The rank of this process, or the source from which it is read.
+#[derive(Clone, Copy)]
+pub(super) enum RankOrigin {
+    Given { rank: usize, world: usize },
+    Environment,
+}
+
+impl RankOrigin {
+    /// Returns the rank. `local` is the number of ranks on this machine. If it is `None`, the
+    /// number comes from the launcher's environment, provided that the environment specifies the
+    /// same rank.
+    pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
+        let found = match self {
+            RankOrigin::Environment => Rank::of_launcher()?,
+            RankOrigin::Given { rank, world } => {
+                let launched = Rank::from_env().ok().flatten();
+                launched
+                    .filter(|found| (found.rank, found.world_size) == (rank, world))
+                    .unwrap_or(Rank::new(rank, world)?)
+            }
+        };
+        if local == Some(0) {
+            return Err(Error::config("local_world_size(0): expected at least 1, because it includes this process"));
+        }
+        Ok(Rank { local_world_size: local.or(found.local_world_size), ..found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explicit_number_of_local_ranks_has_precedence() {
+        let origin = RankOrigin::Given { rank: 1, world: 4 };
+        assert_eq!(origin.rank(Some(2)).unwrap().local_world_size, Some(2));
+        assert_eq!(origin.rank(None).unwrap().local_world_size, None);
+        assert!(origin.rank(Some(0)).unwrap_err().to_string().contains("local_world_size(0)"));
+    }
+}

@@ -1,0 +1,314 @@
+//! [`FolderDestination`]: packs to a local folder.
+//!
+//! A process writes a shard under a unique name. When the shard is complete, the process adds a
+//! hard link under the name of a complete shard. Unlike a rename, a hard link cannot overwrite the
+//! shard of a concurrent process. Complete shards are recorded with their checksums in the journal
+//! of their part. A lock file prevents concurrent merges.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_SUFFIX, State};
+use super::manifests::{Manifest, ShardEntry};
+use super::names::Names;
+use super::plan::Plan;
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::temp_files::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
+use crate::source::{MANIFEST_END, is_stopped, rename};
+
+/// Interval between attempts to acquire the lock of a merge.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The [`Destination`] for packing to a local folder.
+pub(super) struct FolderDestination {
+    names: Names,
+}
+
+impl FolderDestination {
+    /// Creates the destination for `target`. The name must end in `.tar`.
+    pub(super) fn new(target: &Path) -> Self {
+        FolderDestination { names: Names::new(target, true) }
+    }
+}
+
+impl Destination for FolderDestination {
+    fn path_of(&self, end: &str) -> PathBuf {
+        self.names.beside(end)
+    }
+
+    fn target(&self) -> PathBuf {
+        self.names.target.clone()
+    }
+
+    fn suffixes(&self) -> Result<Vec<String>> {
+        self.names.suffixes()
+    }
+
+    fn get(&self, end: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path_of(end);
+        match fs::read(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(|e| Error::io(path, &e)),
+        }
+    }
+
+    fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool> {
+        let path = self.path_of(end);
+        let folder = self.names.folder();
+        fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
+        let (attempt, mut file) = create(&path).map_err(|e| Error::io(&path, &e))?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        let placed = written.and_then(|()| match new {
+            false => rename(&attempt, &path).map(|()| true),
+            true => match fs::hard_link(&attempt, &path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                // The file system does not support hard links.
+                Err(_) if !path.exists() => rename(&attempt, &path).map(|()| true),
+                linked => linked.map(|()| true),
+            },
+        });
+        let _ = fs::remove_file(&attempt);
+        sync_folder_of(&path);
+        placed.map_err(|e| Error::io(path, &e))
+    }
+
+    fn remove(&self, end: &str) -> Result<()> {
+        remove_if_there(&self.path_of(end))
+    }
+
+    fn remove_attempts(&self, attempts: &[String]) -> Result<()> {
+        attempts.iter().try_for_each(|end| remove_abandoned(&self.path_of(end)))
+    }
+
+    fn uploads_in_place(&self) -> bool {
+        false
+    }
+
+    fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>> {
+        let path = self.path_of(&format!("{}.{id}", dest::shard(number)));
+        let (path, file) = create(&path).map_err(|e| Error::io(path, &e))?;
+        Ok(Box::new(ShardFile { path, file, staged: self.path_of(&dest::staged(number, id)) }))
+    }
+
+    /// Appends an entry to the journal of the part. The journal is not flushed to the disk: if an
+    /// entry is lost, the shard is packed again.
+    fn record_shard(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
+        let path = self.path_of(&dest::journal(part, id));
+        let line = Line { plan: id.to_owned(), entry: entry.clone() };
+        let json = serde_json::to_string(&line).expect("a journal line serializes to JSON");
+        // Begin with a line break, because the last line may be incomplete.
+        let line = format!("\n{} {json}\n", format_crc32(crc32fast::hash(json.as_bytes())));
+        let open = File::options().create(true).append(true).open(&path);
+        open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
+    }
+
+    /// Reads the journal of the part, and ignores incomplete lines.
+    fn recorded_shards(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
+        let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
+        let entry = |line: &[u8]| {
+            let (written, json) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+            let line: Line = serde_json::from_str(json).ok()?;
+            (written == format_crc32(crc32fast::hash(json.as_bytes())) && line.plan == id).then_some(line.entry)
+        };
+        let mut entries: Vec<ShardEntry> = text.split(|&byte| byte == b'\n').filter_map(entry).collect();
+        // Two attempts may have recorded the same entry.
+        entries.sort_by(|a, b| (a.first, &a.name).cmp(&(b.first, &b.name)));
+        entries.dedup_by(|a, b| a.name == b.name);
+        Ok(entries)
+    }
+
+    fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf {
+        let renamed = self.path_of(&dest::shard(number));
+        match state {
+            State::Staged(id) => self.path_of(&dest::staged(number, id)),
+            State::Merging(id) => {
+                Some(self.path_of(&dest::staged(number, id))).filter(|path| path.exists()).unwrap_or(renamed)
+            }
+            State::Merged => renamed,
+        }
+    }
+
+    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
+        let path = self.shard_path(number, state);
+        if whole { has(&path, entry) } else { Ok(has_size(&path, entry)) }
+    }
+
+    fn lock(&self) -> Result<Lock> {
+        let path = self.path_of(".lock.partial");
+        loop {
+            match try_lock(&path)? {
+                Attempted::Locked(locked) => return Ok(Box::new(locked)),
+                // If the folder is missing or read-only, no other process can merge either.
+                Attempted::Unsupported => return Ok(Box::new(())),
+                Attempted::Held if is_stopped() => return Err(stopped()),
+                Attempted::Held => std::thread::sleep(LOCK_RETRY_INTERVAL),
+            }
+        }
+    }
+
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest> {
+        // From now on, the folder does not contain a complete dataset until all shards have been
+        // renamed.
+        if !dest::is_renaming(self, plan)? {
+            self.remove(MANIFEST_END)?;
+            // Remove the old shards before any new shard is renamed, so that the two datasets are
+            // never mixed.
+            existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
+            sync_folder_of(&self.names.target);
+            dest::write(self, MERGE_SUFFIX, plan, false)?;
+        }
+        let id = plan.id();
+        for (number, entry) in (0..).zip(&shards) {
+            let shard = self.path_of(&dest::shard(number));
+            match rename(self.path_of(&dest::staged(number, &id)), &shard) {
+                Ok(()) => {}
+                // An interrupted merge has already renamed the shard.
+                Err(e) if e.kind() == io::ErrorKind::NotFound && has_size(&shard, entry) => {}
+                Err(e) => return Err(Error::io(&shard, &e)),
+            }
+        }
+        // A user may have removed a shard while the merge was running.
+        let gone = (0..).zip(&shards).map(|(number, entry)| (self.path_of(&dest::shard(number)), entry));
+        if let Some((shard, _)) = gone.into_iter().find(|(shard, entry)| !has_size(shard, entry)) {
+            return Err(
+                Error::in_source("the shard is missing, or its size has changed: pack its part again").at_path(shard)
+            );
+        }
+        sync_folder_of(&self.names.target);
+        let manifest = Manifest::new(plan.clone(), shards);
+        dest::write(self, MANIFEST_END, &manifest, false)?;
+        Ok(manifest)
+    }
+}
+
+/// A line of a journal.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    plan: String,
+    entry: ShardEntry,
+}
+
+/// A shard that is being written.
+struct ShardFile {
+    path: PathBuf,
+    file: File,
+    staged: PathBuf,
+}
+
+impl Write for ShardFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Attempt for ShardFile {
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
+        match fs::hard_link(&self.path, &self.staged) {
+            Ok(()) => Ok(()),
+            Err(_) if has(&self.staged, entry)? => Ok(()),
+            // The existing file is damaged, or the file system does not support hard links.
+            Err(_) => rename(&self.path, &self.staged).map_err(|e| Error::io(&self.staged, &e)),
+        }
+    }
+}
+
+impl Drop for ShardFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Io, "merging was stopped")
+}
+
+/// Returns whether the file exists and has the size and the checksum in `entry`.
+fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
+    let io = |e: io::Error| Error::io(path, &e);
+    let mut file = match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file.map_err(io)?,
+    };
+    if file.metadata().map_err(io)?.len() != entry.bytes {
+        return Ok(false);
+    }
+    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), [0; 1 << 16]);
+    loop {
+        if is_stopped() {
+            return Err(stopped());
+        }
+        match file.read(&mut buffer).map_err(io)? {
+            0 => return Ok(format_crc32(hasher.finalize()) == entry.crc32),
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+}
+
+/// Returns whether the file exists and has the size in `entry`.
+fn has_size(path: &Path, entry: &ShardEntry) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == entry.bytes)
+}
+
+/// Formats a checksum for a manifest.
+pub(super) fn format_crc32(crc: u32) -> String {
+    format!("{crc:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::destination::Leftovers;
+    use super::*;
+
+    #[test]
+    fn small_files_survive_concurrent_cleanup() {
+        let root = tempfile::tempdir().unwrap();
+        let (files, done) =
+            (FolderDestination::new(&root.path().join("x.tar")), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    files.remove_attempts(&Leftovers::of(&files.suffixes().unwrap()).attempts).unwrap();
+                }
+            });
+            let written: Result<Vec<bool>> =
+                (0..300).map(|n: u32| files.put(".plan.partial", &n.to_le_bytes(), false)).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            written.unwrap();
+        });
+        assert_eq!(files.get(".plan.partial").unwrap().unwrap(), 299_u32.to_le_bytes());
+        assert_eq!(files.suffixes().unwrap(), [".plan.partial"]);
+    }
+
+    #[test]
+    fn the_lock_is_exclusive_and_leaves_no_file() {
+        let root = tempfile::tempdir().unwrap();
+        let files = FolderDestination::new(&root.path().join("x.tar"));
+        let held = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let _lock = files.lock().unwrap();
+                        assert_eq!(held.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(files.suffixes().unwrap().is_empty());
+    }
+}

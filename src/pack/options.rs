@@ -1,0 +1,489 @@
+//! [`Pack`]: the options of a pack, and their validation.
+
+use std::path::Path;
+use std::sync::Arc;
+
+#[cfg(feature = "lmdb")]
+use super::LmdbWriter;
+use super::destination::Destination;
+use super::frames;
+use super::merge::{self, Merge, not_replaced_error};
+use super::open::open_destination;
+use super::packer::Packer;
+use super::pipeline::{Chosen, Run};
+use super::plan::{Plan, Size};
+use super::recode::Recode;
+use super::report::{Callback, Counts, Progress, Report, Tally};
+use super::writer::{exists, no_samples};
+use super::{DatasetWriter, TarWriter, WriteOptions};
+use crate::decode::{Codec, Codecs};
+use crate::error::{Error, Result};
+use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
+
+/// Packs a dataset: writes the samples of a [`Source`] to an LMDB database or to tar shards.
+///
+/// By default, JPEGs are rewritten losslessly for fast crops; see [`recode`](Pack::recode) for
+/// other options. Labels, other fields and class names are not changed. Samples are written in the
+/// order of the source.
+///
+/// ```no_run
+/// use warpfeed::pack::Pack;
+/// use warpfeed::source;
+///
+/// let report = Pack::new(&*source::open("train")?).to("train.lmdb")?;
+/// println!("{} samples, {} bytes", report.samples, report.written.bytes);
+/// # Ok::<(), warpfeed::Error>(())
+/// ```
+#[must_use = "nothing is packed until `to` is called"]
+pub struct Pack<'a> {
+    source: &'a dyn Source,
+    recode: Option<Recode>,
+    workers: usize,
+    force: bool,
+    keep_bad: bool,
+    strict: bool,
+    retries: usize,
+    codecs: Codecs,
+    images: Vec<String>,
+    frames: bool,
+    shard_size: Option<u64>,
+    shard_samples: Option<u64>,
+    part: Option<(u64, u64)>,
+    indices: Option<Vec<u64>>,
+    keys: Option<Vec<String>>,
+    stores: Stores,
+    progress: Option<Callback<'a>>,
+}
+
+impl std::fmt::Debug for Pack<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Pack { source, recode, workers, force, shard_size, part, .. } = self;
+        f.debug_struct("Pack")
+            .field("source", &source.kind())
+            .field("recode", recode)
+            .field("workers", workers)
+            .field("force", force)
+            .field("shard_size", shard_size)
+            .field("part", part)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Pack<'a> {
+    /// Creates a pack of `source`.
+    pub fn new(source: &'a dyn Source) -> Self {
+        Pack {
+            source,
+            recode: None,
+            workers: 0,
+            force: false,
+            keep_bad: false,
+            strict: false,
+            retries: source::RETRIES,
+            codecs: Codecs::new(),
+            images: source.images(),
+            frames: false,
+            shard_size: None,
+            shard_samples: None,
+            part: None,
+            indices: None,
+            keys: None,
+            stores: Stores::default(),
+            progress: None,
+        }
+    }
+
+    /// Sets how images are recoded. The default is [`Recode::Lossless`].
+    pub fn recode(mut self, recode: Recode) -> Self {
+        self.recode = Some(recode);
+        self
+    }
+
+    /// Sets the number of threads that read and recode samples. The calling thread writes the
+    /// samples. The default, 0, starts one thread per core that this process may use. The number of
+    /// threads does not affect the content of the files.
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.workers = threads;
+        self
+    }
+
+    /// Sets whether to replace an existing dataset of the same format once the new one is complete.
+    /// The default is false.
+    pub fn force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+
+    /// Sets the names of the fields that contain images in addition to the main image, such as the
+    /// cameras of a robot. These images are recoded as well, and their fields keep their names. The
+    /// names may omit the extension. By default, [`Source::images`] determines these fields.
+    ///
+    /// Fields with masks or depth maps must not be named, because lossy encoding destroys them.
+    pub fn images(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.images = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). The codec checks images
+    /// of its format for damage ([`Codec::damage`]), and decodes images if the [`Recode`] requires
+    /// pixels.
+    pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
+        self.codecs = self.codecs.with(codec);
+        self
+    }
+
+    /// Sets the color with which transparent pixels are blended when an image is decoded, like
+    /// [`Loader::background`](crate::Loader::background). By default, the alpha channel is dropped.
+    ///
+    /// Packing fails if the [`Recode`] does not decode images.
+    pub fn background(mut self, color: [u8; 3]) -> Self {
+        self.codecs = self.codecs.background(color);
+        self
+    }
+
+    /// Sets whether channels with more than 8 bits are converted to 8 bits when an image is
+    /// decoded, like [`Loader::convert_to_u8`](crate::Loader::convert_to_u8). By default, such an
+    /// image is stored unchanged, and listed in [`Report::refused`].
+    ///
+    /// Images that [`Recode::MaxSide`] does not shrink are not converted. Packing fails if the
+    /// [`Recode`] does not decode images.
+    pub fn convert_to_u8(mut self, converts: bool) -> Self {
+        self.codecs = self.codecs.convert_to_u8(converts);
+        self
+    }
+
+    /// Sets how often a read is repeated after a [transient](Error::is_transient) error of the
+    /// source. The default is 3, and the maximum is 1,000. The delays are the same as for
+    /// [`Loader::retries`](crate::Loader::retries).
+    pub fn retries(mut self, times: usize) -> Self {
+        self.retries = times;
+        self
+    }
+
+    /// Sets whether images that cannot be decoded are stored unchanged, and listed in
+    /// [`Report::refused`]. By default, such images cause an error, and the pack is not finished.
+    ///
+    /// Every image is checked with [`EncodedImage::check`](crate::decode::EncodedImage::check),
+    /// even if the [`Recode`] does not decode images. If images require a custom codec, add it with
+    /// [`codec`](Pack::codec).
+    pub fn keep_bad(mut self, keep: bool) -> Self {
+        self.keep_bad = keep;
+        self
+    }
+
+    /// Sets whether images that can be decoded but are
+    /// [damaged](crate::decode::Condition::Tolerated) cause an error. By default, such images are
+    /// packed, and listed in [`Report::damaged`]. If [`keep_bad`](Pack::keep_bad) is set, this
+    /// option has no effect.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// Sets the maximum size of a tar shard in bytes. `OUT.tar` becomes `OUT-000000.tar`,
+    /// `OUT-000001.tar`, … By default, a single file is written. Only tar targets support this
+    /// option.
+    ///
+    /// If only a [`part`](Pack::part) is packed, this is the approximate average size of a shard.
+    pub fn shard_size(mut self, bytes: u64) -> Self {
+        self.shard_size = Some(bytes);
+        self
+    }
+
+    /// Sets the number of samples per tar shard, instead of [`shard_size`](Pack::shard_size).
+    pub fn shard_samples(mut self, samples: u64) -> Self {
+        self.shard_samples = Some(samples);
+        self
+    }
+
+    /// Packs only one part of the shards of a `.tar` target. `parts` is the number of parts, and
+    /// `part` is the index of the part to pack, starting at 0. Several machines that share a folder
+    /// can pack different parts at the same time. [`Merge`] combines the parts.
+    ///
+    /// All shards have the same number of samples. This number is
+    /// [`shard_samples`](Pack::shard_samples), or is estimated from 64 samples so that shards have
+    /// about [`shard_size`](Pack::shard_size) bytes. A part consists of whole shards, so the number
+    /// of parts does not affect the content of the shards.
+    ///
+    /// A complete part is not packed again. If a part was interrupted, packing continues after its
+    /// last complete shard. Several processes may pack the same part at the same time, with the
+    /// same result. Packing fails if the source differs from the source of the other parts, but a
+    /// change to only a few samples may remain undetected.
+    pub fn part(mut self, part: u64, parts: u64) -> Self {
+        self.part = Some((part, parts));
+        self
+    }
+
+    /// Packs only the samples with these indices, in this order, such as the indices that
+    /// [`sampler::split`](crate::sampler::split) returns. Cannot be combined with
+    /// [`keys`](Pack::keys).
+    pub fn samples(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
+        self.indices = Some(indices.into_iter().collect());
+        self
+    }
+
+    /// Packs only the samples with these keys, in the order of the source. Packing fails if the
+    /// source does not contain one of the keys. Cannot be combined with [`samples`](Pack::samples).
+    pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.keys = Some(keys.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Adds object stores to which targets with the given URL schemes are written. The stores must
+    /// implement [`Store::create`]. The `warpfeed-stores` crate provides stores for `s3://`,
+    /// `gs://` and `az://`.
+    ///
+    /// A dataset in a store consists of shards, so [`shard_size`](Pack::shard_size) or
+    /// [`shard_samples`](Pack::shard_samples) must be set. Existing objects are never replaced.
+    ///
+    /// ```ignore
+    /// Pack::new(&*source).stores(warpfeed_stores::all()).shard_size(1 << 30).to("s3://bucket/train.tar")?;
+    /// ```
+    pub fn stores<S: Into<String>>(mut self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Self {
+        stores.into_iter().for_each(|(scheme, store)| self.stores.add(scheme.into(), store));
+        self
+    }
+
+    /// Sets a callback that is called on the calling thread after each sample is written.
+    pub fn progress(mut self, progress: impl FnMut(&Progress) + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Packs the frames of a LeRobot dataset so that the result opens as a LeRobot dataset: with
+    /// episodes, statistics, and windows of several frames. Images and videos are decoded once and
+    /// stored as JPEGs. Without this option, each frame becomes an independent sample.
+    ///
+    /// The target is a folder, which will contain the shards of `frames.tar`, the numeric features
+    /// of all frames, and the metadata of the original dataset. The target may also be the path of
+    /// a `.tar` in such a folder. [`Merge`] expects the path of the `.tar`. If no
+    /// [`recode`](Pack::recode) is set, the images are encoded with quality 95.
+    ///
+    /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of
+    /// its samples are packed. Existing metadata is not replaced, even with
+    /// [`force`](Pack::force).
+    pub fn frames(mut self, frames: bool) -> Self {
+        self.frames = frames;
+        self
+    }
+
+    /// Packs to `target`. If the name ends in `.lmdb`, writes an LMDB database. If it ends in
+    /// `.tar`, writes tar shards.
+    ///
+    /// Files are written under temporary names and renamed at the end, so a file with its final
+    /// name is always complete. If the target consists of shards, an interrupted pack can be run
+    /// again and continues after the last complete shard. A manifest, `OUT.manifest.json`, is
+    /// written at the end. A [`CancelToken`](crate::source::CancelToken) of the calling thread
+    /// interrupts the pack.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has neither
+    ///   ending, if an option is invalid, or if the target exists and [`force`](Pack::force) is not
+    ///   set.
+    /// - If a sample cannot be read or stored. The error contains the index and the key of the
+    ///   first sample that fails.
+    /// - If the target cannot be written. The error names the file.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. This error is
+    ///   returned after all samples have been read. The message states the number of images that
+    ///   cannot be decoded, and the indices and keys of the first ten. See
+    ///   [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict).
+    ///
+    /// An image that can be decoded but not recoded does not cause an error. It is listed in
+    /// [`Report::refused`].
+    pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
+        if self.frames {
+            return self.frames_to(target.as_ref());
+        }
+        self.samples_to(target.as_ref())
+    }
+
+    fn samples_to(self, target: &Path) -> Result<Report> {
+        // Check all options before any file is created.
+        self.recode.unwrap_or_default().check(&self.codecs)?;
+        source::check_retries(self.retries)?;
+        if self.shard_samples == Some(0) {
+            return Err(Error::config("shard_samples(0): expected at least 1"));
+        }
+        let location = Location::of(target);
+        let url = location.scheme().is_some();
+        // A `file://` URL is a path.
+        let target = match &location {
+            Location::Path(path) => path,
+            Location::Url(_) => target,
+        };
+        if url && self.force {
+            return Err(not_replaced_error().at_path(target));
+        }
+        let extension = target.extension().unwrap_or_default();
+        let tar = extension.eq_ignore_ascii_case("tar");
+        if let Some(part) = self.part {
+            return self.pack_part(target, part, tar);
+        }
+        let options = WriteOptions {
+            classes: self.source.classes().to_vec(),
+            force: self.force,
+            shard_size: self.shard_size.filter(|&bytes| bytes > 0),
+        };
+        if extension.eq_ignore_ascii_case("lmdb") {
+            self.pack_lmdb(target, &options, url)
+        } else if tar {
+            let size = match (self.shard_samples, options.shard_size) {
+                (None, None) if url => {
+                    let cause =
+                        "a dataset in a store consists of shards: set shard_size(bytes) or shard_samples(samples)";
+                    return Err(Error::config(cause).at_path(target));
+                }
+                (None, None) => return self.to_writer(Box::new(TarWriter::create(target, &options)?)),
+                (Some(samples), None) => Size::Samples(samples),
+                (None, Some(bytes)) => Size::Bytes(bytes),
+                (Some(_), Some(_)) => return Err(both_sizes_error()),
+            };
+            let destination = open_destination(target, &self.stores)?;
+            if !self.force && destination.get(MANIFEST_END)?.is_some() && !destination.is_merging()? {
+                return Err(exists(&destination.path_of(MANIFEST_END)));
+            }
+            let (force, stores) = (self.force, self.stores.clone());
+            let duplicate_keys = self.pack_shards(&*destination, size, (0, 1), true)?.duplicate_keys;
+            // A quick check is enough, because this process has just written the shards or compared
+            // their checksums.
+            let merged = Merge::of(target, stores).force(force).quick(true).run()?;
+            Ok(Report { duplicate_keys, ..merged.report })
+        } else {
+            Err(Error::config("the name of the target must end in .lmdb or .tar, which determines the format")
+                .at_path(target))
+        }
+    }
+
+    /// Packs the frames of a LeRobot dataset.
+    fn frames_to(mut self, target: &Path) -> Result<Report> {
+        if self.indices.is_some() || self.keys.is_some() {
+            return Err(Error::config(
+                "frames(true) packs whole episodes: remove samples or keys, and choose episodes when you open the dataset",
+            ));
+        }
+        let recode = *self.recode.get_or_insert(Recode::Quality { quality: frames::QUALITY, max_side: None });
+        recode.check(&self.codecs)?;
+        let target = frames::target(target)?;
+        let frames = frames::divided(self.source, &target, &self.stores)?;
+        let images = frames.images();
+        Pack { source: &*frames, images, frames: false, ..self }.samples_to(&target)
+    }
+
+    /// Packs to an LMDB database.
+    fn pack_lmdb(self, target: &Path, options: &WriteOptions, url: bool) -> Result<Report> {
+        let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
+        if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
+            let cause =
+                format!("{option}: an LMDB has no shards: remove the option, or use a target that ends in .tar");
+            return Err(Error::config(cause).at_path(target));
+        }
+        if url {
+            let cause = "an LMDB can only be written to a local path: pack shards to a URL that ends in .tar";
+            return Err(Error::config(cause).at_path(target));
+        }
+        #[cfg(feature = "lmdb")]
+        return self.to_writer(Box::new(LmdbWriter::create(target, options)?));
+        #[cfg(not(feature = "lmdb"))]
+        Err(Error::config("this build of warpfeed lacks the Cargo feature \"lmdb\" that writes an LMDB")
+            .at_path(target))
+    }
+
+    /// Packs one part of the shards of `target`.
+    fn pack_part(self, target: &Path, (part, parts): (u64, u64), tar: bool) -> Result<Report> {
+        if part >= parts {
+            return Err(Error::config(format!("part {part} of {parts}: expected a part less than {parts}")));
+        }
+        if !tar {
+            let cause = "parts are tar shards, so the name of the target must end in .tar";
+            return Err(Error::config(cause).at_path(target));
+        }
+        let size = match (self.shard_samples, self.shard_size.filter(|&bytes| bytes > 0)) {
+            (Some(samples), None) => Size::Samples(samples),
+            (None, Some(bytes)) => Size::AboutBytes(bytes),
+            (Some(_), Some(_)) => return Err(both_sizes_error()),
+            (None, None) => {
+                let cause = "parts consist of whole shards: set shard_size(bytes) or shard_samples(samples)";
+                return Err(Error::config(cause));
+            }
+        };
+        let destination = open_destination(target, &self.stores)?;
+        self.pack_shards(&*destination, size, (part, parts), false)
+    }
+
+    fn pack_shards(
+        mut self,
+        destination: &dyn Destination,
+        size: Size,
+        part: (u64, u64),
+        compare: bool,
+    ) -> Result<Report> {
+        let chosen = self.choose()?;
+        if chosen.len() == 0 {
+            return Err(no_samples(&destination.target()));
+        }
+        let progress = self.progress.take();
+        let plan = Plan::of(&self.run(), &chosen, size)?;
+        let range = plan.range(part.0, part.1);
+        let mut tally = Tally::new(range.end - range.start, progress);
+        let mut packer =
+            Packer { run: self.run(), chosen: &chosen, destination, plan, part, force: self.force, compare };
+        let shards = packer.pack(&mut tally)?;
+        Ok(merge::report(destination, &shards, tally.duplicate_keys))
+    }
+
+    /// Packs to a custom writer. Ignores [`force`](Pack::force) and the options for shards and
+    /// parts. The class names are not passed to the writer.
+    ///
+    /// # Errors
+    /// Same as [`to`](Pack::to). Samples before the sample that caused the error may already have
+    /// been passed to the writer. The writer is dropped without a call to
+    /// [`finish`](DatasetWriter::finish).
+    pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
+        self.recode.unwrap_or_default().check(&self.codecs)?;
+        source::check_retries(self.retries)?;
+        let chosen = self.choose()?;
+        let (mut tally, mut counts) = (Tally::new(chosen.len() as u64, self.progress.take()), Counts::default());
+        self.run().for_each(&chosen, 0..chosen.len(), &mut |index, prepared, good| {
+            if good {
+                writer.put(&prepared.sample()?)?;
+            }
+            counts.add(index, prepared);
+            tally.add(prepared);
+            Ok(())
+        })?;
+        Ok(counts.report(tally.duplicate_keys, writer.finish()?))
+    }
+
+    fn run(&self) -> Run<'_> {
+        Run {
+            source: self.source,
+            codecs: &self.codecs,
+            recode: self.recode.unwrap_or_default(),
+            images: &self.images,
+            retries: self.retries,
+            workers: self.workers,
+            keep_bad: self.keep_bad,
+            strict: self.strict,
+        }
+    }
+
+    /// Returns the samples to pack.
+    fn choose(&mut self) -> Result<Chosen> {
+        let len = self.source.len();
+        match (self.indices.take(), self.keys.take()) {
+            (None, None) => Ok(Chosen::All(len)),
+            (Some(indices), None) => match indices.iter().find(|&&index| index >= len as u64) {
+                Some(index) => {
+                    Err(Error::config(format!("samples: index {index} is out of range: the source has {len} samples")))
+                }
+                None => Ok(Chosen::Listed(indices)),
+            },
+            (None, Some(keys)) => self.run().find(keys).map(Chosen::Listed),
+            (Some(_), Some(_)) => Err(Error::config("samples and keys are both set: set only one of them")),
+        }
+    }
+}
+
+fn both_sizes_error() -> Error {
+    Error::config("shard_size and shard_samples are both set: set only one of them")
+}

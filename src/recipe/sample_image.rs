@@ -1,0 +1,259 @@
+//! The images of a sample, and which of them are decoded together.
+
+use std::sync::Arc;
+
+use crate::decode::{Admission, EncodedImage, Pixels, Rect};
+use crate::error::Result;
+use crate::sampler::Rng;
+use crate::source::Frames;
+use crate::transform::Plan;
+
+/// One image of a sample while a worker processes it: a complete image, or one tile of a combined
+/// image.
+pub(crate) struct SampleImage<'a> {
+    /// The encoded image, or the first frame of a clip.
+    pub(crate) bytes: &'a [u8],
+    /// All frames, if this is a clip.
+    pub(crate) frames: Option<Frames<'a>>,
+    /// Number of frames that the decoder found to be damaged.
+    pub(crate) damaged_frames: u32,
+    /// The opened image. `None` if the image has been decoded, or if a different image is decoded
+    /// in its place.
+    pub(crate) opened: Option<EncodedImage<'a>>,
+    /// The decoded image, if it is in the cache.
+    pub(crate) cached: Option<Arc<Pixels>>,
+    /// Space in the cache for the decoded image.
+    pub(crate) admission: Option<Admission<'a>>,
+    /// Number of encoded bytes to decode.
+    pub(crate) encoded: usize,
+    /// Region to decode. It contains the region of the plan, and the regions of all images that are
+    /// decoded together with this image.
+    pub(crate) region: Rect,
+    /// If this image uses the decoded pixels of another image, the index of that image in the
+    /// sample.
+    pub(crate) shared_with: Option<usize>,
+    /// Whether decoding more than this image shows, for other images or for the cache, failed or
+    /// found damage, so that exactly the region of the plan must be decoded.
+    pub(crate) separately: bool,
+    /// Whether the device should decode the image, if it can.
+    pub(crate) wants_device: bool,
+    /// Whether the device will decode the image.
+    pub(crate) on_device: bool,
+    /// Whether several workers may decode parts of the image.
+    pub(crate) divided: bool,
+    /// Result of processing the image. The worker later moves the error to the sample.
+    pub(crate) result: Result<()>,
+    /// Whether the decoder found damage.
+    pub(crate) damaged: bool,
+    /// Size of the decoded pixels in bytes.
+    pub(crate) pixels: usize,
+    /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
+    /// decoded pixels of another image.
+    pub(crate) ns: Option<u64>,
+    /// Index of this image's field among the image fields of the sample.
+    pub(crate) field: usize,
+    /// Index of the tile in a mosaic.
+    pub(crate) tile: usize,
+    /// Number of tiles in the image.
+    pub(crate) tiles: usize,
+    /// Whether objects of the second tile are pasted into the first tile.
+    pub(crate) pastes: bool,
+    pub(crate) plan: Plan,
+    /// The sample's random number generator, after the numbers for the plan have been drawn.
+    pub(crate) rng: Rng,
+}
+
+impl<'a> SampleImage<'a> {
+    pub(crate) fn new(encoded: EncodedImage<'a>, plan: Plan, rng: Rng) -> Self {
+        let (bytes, region) = (encoded.bytes(), plan.region);
+        SampleImage {
+            bytes,
+            frames: None,
+            damaged_frames: 0,
+            opened: Some(encoded),
+            cached: None,
+            admission: None,
+            encoded: bytes.len(),
+            region,
+            shared_with: None,
+            separately: false,
+            wants_device: false,
+            on_device: false,
+            divided: false,
+            result: Ok(()),
+            damaged: false,
+            pixels: 0,
+            ns: None,
+            field: 0,
+            tile: 0,
+            tiles: 1,
+            pastes: false,
+            plan,
+            rng,
+        }
+    }
+
+    /// Marks the image as one that is not decoded.
+    pub(crate) fn skip(&mut self) {
+        (self.opened, self.encoded) = (None, 0);
+    }
+
+    /// Marks the image as one whose pixels are `cached`.
+    pub(crate) fn use_cached(&mut self, cached: Arc<Pixels>) {
+        self.skip();
+        (self.pixels, self.ns) = (self.region.size().area() as usize * 3, Some(0));
+        self.cached = Some(cached);
+    }
+
+    /// Returns whether any part of the image is visible in the output. A tile of a mosaic may lie
+    /// completely outside the output.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.plan.target.size().area() > 0
+    }
+
+    /// Returns whether this is the last tile of its image.
+    pub(crate) fn is_last(&self) -> bool {
+        self.tile + 1 == self.tiles
+    }
+
+    /// Returns whether `self` and `other` are views of the same source image.
+    pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self.bytes, other.bytes)
+    }
+}
+
+/// Decides which images of a sample are decoded together. Two views of the same source image are
+/// decoded together under two conditions. First, decoding a rectangle around both views must take
+/// no longer than decoding each view separately. Second, the memory for decoding all images of the
+/// sample must fit in `max_memory` bytes, or must not exceed the memory for decoding them
+/// separately.
+pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
+    if images.len() < 2 {
+        return;
+    }
+    let memory = |image: &SampleImage<'_>| image.opened.as_ref().map_or(0, |encoded| encoded.memory(image.region));
+    let mut all = images.iter().map(memory).fold(0, u64::saturating_add);
+    for number in 1..images.len() {
+        let (before, rest) = images.split_at_mut(number);
+        let image = &mut rest[0];
+        let Some(encoded) = image.opened.as_ref().filter(|_| image.is_shown()) else { continue };
+        let alone = encoded.cost(image.region);
+        let joined = before.iter().enumerate();
+        let joined = joined.filter(|(_, other)| other.shows_the_same(image) && other.is_shown());
+        let joined = joined.filter_map(|(source, other)| {
+            let (encoded, both) = (other.opened.as_ref()?, other.region.around(image.region));
+            let more = encoded.cost(both).saturating_sub(encoded.cost(other.region));
+            let separate = memory(other).saturating_add(memory(image));
+            let then = all.saturating_sub(separate).saturating_add(encoded.memory(both));
+            (more <= alone && then <= all.max(max_memory)).then_some((more, source, both, then))
+        });
+        if let Some((_, source, both, then)) = joined.min_by_key(|(more, ..)| *more) {
+            before[source].region = both;
+            image.skip();
+            (image.shared_with, image.ns, all) = (Some(source), Some(0), then);
+        }
+    }
+}
+
+/// Returns the number of damaged frames in the sample's clips. Counts each clip once.
+pub(crate) fn damaged_frames(images: &[SampleImage<'_>]) -> u32 {
+    let clips = || images.iter().filter(|image| image.damaged_frames > 0);
+    let first =
+        |(number, image): (usize, &SampleImage<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
+    clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
+}
+
+/// Returns the number of damaged source images in the sample. Counts each source image once.
+pub(crate) fn damaged(images: &[SampleImage<'_>]) -> u32 {
+    let damaged = || images.iter().filter(|image| image.damaged);
+    let first =
+        |(number, image): (usize, &SampleImage<'_>)| !damaged().take(number).any(|before| before.shows_the_same(image));
+    damaged().enumerate().filter(|&(number, image)| first((number, image))).count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{Codecs, Size};
+    use crate::libjpeg::{Options, encode};
+    use crate::transform::Augment;
+
+    /// Applies `share` to images that show the given `regions` of one source image. For each image,
+    /// returns the image with which it is decoded, and the region that is decoded.
+    fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
+        let codecs = Codecs::new();
+        let sample_image = |&region: &Rect| {
+            let encoded = codecs.open(file).unwrap();
+            let plan = Plan::resized_crop(encoded.size(), region, Size::new(8, 8), Rect::new(0, 0, 8, 8));
+            SampleImage::new(encoded, plan, Rng::new(0, 0, 0))
+        };
+        let mut images: Vec<_> = regions.iter().map(sample_image).collect();
+        share(&mut images, max_memory);
+        for image in &images {
+            assert_eq!(image.opened.is_some(), image.shared_with.is_none());
+            let decoded = image.shared_with.map_or(image.region, |source| images[source].region);
+            assert!(decoded.around(image.plan.region) == decoded, "the decoded region contains the image's region");
+        }
+        images.iter().map(|image| (image.shared_with, image.region)).collect()
+    }
+
+    #[test]
+    fn views_share_a_decoding_if_it_takes_no_longer() {
+        let pixels: Vec<u8> = (0..160 * 160 * 3).map(|i: u32| (i.wrapping_mul(i) / 7) as u8).collect();
+        let plain = encode(&pixels, 160, 160, 3, &Options::new(90, 2, 2));
+        let packed = encode(&pixels, 160, 160, 3, &Options { restart: 1, ..Options::new(90, 2, 2) });
+        let (left, right) = (Rect::new(0, 64, 48, 48), Rect::new(112, 100, 48, 60));
+        let (whole, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
+        // Without restart markers, all entropy-coded data above the lower edge of a view must be
+        // decoded anyway.
+        let shared = |file: &[u8], regions: &[Rect]| shared(file, regions, u64::MAX);
+        assert_eq!(shared(&plain, &[left, right]), [(None, Rect::new(0, 64, 160, 96)), (Some(0), right)]);
+        assert_eq!(shared(&packed, &[left, right]), [(None, left), (None, right)]);
+        for file in [&plain, &packed] {
+            assert_eq!(shared(file, &[whole, inside, left]), [(None, whole), (Some(0), inside), (Some(0), left)]);
+        }
+        // Each view is added to the decoded region that grows least.
+        let near = Rect::new(104, 96, 56, 56);
+        assert_eq!(shared(&packed, &[left, right, near])[2].0, Some(1));
+    }
+
+    #[test]
+    fn views_do_not_share_a_decoding_beyond_the_memory_limit() {
+        let mut large = encode(&[7; 160 * 160 * 3], 160, 160, 3, &Options::new(90, 2, 2));
+        let sof = large.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+        // Only the header is read in this test.
+        large[sof + 5..sof + 9].copy_from_slice(&[16000u16.to_be_bytes(); 2].concat());
+        let codecs = Codecs::new();
+        let encoded = codecs.open(&large).unwrap();
+        let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
+        let both = left.around(right);
+        let [least, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(both)];
+        assert!(together > 5 * least, "{together} bytes together, {least} bytes separately");
+        assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
+        assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
+        // Overlapping views need less memory if they are decoded together.
+        let (whole, inside) = (Rect::new(0, 0, 16000, 16000), Rect::new(40, 40, 15000, 15000));
+        assert_eq!(shared(&large, &[whole, inside], 0), [(None, whole), (Some(0), inside)]);
+        // The limit applies to all images of the sample.
+        let top = Rect::new(8000, 0, 400, 400);
+        let second = |max_memory| shared(&large, &[left, right, top], max_memory)[1].0;
+        assert_eq!([0, encoded.memory(top)].map(|more| second(together + more)), [None, Some(0)]);
+    }
+
+    #[test]
+    fn a_damaged_image_counts_once() {
+        let (codecs, npy) = (Codecs::new(), crate::decode::raw::npy_header(Size::new(2, 2)));
+        let files = [[&npy[..], &[7; 12]].concat(), [&npy[..], &[7; 12]].concat()];
+        let sample_image = |file: usize, damaged| {
+            let encoded = codecs.open(&files[file]).unwrap();
+            let plan = Augment::pass_through(2, 2).plan(encoded.size(), &mut Rng::new(0, 0, 0)).unwrap();
+            SampleImage { damaged, ..SampleImage::new(encoded, plan, Rng::new(0, 0, 0)) }
+        };
+        let count = |images: &[(usize, bool)]| {
+            super::damaged(&images.iter().map(|&(file, damaged)| sample_image(file, damaged)).collect::<Vec<_>>())
+        };
+        assert_eq!(count(&[(0, true), (0, false), (0, true), (0, true)]), 1);
+        assert_eq!(count(&[(1, false), (0, true), (1, true), (0, true)]), 2);
+        assert_eq!(count(&[(0, false), (1, false)]), 0);
+    }
+}

@@ -1,0 +1,566 @@
+//! The consumer does not wait between epochs, because the first batches of the next epoch are
+//! prepared in free slots while the current epoch ends. If the caller requests a different epoch,
+//! the prepared batches are discarded. Batches, checkpoints, errors and statistics are the same as
+//! without preparation.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::support::{Content, Draw, Numbers, no_hang};
+use warpfeed::sampler::{Rng, Sampler};
+use warpfeed::source::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
+use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
+
+/// Maximum number of samples of an epoch.
+const EPOCH: u64 = 100;
+
+/// A sampler in which epoch e starts at sample e * EPOCH, so that the index of a sample reveals the
+/// epoch it is read for.
+#[derive(Clone, Copy)]
+struct EpochRanges(fn(u64) -> u64);
+
+impl Sampler for EpochRanges {
+    fn len(&self, epoch: u64) -> u64 {
+        self.0(epoch)
+    }
+
+    fn index(&self, epoch: u64, position: u64) -> u64 {
+        epoch * EPOCH + position
+    }
+}
+
+/// A source that counts its reads per epoch.
+#[derive(Clone)]
+struct Recorded {
+    numbers: Numbers,
+    reads: Arc<Mutex<HashMap<u64, u64>>>,
+    fails: fn(u64) -> bool,
+}
+
+impl Recorded {
+    fn new() -> Self {
+        Recorded { numbers: Numbers::new(10_000), reads: Arc::default(), fails: |_| false }
+    }
+
+    /// Returns the number of reads in an epoch.
+    fn of(&self, epoch: u64) -> u64 {
+        self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of reads in epoch `first` and later ones.
+    fn from(&self, first: u64) -> u64 {
+        self.reads.lock().unwrap().iter().filter(|(epoch, _)| **epoch >= first).map(|(_, reads)| reads).sum()
+    }
+
+    /// Waits until `done` returns true.
+    fn until(&self, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Source for Recorded {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        *self.reads.lock().unwrap().entry(index as u64 / EPOCH).or_default() += 1;
+        if (self.fails)(index as u64) {
+            return Err(Error::in_source(format!("{index} is lost")));
+        }
+        self.numbers.read(index, scratch)
+    }
+}
+
+fn loader(source: &Recorded, lengths: fn(u64) -> u64) -> Loader {
+    let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(EpochRanges(lengths));
+    loader.batch_size(4).workers(2).prefetch(2)
+}
+
+fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<Content> {
+    batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect()
+}
+
+#[test]
+fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        for number in 0..5 {
+            let mut epoch = batches.epoch(number);
+            (0..4).for_each(|_| drop(epoch.next().unwrap().unwrap()));
+            // The last batch occupies one of four slots, so three are free.
+            source.until(|source| source.of(number + 1) >= 12);
+            assert!(epoch.next().unwrap().is_ok() && epoch.next().is_none());
+        }
+        drop(batches);
+        assert!((0..5).all(|epoch| source.of(epoch) == 20), "each sample was read once");
+    });
+}
+
+#[test]
+fn short_epochs_are_prepared_one_after_the_other() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |epoch| 1 + epoch % 4).host().unwrap();
+        let mut plain = loader(&Recorded::new(), |epoch| 1 + epoch % 4).epochs(0).host().unwrap();
+        for epoch in 0..30 {
+            // The four slots can hold four epochs of one batch each.
+            assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
+            source.until(|source| source.of(epoch + 3) > 0);
+        }
+    });
+}
+
+#[test]
+fn preparation_is_limited_by_free_slots() {
+    no_hang(|| {
+        for prefetch in [1, 3] {
+            let source = Recorded::new();
+            let mut batches = loader(&source, |_| 20).prefetch(prefetch).host().unwrap();
+            assert_eq!(contents(&mut batches, 0).len(), 5);
+            let most = 4 * (prefetch as u64 + 2);
+            source.until(|source| source.from(1) == most);
+            drop(batches);
+            assert_eq!((source.of(0), source.from(1)), (20, most), "prefetch({prefetch})");
+        }
+    });
+}
+
+#[test]
+fn nothing_is_prepared_after_the_last_epoch() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).epochs(3).host().unwrap();
+        for epoch in 0..3 {
+            assert_eq!(contents(&mut batches, epoch).len(), 5);
+        }
+        assert_eq!(source.from(3), 0);
+        assert_eq!(contents(&mut batches, 7).len(), 5, "a later epoch can still be requested");
+        assert_eq!(contents(&mut batches, 2).len(), 5);
+        drop(batches);
+        assert_eq!((source.from(0), source.of(2), source.of(7)), (100, 40, 20), "no unnecessary reads");
+
+        let source = Recorded::new();
+        let once = loader(&source, |_| 20).into_iter().map(|batch| batch.unwrap().len()).sum::<usize>();
+        assert_eq!((once, source.from(0)), (20, 20), "one `for` loop reads one epoch");
+    });
+}
+
+#[test]
+fn an_epoch_that_is_repeated_is_prepared_again() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        let first = contents(&mut batches, 0);
+        // The loader has prepared epoch 1, but the program requests epoch 0 again.
+        assert!(contents(&mut batches, 0) == first);
+        for pass in 3..6 {
+            let wasted = source.from(1);
+            source.until(|source| source.of(0) >= 20 * (pass - 1) + 16);
+            assert!(contents(&mut batches, 0) == first, "pass {pass}");
+            assert_eq!(source.from(1), wasted);
+        }
+        assert_eq!(contents(&mut batches, 1)[0].ids[0], EPOCH);
+    });
+}
+
+/// Returns the length of an epoch. Some epochs have no batches.
+fn uneven(epoch: u64) -> u64 {
+    [20, 4, 0, 9, 0, 0, 33, 1][epoch as usize % 8]
+}
+
+#[test]
+fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
+    no_hang(|| {
+        for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
+            let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
+            // With `epochs(1)`, nothing is prepared, and checkpoints do not mark the order as
+            // stateful.
+            let mut plain = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).epochs(1).host().unwrap();
+            let mut rng = Rng::new(seed, 0, 0);
+            let mut epoch = 0;
+            for step in 0..150 {
+                // Choose mostly the next epoch, and otherwise the same or a random one.
+                epoch = match rng.below(8) {
+                    0 => rng.below(12),
+                    1 => epoch,
+                    _ => epoch + 1,
+                };
+                let first = if rng.below(6) == 0 { rng.below(6) } else { 0 };
+                let taken = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
+                let all = |batches: &mut Batches<HostBatch>| -> Vec<_> {
+                    let mut epoch = batches.epoch_from(epoch, first);
+                    let mut found = Vec::new();
+                    while let Some(batch) = epoch.next().filter(|_| found.len() < taken) {
+                        found.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
+                    }
+                    found
+                };
+                assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {taken} taken");
+                assert_eq!(batches.checkpoint(), plain.checkpoint());
+                if rng.below(20) == 0 && step > 0 {
+                    // A replay does not change the position.
+                    assert_eq!(batches.replay(2).unwrap().take(3).count(), 3);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn resuming_after_the_last_batch_starts_the_next_epoch() {
+    no_hang(|| {
+        let open = || loader(&Recorded::new(), |_| 20);
+        let mut batches = open().host().unwrap();
+        let first = contents(&mut batches, 0);
+        let state = batches.checkpoint();
+        assert_eq!((state.epoch(), state.batch()), (1, 0), "batches that were prepared are not delivered");
+        let mut plain = open().epochs(1).host().unwrap();
+        assert!(contents(&mut plain, 0) == first && plain.checkpoint() == state);
+        let mut resumed = open().resume(state).host().unwrap();
+        assert!(contents(&mut resumed, 0).is_empty());
+        let next = contents(&mut resumed, 1);
+        assert!(next == contents(&mut batches, 1) && next != first);
+        assert!(contents(&mut resumed, 2) == contents(&mut batches, 2));
+    });
+}
+
+#[test]
+fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
+    no_hang(|| {
+        // The first sample of epoch 1 fails.
+        let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(1) >= 16);
+        assert!(batches.sample_errors().is_empty());
+        let e = batches.epoch(1).next().unwrap().unwrap_err();
+        assert!(e.cause() == "100 is lost" && e.sample() == Some(EPOCH), "{e}");
+        let mut plain = loader(&source, |_| 20).epochs(1).host().unwrap();
+        assert!(plain.epoch(1).next().unwrap().is_err());
+        assert_eq!(batches.checkpoint(), plain.checkpoint(), "the failed batch comes next");
+        assert_eq!(contents(&mut batches, 2).len(), 5, "the loader continues");
+
+        let skip = OnError::Skip { max_skipped: 0 };
+        let mut batches = loader(&source, |_| 20).on_error(skip).host().unwrap();
+        for epoch in [0, 0, 2] {
+            assert_eq!(contents(&mut batches, epoch).len(), 5);
+            assert!(batches.sample_errors().is_empty(), "undelivered batches do not use the skip budget");
+        }
+        assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::TooManySkipped);
+        assert_eq!(batches.sample_errors().len(), 1);
+    });
+}
+
+#[test]
+fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
+    no_hang(|| {
+        fn fails_late(epoch: u64) -> u64 {
+            assert_ne!(epoch, 2, "epoch 2 has no length");
+            20
+        }
+        let source = Recorded::new();
+        let mut batches = loader(&source, fails_late).host().unwrap();
+        assert_eq!(contents(&mut batches, 0).len() + contents(&mut batches, 1).len(), 10);
+        for _ in 0..2 {
+            let results: Vec<_> = batches.epoch(2).collect();
+            let e = results[0].as_ref().unwrap_err();
+            assert!(results.len() == 1 && e.to_string().contains("length of epoch 2"), "{e}");
+        }
+        assert_eq!(contents(&mut batches, 3).len(), 5);
+    });
+}
+
+#[test]
+fn a_sampler_that_changes_its_length_fails() {
+    no_hang(|| {
+        static LENGTH: AtomicU64 = AtomicU64::new(20);
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| LENGTH.load(Ordering::SeqCst)).host().unwrap();
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(1) >= 16);
+        LENGTH.store(40, Ordering::SeqCst);
+        let mut epoch = batches.epoch(1);
+        (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
+        let e = epoch.next().unwrap().unwrap_err();
+        assert!(e.kind() == ErrorKind::Config && e.cause().contains("when the epoch was prepared, but"), "{e}");
+        assert!(epoch.next().is_none());
+        drop(epoch);
+        assert_eq!(contents(&mut batches, 1).len(), 10);
+    });
+}
+
+#[test]
+fn statistics_of_an_epoch_count_its_batches() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        let monitor = batches.handle();
+        let mut before = monitor.stats();
+        for epoch in 0..4 {
+            assert_eq!(contents(&mut batches, epoch).len(), 5);
+            source.until(|source| source.of(epoch + 1) >= 16);
+            let now = monitor.stats();
+            let stats = now.since(&before);
+            assert_eq!((stats.batches, stats.samples, stats.epochs, stats.wait.count), (5, 20, 1, 5));
+            std::thread::sleep(Duration::from_millis(20));
+            let later = monitor.stats();
+            assert_eq!(later.seconds, now.seconds, "time between epochs is not counted");
+            assert_eq!(later.slot.seconds, now.slot.seconds);
+            before = later;
+        }
+    });
+}
+
+/// A gate. While it is closed, it blocks the threads that wait at it.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(self.opened.wait_while(self.closed.lock().unwrap(), |closed| *closed).unwrap());
+    }
+}
+
+#[test]
+fn the_last_batch_does_not_wait_for_the_next_epoch() {
+    /// An order whose calls for epoch 1 block while the gate is closed.
+    struct Slow(Arc<Gate>);
+
+    impl Sampler for Slow {
+        fn len(&self, epoch: u64) -> u64 {
+            if epoch == 1 {
+                self.0.pass();
+            }
+            20
+        }
+
+        fn index(&self, epoch: u64, position: u64) -> u64 {
+            epoch * EPOCH + position
+        }
+    }
+
+    /// A source whose `check` blocks while the gate is closed.
+    struct Checked(Recorded, Arc<Gate>);
+
+    impl Source for Checked {
+        fn len(&self) -> usize {
+            Source::len(&self.0)
+        }
+
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            self.0.read(index, scratch)
+        }
+
+        fn check(&self) -> Result<()> {
+            self.1.pass();
+            Ok(())
+        }
+    }
+
+    no_hang(|| {
+        let gate = Arc::<Gate>::default();
+        let open = |source: Checked| {
+            let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
+            loader.batch_size(4).workers(2).prefetch(2)
+        };
+        let never = Arc::<Gate>::default();
+        let order = open(Checked(Recorded::new(), never)).sampler(Slow(gate.clone()));
+        let check = open(Checked(Recorded::new(), gate.clone())).sampler(EpochRanges(|_| 20));
+        for loader in [order, check] {
+            let mut batches = loader.host().unwrap();
+            let mut epoch = batches.epoch(0);
+            gate.set(true);
+            assert_eq!(epoch.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 20);
+            drop(epoch);
+            gate.set(false);
+            assert_eq!(contents(&mut batches, 1).len(), 5);
+        }
+    });
+}
+
+/// Tests a consumer that holds every batch while the coordinator fails to prepare the next epoch.
+#[test]
+fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
+    /// A sampler. Its first call for epoch 1, made by the coordinator, waits at the gate and then
+    /// panics.
+    struct Unknown(Arc<Gate>, AtomicU64);
+
+    impl Sampler for Unknown {
+        fn len(&self, epoch: u64) -> u64 {
+            let is_coordinator = std::thread::current().name() == Some("warpfeed-order");
+            if epoch == 1 && is_coordinator && self.1.fetch_add(1, Ordering::SeqCst) == 0 {
+                self.0.pass();
+                panic!("epoch 1 is not known yet");
+            }
+            12
+        }
+
+        fn index(&self, epoch: u64, position: u64) -> u64 {
+            epoch * EPOCH + position
+        }
+    }
+
+    no_hang(|| {
+        let gate = Arc::<Gate>::default();
+        gate.set(true);
+        let loader = Loader::source(Recorded::new())
+            .codec(Draw)
+            .augment(Augment::train(16))
+            .sampler(Unknown(gate.clone(), AtomicU64::new(0)));
+        let loader = loader.batch_size(4).workers(2).prefetch(1).timeout(Duration::from_millis(50));
+        let mut batches = loader.host().unwrap();
+        let held: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
+        assert_eq!(held.len(), 3, "every slot is in use");
+        let mut epoch = batches.epoch(1);
+        assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+        drop(held);
+        gate.set(false);
+        assert_eq!(
+            epoch.map(|batch| batch.unwrap().ids().next()).collect::<Vec<_>>(),
+            [0, 4, 8].map(|sample| Some(EPOCH + sample))
+        );
+    });
+}
+
+#[test]
+fn a_source_is_checked_while_other_threads_read_it() {
+    /// A source in which two reads wait for calls to `check`. The last read of epoch 0 waits for
+    /// the call before epoch 1. The first read of epoch 1 waits for the call that the consumer's
+    /// request causes.
+    #[derive(Clone, Default)]
+    struct Both {
+        /// Number of checks so far, and number of reads that wait for a check.
+        checks: Arc<(Mutex<(u64, u64)>, Condvar)>,
+    }
+
+    impl Source for Both {
+        fn len(&self) -> usize {
+            10_000
+        }
+
+        fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+            let (state, changed) = &*self.checks;
+            let wanted = if index == 19 { 2 } else { 3 };
+            if index == 19 || index as u64 == EPOCH {
+                let mut state = state.lock().unwrap();
+                state.1 += 1;
+                changed.notify_all();
+                drop(changed.wait_while(state, |(checks, _)| *checks < wanted).unwrap());
+            }
+            scratch.clear();
+            scratch.extend((index as u64).to_le_bytes());
+            Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
+        }
+
+        fn check(&self) -> Result<()> {
+            let (state, changed) = &*self.checks;
+            let mut state = state.lock().unwrap();
+            // The first check comes before all reads.
+            state = changed.wait_while(state, |(checks, reads)| *reads < *checks).unwrap();
+            state.0 += 1;
+            changed.notify_all();
+            Ok(())
+        }
+    }
+
+    no_hang(|| {
+        let source = Both::default();
+        let loader =
+            Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(EpochRanges(|_| 20));
+        let mut batches = loader.batch_size(4).workers(2).prefetch(2).epochs(2).host().unwrap();
+        for epoch in 0..2 {
+            let ids = contents(&mut batches, epoch).into_iter().flat_map(|batch| batch.ids);
+            assert!(ids.eq(epoch * EPOCH..epoch * EPOCH + 20));
+        }
+        assert_eq!(source.checks.0.lock().unwrap().0, 3);
+    });
+}
+
+#[test]
+fn an_abandoned_epoch_is_prepared_only_once() {
+    no_hang(|| {
+        let source = Recorded::new();
+        let mut batches = loader(&source, |_| 20).host().unwrap();
+        drop(batches.epoch(0).next());
+        drop(batches.epoch(0).next());
+        assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(1) >= 16);
+        // An epoch that was read completely is prepared again.
+        let before = source.of(0);
+        assert_eq!(contents(&mut batches, 0).len(), 5);
+        source.until(|source| source.of(0) == before + 20 + 16);
+        drop(batches);
+        assert!(source.of(1) < 20, "epoch 1 was prepared once");
+    });
+}
+
+/// A source that records how the loader announces upcoming reads.
+struct Followed {
+    numbers: Numbers,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+struct RecordsCalls(Lookahead, Arc<Mutex<Vec<String>>>);
+
+impl Prefetcher for RecordsCalls {
+    fn start(&self, place: BatchIndex) {
+        let last = self.0.from(place).take(100).last().map(|(place, _)| place);
+        let call = format!("start {}.{} to {:?}", place.epoch, place.batch, last.map(|last| (last.epoch, last.batch)));
+        self.1.lock().unwrap().push(call);
+    }
+
+    fn stop(&self) {
+        self.1.lock().unwrap().push("stop".to_owned());
+    }
+}
+
+impl Source for Followed {
+    fn len(&self) -> usize {
+        self.numbers.len
+    }
+
+    fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.numbers.read(index, scratch)
+    }
+
+    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        Some(Box::new(RecordsCalls(order, self.calls.clone())))
+    }
+}
+
+#[test]
+fn a_prefetching_source_learns_when_a_run_starts_and_ends() {
+    no_hang(|| {
+        let calls = Arc::<Mutex<Vec<String>>>::default();
+        let source = || Followed { numbers: Numbers::new(20), calls: calls.clone() };
+        let open = || Loader::source(source()).codec(Draw).augment(Augment::train(16)).batch_size(4).prefetch(2);
+        let new_calls = || std::mem::take(&mut *calls.lock().unwrap());
+        let mut batches = open().epochs(3).host().unwrap();
+        (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));
+        assert_eq!(new_calls(), ["start 0.0 to Some((2, 4))"]);
+        // Prefetching does not stop inside an epoch, even after the last epoch.
+        assert_eq!(contents(&mut batches, 6).len(), 5);
+        drop(batches.epoch(1).next());
+        assert_eq!(new_calls(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);
+        // A repeated epoch is not prepared, because the source prefetches the epoch after it.
+        let mut batches = open().host().unwrap();
+        (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
+        let all = "start 0.0 to Some((19, 4))";
+        assert_eq!(new_calls(), [all, "stop", all, all]);
+    });
+}
