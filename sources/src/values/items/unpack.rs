@@ -408,7 +408,7 @@ mod tests {
             assert_eq!(found.is_ok(), used, "{copy:?}: {found:?}");
             assert_eq!(fs::read(&target).unwrap(), copy);
             if let Err(e) = found {
-                assert!(e.cause().contains("make its folder writable"), "{e}");
+                assert!(e.cause().contains("check that its folder is writable"), "{e}");
             }
         }
     }
