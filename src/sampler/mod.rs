@@ -18,7 +18,7 @@
 //! resume in the middle of an epoch without replaying anything.
 
 // The other modules are internal: `schedule` splits an order into batches, and each batch into the
-// shares of the ranks. `within_subset` restricts a custom order to a subset. `changing` changes
+// shares of the ranks. `within_subset` restricts a custom order to a subset. `live_order` updates
 // weights and proportions during a run. `quotas` computes the number of draws from each source of a
 // mixture in each round.
 
