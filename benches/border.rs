@@ -90,13 +90,13 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
         let inside = median(&all[0].inside);
         for (waits, (how, _)) in all.iter().zip(&loaders) {
             let border = median(&waits.border);
-            let own = median(&waits.inside).or(inside).unwrap_or(each.as_secs_f64());
+            let inside_wait = median(&waits.inside).or(inside).unwrap_or(each.as_secs_f64());
             println!(
                 "  {name:<22}{how:<12} border {:>8.3} ms, inside {:>8.3} ms: {:>6.2}; (border + step) / (inside + step) {:.2}",
                 1e3 * border.unwrap_or(0.0),
-                1e3 * own,
-                border.unwrap_or(0.0) / own,
-                (border.unwrap_or(0.0) + step.as_secs_f64()) / (own + step.as_secs_f64()),
+                1e3 * inside_wait,
+                border.unwrap_or(0.0) / inside_wait,
+                (border.unwrap_or(0.0) + step.as_secs_f64()) / (inside_wait + step.as_secs_f64()),
             );
         }
     }

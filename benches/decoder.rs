@@ -40,17 +40,17 @@ fn main() -> Result<()> {
     );
     let stream = cuda::stream(0);
     for size in [1, 8, 64, 256] {
-        let options = |on| {
-            let options = Decoder::builder().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(on);
+        let options = |decode_on| {
+            let options = Decoder::builder().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(decode_on);
             let options = options.augment(Augment::eval(256, 224)).normalize(Normalize::IMAGENET);
             options.dtype(Dtype::F16).layout(Layout::Nchw)
         };
         match &stream {
             Ok(stream) => {
-                for on in [DecodeOn::Gpu, DecodeOn::Cpu] {
-                    let decoder = options(on).cuda(stream)?;
+                for decode_on in [DecodeOn::Gpu, DecodeOn::Cpu] {
+                    let decoder = options(decode_on).cuda(stream)?;
                     let synchronize = || stream.synchronize().expect("the stream is alive");
-                    measure(&format!("{on:?}"), &decoder, &images, size, seconds, synchronize)?;
+                    measure(&format!("{decode_on:?}"), &decoder, &images, size, seconds, synchronize)?;
                 }
             }
             Err(_) => measure("host memory", &options(DecodeOn::Cpu).host()?, &images, size, seconds, || ())?,

@@ -32,7 +32,7 @@ pub(super) fn all() -> Vec<Image> {
     }
     let images: Vec<Image> = files.into_iter().filter_map(|plain| Image::new(plain, &mut random)).collect();
     assert!(!images.is_empty(), "no baseline JPEGs found");
-    let mean = |of: fn(&Image) -> usize| images.iter().map(of).sum::<usize>() / images.len();
+    let mean = |size_of: fn(&Image) -> usize| images.iter().map(size_of).sum::<usize>() / images.len();
     println!(
         "{} images; mean bytes: {} plain, {} packed, {} cut to the crop",
         images.len(),

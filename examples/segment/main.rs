@@ -108,9 +108,9 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
             for (pixel, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
                 for other in 0..CLASSES {
                     let (row, column) = place(other, pixel);
-                    let own = f32::from(other == usize::from(class));
-                    grad[[row, column]] = (shares[[row, column]] - own) * scale;
-                    sum -= own * shares[[row, column]].max(1e-9).ln() * scale;
+                    let expected = f32::from(other == usize::from(class));
+                    grad[[row, column]] = (shares[[row, column]] - expected) * scale;
+                    sum -= expected * shares[[row, column]].max(1e-9).ln() * scale;
                 }
             }
             net.backward(Maps { data: grad, side: SIDE / PART });

@@ -300,7 +300,7 @@ impl Bitstream {
     /// Returns the index of a table. Adds the table if it is new. Returns `None` if the table is
     /// invalid, or if there are too many tables.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
-        let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
+        let known = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
         if let Some(known) = known {
             return Some(known as u32);
         }

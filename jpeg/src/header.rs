@@ -95,7 +95,8 @@ impl Frame {
 
     /// Returns the largest horizontal and vertical sampling factors.
     pub(crate) fn max_sampling(&self) -> (u32, u32) {
-        let largest = |of: fn(&Component) -> u8| self.components().iter().map(of).max().unwrap_or(1).into();
+        let largest =
+            |factor_of: fn(&Component) -> u8| self.components().iter().map(factor_of).max().unwrap_or(1).into();
         (largest(|c| c.h), largest(|c| c.v))
     }
 
@@ -112,7 +113,8 @@ impl Frame {
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
-        let blocks = |pixels: u32, own: u8, max: u32| (u64::from(pixels) * u64::from(own)).div_ceil(8 * u64::from(max));
+        let blocks =
+            |pixels: u32, factor: u8, max: u32| (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(max));
         (blocks(self.size.width, c.h, h) as u32, blocks(self.size.height, c.v, v) as u32)
     }
 }

@@ -387,8 +387,9 @@ impl Blocks for BandBlocks<'_> {
             for (&mcu, index) in
                 mcus[(first - window.start) as usize..].iter().zip(first..(columns.end - 1) / component.h + 1)
             {
-                let own = (index * component.h).max(columns.start)..((index + 1) * component.h).min(columns.end);
-                offsets.extend(own.map(|column| mcu + inside + (column - index * component.h) * 64));
+                let columns_of_mcu =
+                    (index * component.h).max(columns.start)..((index + 1) * component.h).min(columns.end);
+                offsets.extend(columns_of_mcu.map(|column| mcu + inside + (column - index * component.h) * 64));
             }
         }
         self.coefficients

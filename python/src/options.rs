@@ -230,8 +230,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "image_transform" => loader.transform(UserTransform(value.cast::<Function>()?.get().0.clone())),
         "augment" => loader.augment(augment(value)?),
         "augment_for" => {
-            let own = value.extract::<BTreeMap<usize, Bound<'_, PyAny>>>()?;
-            own.into_iter().try_fold(loader, |loader, (dataset, value)| {
+            let by_dataset = value.extract::<BTreeMap<usize, Bound<'_, PyAny>>>()?;
+            by_dataset.into_iter().try_fold(loader, |loader, (dataset, value)| {
                 PyResult::Ok(loader.augment_for(dataset, augment(&value)?))
             })?
         }

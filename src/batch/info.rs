@@ -87,7 +87,7 @@ impl SampleInfo {
 
     pub(crate) fn set_text(&mut self, name: &str, text: &str) {
         match self.texts.iter_mut().find(|(known, _)| known == name) {
-            Some((_, of)) => text.clone_into(of),
+            Some((_, out)) => text.clone_into(out),
             None => self.texts.push((name.to_owned(), text.to_owned())),
         }
     }

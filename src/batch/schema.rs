@@ -362,8 +362,9 @@ impl Schemas {
     /// # Errors
     /// See [`Schema::new`].
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
-        let arrays =
-            |of: &Schema| Schema::new(batch.min(of.batch), of.spans.iter().map(|span| (span.field.clone(), span.role)));
+        let arrays = |schema: &Schema| {
+            Schema::new(batch.min(schema.batch), schema.spans.iter().map(|span| (span.field.clone(), span.role)))
+        };
         self.iter().map(arrays).collect::<Result<_>>().map(Schemas)
     }
 }

@@ -42,7 +42,7 @@ impl<'a> Indexed<'a> {
     /// If the header is damaged, if the format is lossy, or if pixels are not stored as single
     /// numbers.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
-        let is = |of: format::Format| (of.matches)(bytes);
+        let is = |format: format::Format| (format.matches)(bytes);
         if is(format::JPEG) || (is(format::WEBP) && is_lossy(bytes)) {
             let name = if is(format::JPEG) { "jpeg" } else { "lossy webp" };
             return Err(Error::decode(format!("{name} does not preserve the values of a mask: store the mask as PNG")));
@@ -53,7 +53,7 @@ impl<'a> Indexed<'a> {
             let size = standard().open(bytes)?.size();
             return Ok(Indexed { bytes, form: Form::Colors { colors }, size });
         }
-        let Some((reader, open)) = readers.into_iter().find(|(of, _)| (of.matches)(bytes)) else {
+        let Some((reader, open)) = readers.into_iter().find(|(reader, _)| (reader.matches)(bytes)) else {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
             return Err(Error::decode(format!(
                 "the data begins with {start:?}: expected PNG, GIF, BMP, TIFF or lossless WebP"

@@ -126,8 +126,8 @@ impl Spec {
         let shared = soft_labels.as_ref().and(schema.find(Role::Label)).is_some();
         let first = delivered.len() + usize::from(shared);
         let records_of = |image: usize| {
-            let of = |role: Role| role == Role::Records { of: image };
-            records.iter().position(|(_, span)| of(span.role)).map(|index| first + index)
+            let is_role = |role: Role| role == Role::Records { of: image };
+            records.iter().position(|(_, span)| is_role(span.role)).map(|index| first + index)
         };
         let mut arrays: Vec<Array> = Vec::with_capacity(first + records.len());
         for &(span, host) in &delivered {
@@ -351,9 +351,9 @@ impl Decoding {
         let encoded = schema.encoded()?;
         let Role::Encoded { blocks } = schema.spans[encoded].role else { return None };
         let image = |(records, span): (usize, &Span)| {
-            let Role::Decoding { of } = span.role else { return None };
-            let array = delivered.iter().position(|(span, _)| *span == of)?;
-            let [height, width, _] = schema.spans[of].field.shape[..] else { return None };
+            let Role::Decoding { of: image } = span.role else { return None };
+            let array = delivered.iter().position(|(span, _)| *span == image)?;
+            let [height, width, _] = schema.spans[image].field.shape[..] else { return None };
             Some(DecodedImage { array, records, height, width })
         };
         let encoded_bytes = schema.batch * schema.spans[encoded].sample_bytes;

@@ -149,8 +149,8 @@ impl Fields {
         };
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
-            if let FieldWriter::Image(of) = kind.maker() {
-                let image = Image::described(of, kind.augment(), kind.frames());
+            if let FieldWriter::Image(source_name) = kind.maker() {
+                let image = Image::described(source_name, kind.augment(), kind.frames());
                 made.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
@@ -165,12 +165,12 @@ impl Fields {
                 FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
                 _ => (kind.clone(), Some(Role::Plain)),
             };
-            let own = kind.arrays(name, size)?;
-            let bytes = own.iter().map(Field::sample_bytes).sum();
+            let field_arrays = kind.arrays(name, size)?;
+            let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
             let out = if kind.copies() { &mut made.copied } else { &mut made.computed };
-            out.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
+            out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), bytes });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
-            arrays.extend(own.into_iter().enumerate().map(|(array, field)| (field, role(array))));
+            arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
         if made.images.is_empty() {
             let shown = made.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
@@ -421,8 +421,9 @@ impl Fields {
         }
         out.clear();
         let mut numbers = NUMBERS.take();
-        let read =
-            self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, original, &mut numbers, out).map(drop));
+        let read = self
+            .with_boxes()
+            .try_for_each(|(name, boxes)| boxes.read(name, sample, original, &mut numbers, out).map(drop));
         NUMBERS.set(numbers);
         read
     }

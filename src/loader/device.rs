@@ -92,20 +92,21 @@ impl Loader {
         let common = self.dataset_augments()?;
         let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         // Custom transforms run on the host, after all built-in effects on pixels.
-        let own = !transforms.is_empty();
+        let is_custom = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
         let of_images = images().map(|(_, FieldKind(kind))| kind.augment());
-        let augments: Vec<&Augment> = of_images.flat_map(|own| own.map_or(&common[..], std::slice::from_ref)).collect();
+        let augments: Vec<&Augment> =
+            of_images.flat_map(|augment| augment.map_or(&common[..], std::slice::from_ref)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
-        if own && wanted {
+        if is_custom && wanted {
             tracing::warn!("workers decode all images, because a custom transform runs on the host");
         } else if !host_only.is_empty() && wanted {
             let names = host_only.join(", ");
             tracing::warn!("workers decode some images, because these operations do not run on a device: {names}");
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
-        if !own && !resizes && wanted {
+        if !is_custom && !resizes && wanted {
             tracing::warn!(
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
             );
@@ -114,8 +115,8 @@ impl Loader {
             tracing::warn!("workers decode the frames of field {name:?}, because a device decodes only single images");
         }
         let only_clips = images().count() > 0 && images().all(|(_, FieldKind(kind))| kind.frames().is_some());
-        let decode = !own && resizes && wanted && !only_clips;
-        let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
+        let decode = !is_custom && resizes && wanted && !only_clips;
+        let retouch = !is_custom && augments.iter().any(|augment| augment.changes_pixels());
         // The device applies effects on values after normalization. If the images remain `u8` and
         // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);

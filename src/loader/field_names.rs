@@ -47,10 +47,10 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
             let more = stems.len().saturating_sub(MAX_SHOWN);
             stems.truncate(MAX_SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let of = if wanted == *field { String::new() } else { format!("field {field:?}: ") };
+            let prefix = if wanted == *field { String::new() } else { format!("field {field:?}: ") };
             return Err(Error::config(match stems.is_empty() {
-                true => format!("{of}no field {wanted:?}: the samples have only an image or a label"),
-                false => format!("{of}no field {wanted:?} among {stems:?}{more}{close}"),
+                true => format!("{prefix}no field {wanted:?}: the samples have only an image or a label"),
+                false => format!("{prefix}no field {wanted:?} among {stems:?}{more}{close}"),
             }));
         }
     }

@@ -310,11 +310,11 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn groups_of_both_versions_and_their_parents_are_read() {
-        let of = |groups| folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
-        assert_eq!(of("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
-        assert_eq!(of("5:cpu,memory:/x\n3:cpuset:/\n"), ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"]);
-        assert_eq!(of("0::/\n"), ["/sys/fs/cgroup/"]);
-        assert!(of("").is_empty() && of("nonsense\n").is_empty());
+        let folders_of = |groups| folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(folders_of("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
+        assert_eq!(folders_of("5:cpu,memory:/x\n3:cpuset:/\n"), ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"]);
+        assert_eq!(folders_of("0::/\n"), ["/sys/fs/cgroup/"]);
+        assert!(folders_of("").is_empty() && folders_of("nonsense\n").is_empty());
     }
 
     #[test]

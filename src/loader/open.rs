@@ -149,18 +149,19 @@ impl Checked {
         let ImageOptions { transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
         let (augments, moved) = (&self.augments, *moves_pixels && !transforms.is_empty());
         let label = self.loader.label().joined(augments.iter().flat_map(Augment::joins).next());
-        let of = |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
+        let fields_for =
+            |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
         let made = if augments.variants().is_empty() || augments.depend_on_dataset() {
-            self.output_sizes.epochs().map(|epoch| of(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
+            self.output_sizes.epochs().map(|epoch| fields_for(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
         } else {
-            augments.variants().iter().map(|augment| of(augment, 0)).collect::<Result<_>>()?
+            augments.variants().iter().map(|augment| fields_for(augment, 0)).collect::<Result<_>>()?
         };
         (self.fields, self.arrays) = made.into_iter().unzip();
         if !augments.depend_on_dataset() {
             return self.fields[0].check(augments.common(), moved);
         }
         for (dataset, augment) in augments.variants().iter().enumerate() {
-            let checked = of(augment, 0).and_then(|(fields, _)| fields.check(augment, moved));
+            let checked = fields_for(augment, 0).and_then(|(fields, _)| fields.check(augment, moved));
             checked.map_err(|e| Error::config(format!("dataset {dataset}: {}", e.cause())))?;
         }
         Ok(())

@@ -97,9 +97,9 @@ const MAX_SIZES: usize = 256;
 /// counts as a square.
 fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
-    let (own, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
+    let (own_ratio, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
     // Rounding must not decide between two sizes with the same aspect ratio.
-    let distance = |size: &Size| (ratio(size) - own).abs();
+    let distance = |size: &Size| (ratio(size) - own_ratio).abs();
     let nearest = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
     let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= nearest + 1e-9);
     let best = close.min_by_key(|(_, size)| match size.area() <= area {

@@ -180,8 +180,8 @@ pub(super) fn read_manifest(destination: &dyn Destination) -> Result<Option<Mani
     read(destination, MANIFEST_END)
 }
 
-pub(super) fn read_part(destination: &dyn Destination, of: (u64, u64), id: &str) -> Result<Option<PartManifest>> {
-    read(destination, &part(of, id))
+pub(super) fn read_part(destination: &dyn Destination, part_of: (u64, u64), id: &str) -> Result<Option<PartManifest>> {
+    read(destination, &part(part_of, id))
 }
 
 /// Returns whether a merge of `plan` has begun to rename shards.

@@ -73,8 +73,8 @@ impl LmdbWriter {
         // target.
         check_target(&target, options.force)?;
         if lock.is_some() {
-            let own = target.file_name().unwrap_or_default();
-            remove_abandoned_of(&target, |name| own == name)?;
+            let file_name = target.file_name().unwrap_or_default();
+            remove_abandoned_of(&target, |name| file_name == name)?;
         }
         let folder = unique(&target);
         fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;

@@ -344,10 +344,10 @@ fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     let mut ends = destination.suffixes()?;
     // Last, remove the files that mark a running merge, so that the merge can be run again if an
     // error occurs.
-    for own in [PLAN_END, MERGE_SUFFIX] {
-        if own != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
-            destination.remove(own)?;
-            ends.retain(|end| end != own);
+    for suffix in [PLAN_END, MERGE_SUFFIX] {
+        if suffix != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
+            destination.remove(suffix)?;
+            ends.retain(|end| end != suffix);
         }
     }
     let mut orphans = Leftovers::of(&ends).all();
@@ -383,11 +383,11 @@ mod tests {
 
     #[test]
     fn missing_parts_are_listed_as_ranges() {
-        let of = |present: &[u64], end| missing(present.iter().copied(), end);
-        assert_eq!(of(&[], 1), "0");
-        assert_eq!(of(&[0, 2, 10, 11], 20), "1,3-9,12-19");
-        assert_eq!(of(&[0, 1, 2], 3), "");
-        assert_eq!(of(&[5], u64::MAX), "0-4,6-18446744073709551614");
-        assert_eq!(of(&(0..100).map(|n| 2 * n).collect::<Vec<_>>(), 200).split(',').count(), 100);
+        let missing_in = |present: &[u64], end| missing(present.iter().copied(), end);
+        assert_eq!(missing_in(&[], 1), "0");
+        assert_eq!(missing_in(&[0, 2, 10, 11], 20), "1,3-9,12-19");
+        assert_eq!(missing_in(&[0, 1, 2], 3), "");
+        assert_eq!(missing_in(&[5], u64::MAX), "0-4,6-18446744073709551614");
+        assert_eq!(missing_in(&(0..100).map(|n| 2 * n).collect::<Vec<_>>(), 200).split(',').count(), 100);
     }
 }

@@ -206,8 +206,8 @@ impl Run<'_> {
     }
 }
 
-fn spares(of: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
-    of.lock().expect("no code panics while holding this lock")
+fn spares(list: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
+    list.lock().expect("no code panics while holding this lock")
 }
 
 /// The samples that are in progress or finished, in the order of their positions.

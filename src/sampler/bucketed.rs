@@ -252,7 +252,7 @@ impl Batched for Bucketed {
     }
 
     fn largest_of_size(&self, size: usize) -> Option<u64> {
-        let bucket = self.sizes.as_ref()?.iter().position(|of| *of == size);
+        let bucket = self.sizes.as_ref()?.iter().position(|bucket_size| *bucket_size == size);
         Some(bucket.map_or(1, |bucket| self.limited().counts[bucket]))
     }
 }

@@ -509,8 +509,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "mixture: a sampler returned sample 300, but its source has 300 samples")]
     fn an_index_outside_the_source_panics() {
-        let of = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
-        let order = Mixture::of([(300, 1.0, of(301)), (40, 1.0, of(40))], 1).unwrap();
+        let sequence = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
+        let order = Mixture::of([(300, 1.0, sequence(301)), (40, 1.0, sequence(40))], 1).unwrap();
         (0..order.len(0)).map(|position| order.index(0, position)).for_each(drop);
         (0..order.len(0)).map(|position| order.index(1, position)).for_each(drop);
     }

@@ -116,12 +116,12 @@ impl Rank {
             match (detected, launcher.read(variable)) {
                 (None, Ok(Some(rank))) => detected = Some((rank, launcher)),
                 (None, Err(e)) => return Err(e),
-                (Some((inner, by)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
+                (Some((inner, starter)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
                     return Err(Error::config(format!(
                         "{} is {} and {} is {}, but {} is {} and {} is {}: unset the stale ones",
-                        by.rank,
+                        starter.rank,
                         inner.rank,
-                        by.world_size,
+                        starter.world_size,
                         inner.world_size,
                         launcher.rank,
                         outer.rank,
@@ -184,10 +184,10 @@ impl Launcher {
             (Some(0), Some(world_size))
                 if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
-                let (missing, by) = self.started.expect("the guard checked this");
+                let (missing, launcher) = self.started.expect("the guard checked this");
                 Err(Error::config(format!(
                     "{} is 0 and {} is {world_size}, but {missing} is not set: this is the SLURM batch script itself, not a task; \
-                     start the program with {by}, or set rank(rank, world_size)",
+                     start the program with {launcher}, or set rank(rank, world_size)",
                     self.rank, self.world_size
                 )))
             }

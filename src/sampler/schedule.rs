@@ -495,14 +495,14 @@ mod tests {
     fn ranks_share_each_batch_as_evenly_as_possible() {
         // Ten samples, global batches of six, and four ranks: the ranks get 2, 2, 1 and 1 samples
         // of the first batch, and four samples remain.
-        let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
+        let shares_for = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
         let (yes, no) = (true, false);
         let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
-        assert_eq!(of(LastBatch::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
+        assert_eq!(shares_for(LastBatch::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
         for (rank, batch) in full.into_iter().enumerate() {
-            assert_eq!(of(LastBatch::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
+            assert_eq!(shares_for(LastBatch::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
         }
-        let padded = of(LastBatch::Pad);
+        let padded = shares_for(LastBatch::Pad);
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
         assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
         assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);

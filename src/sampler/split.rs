@@ -126,8 +126,8 @@ mod tests {
         let [train, val] = split_by_class(samples.iter().copied(), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (440, 110));
         for class in 1..=10 {
-            let of = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
-            assert_eq!((of(&train), of(&val)), (8 * class as usize, 2 * class as usize));
+            let count_in = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
+            assert_eq!((count_in(&train), count_in(&val)), (8 * class as usize, 2 * class as usize));
         }
         // The total sizes of the parts are correct even if each class has only one sample.
         let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();

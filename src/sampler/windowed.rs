@@ -223,13 +223,13 @@ mod tests {
         let scatter = |order: &dyn Sampler| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;
-            let of = |batch: &[u64]| -> f64 {
+            let share_in = |batch: &[u64]| -> f64 {
                 (0..classes)
                     .map(|class| batch.iter().filter(|c| **c == class).count() as f64)
                     .map(|n| (n - expected).powi(2) / expected)
                     .sum()
             };
-            samples.chunks_exact(batch).map(of).sum::<f64>() / (len as usize / batch) as f64
+            samples.chunks_exact(batch).map(share_in).sum::<f64>() / (len as usize / batch) as f64
         };
         let full = scatter(&crate::sampler::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");

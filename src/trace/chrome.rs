@@ -259,9 +259,9 @@ impl Trace {
                 machine.closed = Some((now, delivered + 2));
             }
             if was == Phase::Off || phase == Phase::Off {
-                let on = phase != Phase::Off;
-                self.is_open.store(on, Relaxed);
-                if on { span::opened() } else { span::closed() }
+                let is_on = phase != Phase::Off;
+                self.is_open.store(is_on, Relaxed);
+                if is_on { span::opened() } else { span::closed() }
             }
             if let Phase::Active(_) = phase {
                 written = self.write(&mut machine);

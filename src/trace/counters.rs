@@ -274,7 +274,7 @@ impl Counters {
                 longest.clone_into(&mut known.straggler.stage);
             }
         } else {
-            let of = Straggler {
+            let straggler = Straggler {
                 sample,
                 key: key.to_owned(),
                 stage: longest.into(),
@@ -284,7 +284,7 @@ impl Counters {
                 at_seconds: now,
                 bytes: bytes as u64,
             };
-            slowest.push(Slow { straggler: of, longest_at: now });
+            slowest.push(Slow { straggler: straggler, longest_at: now });
         }
         self.slow_ns.store(fade(&mut slowest, now), Relaxed);
     }
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn a_shorter_delay_does_not_renew_an_old_maximum() {
         let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]).unwrap();
-        let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
+        let all_in = |stage, ns| StageMap::from_fn(|slow_stage| if slow_stage == stage { ns } else { 0 });
         counters.record_straggler(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, (7, "a", 900));
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
         counters.record_straggler(30_000_000, all_in(Stage::Read, 30_000_000), 0, (7, "a", 900));

@@ -389,20 +389,21 @@ impl Stats {
             "  {:<10} {:>9} {:>10} {:>10} {:>10} {:>9}   share of",
             "stage", "count", "mean us", "p50 us", "p99 us", "MB/s"
         )?;
-        let row = |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, all: f64, of: &str, parallel: bool| {
-            let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
-            let speed = match stage.bytes {
-                0 => String::new(),
-                bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
+        let row =
+            |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, all: f64, suffix: &str, parallel: bool| {
+                let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
+                let speed = match stage.bytes {
+                    0 => String::new(),
+                    bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
+                };
+                let share = if parallel {
+                    format!("{:>5.1} at a time", ratio(stage.seconds, all))
+                } else {
+                    format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0)))
+                };
+                let count = stage.count;
+                writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {suffix}")
             };
-            let share = if parallel {
-                format!("{:>5.1} at a time", ratio(stage.seconds, all))
-            } else {
-                format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0)))
-            };
-            let count = stage.count;
-            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {of}")
-        };
         let busy = self.busy_fraction();
         let all = ratio(self.worked_seconds(), busy);
         for (name, stage) in self.stages() {
@@ -420,9 +421,9 @@ impl Stats {
             ("stall", self.stall.as_ref(), "the consumer's stream's time, waiting for a batch"),
             ("step", Some(&self.step), "the consumer's time, between batches"),
         ];
-        for (name, stage, of) in batch {
+        for (name, stage, suffix) in batch {
             if let Some(stage) = stage.filter(|s| s.count > 0) {
-                row(f, name, stage, self.seconds, of, name == "ahead")?;
+                row(f, name, stage, self.seconds, suffix, name == "ahead")?;
             }
         }
         Ok(())

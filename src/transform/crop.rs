@@ -86,7 +86,7 @@ impl Crop {
     pub(super) fn plan(
         &self,
         size: Size,
-        (output, by): (Size, Resampling),
+        (output, resampling): (Size, Resampling),
         boxes: &[[f32; 4]],
         rng: &mut Rng,
     ) -> Result<Plan> {
@@ -95,7 +95,7 @@ impl Crop {
             if part == Rect::full(resized) {
                 Plan::resized_crop(size, whole, output, part)
             } else {
-                Plan::part_of_resized(size, resized, part, output, by)
+                Plan::part_of_resized(size, resized, part, output, resampling)
             }
         };
         let plan = match self {
@@ -104,7 +104,7 @@ impl Crop {
             }
             Crop::Shorter(shorter) => {
                 let resized = geometry::shorter_to(size, *shorter);
-                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
+                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, resampling)
             }
             Crop::Cover => {
                 let resized = geometry::covering(size, output)?;
@@ -140,7 +140,7 @@ impl Crop {
             Crop::Padded { padding, border, if_needed } => padded(size, output, (*padding, *border, *if_needed), rng)?,
             Crop::Iou(zoom) => zoom::plan(*zoom, size, output, boxes, rng),
         };
-        Ok(plan.with_resampling(by))
+        Ok(plan.with_resampling(resampling))
     }
 
     /// Returns whether a part of the output may remain uncovered.

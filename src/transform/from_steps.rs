@@ -72,8 +72,8 @@ impl Augment {
 
     /// Makes the call that `step` represents.
     fn call(self, step: Step) -> Result<Self> {
-        let sampled = |policy: Policy, by, fill: Option<[u8; 3]>| {
-            let policy = policy.interpolation(by);
+        let sampled = |policy: Policy, interpolation, fill: Option<[u8; 3]>| {
+            let policy = policy.interpolation(interpolation);
             if let Some(fill) = fill { policy.fill(fill) } else { policy }
         };
         let policy = match step.0 {

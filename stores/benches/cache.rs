@@ -173,10 +173,10 @@ fn main() {
     let window = Windowed::with_block(PHOTOS, 1, 64 * block, block);
     // For comparison, an order that warpfeed does not use: each node shuffles its own part of the
     // data in windows.
-    let own = Windowed::with_block(PHOTOS / NODES, 1, 32 * block, block);
+    let blocks = Windowed::with_block(PHOTOS / NODES, 1, 32 * block, block);
     for (prefixes, hit) in [(1, 0.0), (1000, 0.0), (1000, 0.36)] {
         load("full shuffle", &|number| full.index(0, shared(number)), prefixes, hit);
     }
     load("windows of 64 blocks of 64 MB", &|number| window.index(0, shared(number)), 1000, 0.0);
-    load("a part for each node, in windows of 32 blocks", &|number| own.index(0, number), 32, 0.0);
+    load("a part for each node, in windows of 32 blocks", &|number| blocks.index(0, number), 32, 0.0);
 }

@@ -149,7 +149,7 @@ pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 
 /// Returns all samples of the dataset, with all of their fields.
 pub fn owned(dataset: &RandomDataset) -> Vec<OwnedSample> {
-    let of = |(n, sample): (usize, &SampleData)| {
+    let owned_sample = |(n, sample): (usize, &SampleData)| {
         let built = OwnedSample::new(by_class(dataset, n)).field(sample.extension, sample.encoded.clone());
         match dataset.kind {
             Kind::Labeled | Kind::Pixels => built.label(sample.class as i64),
@@ -172,7 +172,7 @@ pub fn owned(dataset: &RandomDataset) -> Vec<OwnedSample> {
             }
         }
     };
-    dataset.samples.iter().enumerate().map(of).collect()
+    dataset.samples.iter().enumerate().map(owned_sample).collect()
 }
 
 pub fn memory(dataset: &RandomDataset) -> Memory {

@@ -190,8 +190,8 @@ fn writers_produce_the_bytes_of_the_original_libraries() {
         let format = formats::FORMATS.iter().find(|format| format.name == name).unwrap();
         (format.write)(&dataset, root.path());
         for file in files {
-            let own = fs::read(root.path().join(file.replace("train.", "dataset."))).unwrap();
-            assert!(own == fs::read(fixtures.join(name).join(file)).unwrap(), "{name}: {file}");
+            let written = fs::read(root.path().join(file.replace("train.", "dataset."))).unwrap();
+            assert!(written == fs::read(fixtures.join(name).join(file)).unwrap(), "{name}: {file}");
         }
     }
     let npy = fs::read(fixtures.join("arrays/npy/images.npy")).unwrap();

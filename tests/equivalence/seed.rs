@@ -196,11 +196,11 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "equivalence: {} combinations in {} draws", self.combinations, self.draws)?;
-        let of = |all: &BTreeMap<String, u64>| {
+        let counts_in = |all: &BTreeMap<String, u64>| {
             all.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
         };
-        writeln!(f, "formats and storage: {}", of(&self.by_format))?;
-        writeln!(f, "options: {}", of(&self.by_option))?;
-        write!(f, "refused without a cache: {}", of(&self.refused))
+        writeln!(f, "formats and storage: {}", counts_in(&self.by_format))?;
+        writeln!(f, "options: {}", counts_in(&self.by_option))?;
+        write!(f, "refused without a cache: {}", counts_in(&self.refused))
     }
 }

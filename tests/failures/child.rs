@@ -203,8 +203,8 @@ pub(crate) fn prepare() {
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();
-    let own = |name: &&&str| name.contains("warpfeed") && !name.contains("{{closure}}::{{closure}}");
-    let mut shown: Vec<&str> = names.iter().filter(own).take(4).copied().collect();
+    let is_ours = |name: &&&str| name.contains("warpfeed") && !name.contains("{{closure}}::{{closure}}");
+    let mut shown: Vec<&str> = names.iter().filter(is_ours).take(4).copied().collect();
     let below = names.iter().take_while(|name| !name.contains("warpfeed"));
     let other = |name: &&&str| {
         let std = ["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon", "clone", "start_thread"];

@@ -39,8 +39,8 @@ fn packed_batches(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader)
 
 /// Returns the number of nonzero bytes in an array.
 fn count_nonzero(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
-    let own = batches.iter().flatten().filter(|(have, _)| have == name);
-    own.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
+    let arrays_of_field = batches.iter().flatten().filter(|(have, _)| have == name);
+    arrays_of_field.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
 }
 
 #[test]

@@ -297,8 +297,8 @@ fn masks_maps_and_points_follow_every_rotation() {
                 [across.to_le_bytes(), down.to_le_bytes()].concat()
             });
             let points = if upright && case.is_mirrored() { [1, 0, 2] } else { [0, 1, 2] };
-            let of = if upright { &case.points_upright } else { &case.points };
-            let points = points.map(|i| format!("{} {} ", of[i][0], of[i][1])).concat();
+            let listed = if upright { &case.points_upright } else { &case.points };
+            let points = points.map(|i| format!("{} {} ", listed[i][0], listed[i][1])).concat();
             let mut pixels = warpfeed::decode::Pixels::new();
             let jpeg = case.jpeg();
             let codecs = warpfeed::decode::Codecs::new();

@@ -122,16 +122,17 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
                 assert_eq!(mixing.cut.is_some(), cut);
                 let (pixels, image, n) = (batch.images().as_u8().unwrap(), SIDE * SIDE * 3, batch.len());
                 for i in 0..n {
-                    let (own, partner) = (&plain.images[i * image..], &plain.images[Mixing::partner(i, n) * image..]);
+                    let (images, partner) =
+                        (&plain.images[i * image..], &plain.images[Mixing::partner(i, n) * image..]);
                     for index in 0..image {
                         let (x, y) = ((index / 3 % SIDE) as u32, (index / 3 / SIDE) as u32);
                         let value = match mixing.cut {
                             Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => {
                                 partner[index]
                             }
-                            Some(_) => own[index],
+                            Some(_) => images[index],
                             None => {
-                                let sum = mixing.weight * f32::from(own[index])
+                                let sum = mixing.weight * f32::from(images[index])
                                     + (1.0 - mixing.weight) * f32::from(partner[index]);
                                 let actual = pixels[i * image + index];
                                 assert!((sum - f32::from(actual)).abs() <= 0.501, "{sum} became {actual}");
@@ -199,11 +200,11 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
 }
 
 /// Computes a row of soft labels by the formula of the `soft_labels` kernel.
-fn soft_row(own: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
+fn soft_row(label: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
     let is = |label: i64, class: usize| if label == class as i64 { 1.0 } else { 0.0 };
     let share = |k| match partner {
-        Some((other, weight)) => is(other, k) * (1.0 - weight) + is(own, k) * weight,
-        None => is(own, k),
+        Some((other, weight)) => is(other, k) * (1.0 - weight) + is(label, k) * weight,
+        None => is(label, k),
     };
     (0..classes).map(|k| (1.0 - smoothing).mul_add(share(k), smoothing / classes as f32)).collect()
 }

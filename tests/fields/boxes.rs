@@ -245,11 +245,11 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
                     let (truth, plan) = (&truths[id as usize], &plan[place * 14..][..14]);
                     let [x, y, width, height] = [0, 1, 2, 3].map(|i| plan[i] as f64);
                     let whole = (width, height) == (truth.size.width.into(), truth.size.height.into());
-                    let inside = |of: &[f64; 4]| {
-                        let (cx, cy) = ((of[0] + of[2]) / 2.0, (of[1] + of[3]) / 2.0);
+                    let inside = |corners: &[f64; 4]| {
+                        let (cx, cy) = ((corners[0] + corners[2]) / 2.0, (corners[1] + corners[3]) / 2.0);
                         whole || (x < cx && cx < x + width && y < cy && cy < y + height)
                     };
-                    let expected = truth.boxes.iter().filter(|of| inside(of)).count();
+                    let expected = truth.boxes.iter().filter(|corners| inside(corners)).count();
                     assert_eq!(batch.counts("boxes").unwrap()[place], expected as i64, "sample {id} by {plan:?}");
                     assert!(truth.boxes.is_empty() || expected > 0);
                     dropped += truth.boxes.len() - expected;
@@ -277,7 +277,7 @@ fn every_box_format_works_in_pixels_and_relative_units() {
             (BoxFormat::Xywh, [10.0, 5.0, 20.0, 5.0]),
             (BoxFormat::Cxcywh, [20.0, 7.5, 20.0, 5.0]),
         ];
-        let parts = |of: [f32; 4]| [of[0] / 40.0, of[1] / 20.0, of[2] / 40.0, of[3] / 20.0];
+        let parts = |corners: [f32; 4]| [corners[0] / 40.0, corners[1] / 20.0, corners[2] / 40.0, corners[3] / 20.0];
         for (from, numbers) in formats {
             for (to, expected) in formats {
                 for relative in [false, true] {

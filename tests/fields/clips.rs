@@ -164,8 +164,9 @@ fn cameras_and_masks_of_a_sample_share_its_crop() {
         .field("small", Image::of("top").frames(2).augment(small))
         .field("mask", Mask::new(Dtype::U8));
     for workers in [1, 3] {
-        let of = |name: &str| rows(loader.clone().workers(workers), 0, name);
-        let (top, wrist, side, mask, small) = (of("image"), of("wrist"), of("side"), of("mask"), of("small"));
+        let rows_of = |name: &str| rows(loader.clone().workers(workers), 0, name);
+        let (top, wrist, side, mask, small) =
+            (rows_of("image"), rows_of("wrist"), rows_of("side"), rows_of("mask"), rows_of("small"));
         let each = 300;
         for sample in 0..12 {
             assert!(top[sample][each..].chunks(3).map(|pixel| pixel[0]).eq(mask[sample].iter().copied()));

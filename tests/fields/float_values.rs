@@ -263,8 +263,8 @@ fn options_for_images_are_refused_for_stored_values() {
     assert!(refused(loader(plain.clone()).normalize(Normalize::IMAGENET)).contains("normalize changes images"));
     assert!(refused(loader(plain.clone()).dtype(Dtype::F16)).contains("dtype changes images"));
     assert!(refused(loader(plain.clone()).channels(1)).contains("channels changes images"));
-    let own = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
-    let e = refused(loader(plain.clone()).transform(own).transform_moves_pixels(false));
+    let transform = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
+    let e = refused(loader(plain.clone()).transform(transform).transform_moves_pixels(false));
     assert!(e.contains("transform changes images"), "{e}");
     // A dense map and a mask may be in the same sample.
     let mask = png(image::GrayImage::new(8, 8));

@@ -296,7 +296,7 @@ const MANY: Moments =
 #[test]
 fn iou_crops_have_the_moments_of_torchvision() {
     for ((share, expected), count) in [(FEW, 3), (MANY, 14)] {
-        let boxes: Vec<[f32; 4]> = boxes()[..count].iter().map(|of| of.map(|v| v as f32)).collect();
+        let boxes: Vec<[f32; 4]> = boxes()[..count].iter().map(|corners| corners.map(|v| v as f32)).collect();
         let augment = Augment::iou_crop(64, 64);
         let (n, mut whole, mut columns) = (20_000, 0, [const { Vec::new() }; 5]);
         for sample in 0..n {
@@ -306,7 +306,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
                 whole += 1;
                 continue;
             }
-            let kept = boxes.iter().filter(|of| plan.clip_box(of.map(f64::from)).is_some()).count();
+            let kept = boxes.iter().filter(|corners| plan.clip_box(corners.map(f64::from)).is_some()).count();
             let Rect { x, y, width, height } = plan.crop;
             let row = [width.into(), height.into(), x.into(), y.into(), kept as f64];
             columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));

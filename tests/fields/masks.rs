@@ -314,19 +314,19 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
     no_hang(|| {
         let size = Size::new(16, 16);
         let kind = || Mask::new(Dtype::U8);
-        let of = |side: u32, stored: usize| {
+        let mask_of = |side: u32, stored: usize| {
             let size = Size::new(side, 16);
             png(&values(size, STORED[stored].depth, 1), size, STORED[stored], 1)
         };
         let cause = |mask, kind| fails(mask, kind).cause().to_owned();
         assert_eq!(
-            cause(("mask.png", of(17, 0)), kind()),
+            cause(("mask.png", mask_of(17, 0)), kind()),
             "field \"mask.png\": annotations are for 17x16 pixels, but the image has 16x16"
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
         assert_eq!(e, "field \"mask.npy\": annotations are for 16x15 pixels, but the image has 16x16");
         // Test a value that does not fit in the type, and one that is not a class.
-        let wide = cause(("mask.png", of(16, 10)), kind());
+        let wide = cause(("mask.png", mask_of(16, 10)), kind());
         assert!(wide.contains("expected 0 to 255") && wide.contains("the value "), "{wide}");
         let class = |fill| {
             let mut values = vec![0_u32; 256];

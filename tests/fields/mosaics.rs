@@ -49,12 +49,12 @@ fn loader() -> Loader {
 /// Iterates over the image, the boxes and the classes of each sample in a batch.
 fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
-        let of = ["image", "boxes", "boxes.class"].map(|name| {
+        let contents = ["image", "boxes", "boxes.class"].map(|name| {
             let all = batch.field(name).unwrap().bytes();
             let each = all.len() / batch.len();
             all[place * each..][..each].to_vec()
         });
-        (sample, of)
+        (sample, contents)
     })
 }
 
@@ -84,7 +84,7 @@ fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
     assert!(one == ranks);
     assert!(one == no_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
-        assert!(one.iter().filter(|(sample, of)| other[sample] != **of).count() > 35);
+        assert!(one.iter().filter(|(sample, content)| other[sample] != **content).count() > 35);
     }
 }
 
@@ -135,16 +135,18 @@ fn boxes_move_with_their_images() {
         let numbers =
             |bytes: &[u8]| -> Vec<f32> { bytes.chunks(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect() };
         let classes = classes.chunks(8).map(|b| i64::from_ne_bytes(b.try_into().unwrap()));
-        let mut own = vec![None; 32 * 32];
+        let mut covered = vec![None; 32 * 32];
         for (corners, class) in numbers(&corners).chunks(4).zip(classes).filter(|(_, class)| *class >= 0) {
             boxes += 1;
             // Each box covers a whole source image, so its edges are on pixel boundaries.
             assert!(corners.iter().all(|edge| edge.fract() == 0.0), "{corners:?}");
             let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|edge| corners[edge] as usize);
-            (y1..y2).flat_map(|y| (x1..x2).map(move |x| y * 32 + x)).for_each(|index| own[index] = Some(class as u8));
+            (y1..y2)
+                .flat_map(|y| (x1..x2).map(move |x| y * 32 + x))
+                .for_each(|index| covered[index] = Some(class as u8));
         }
-        for (pixel, own) in image.chunks(3).zip(own) {
-            assert_eq!(pixel, own.map_or([255, 0, 0], |class| [class, 200, 100]));
+        for (pixel, class) in image.chunks(3).zip(covered) {
+            assert_eq!(pixel, class.map_or([255, 0, 0], |class| [class, 200, 100]));
         }
     }
     assert!(boxes > 100, "{boxes}");
@@ -175,11 +177,13 @@ fn effects_and_custom_transforms_run_on_the_finished_mosaic() {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
     };
-    let own = epoch(loader().transform(invert).transform_moves_pixels(false), 0);
+    let transformed = epoch(loader().transform(invert).transform_moves_pixels(false), 0);
     let effect = epoch(loader().augment(augment().invert(1.0)), 0);
     for (sample, [image, boxes, _]) in &plain {
         let inverted: Vec<u8> = image.iter().map(|v| 255 - v).collect();
-        assert!(own[sample][0] == inverted && effect[sample][0] == inverted && own[sample][1] == *boxes);
+        assert!(
+            transformed[sample][0] == inverted && effect[sample][0] == inverted && transformed[sample][1] == *boxes
+        );
     }
 }
 
@@ -194,9 +198,9 @@ fn a_failing_partner_is_named_in_the_error() {
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
         let valid: Vec<bool> = batch.valid().collect();
-        for (place, (sample, of)) in self::shown(&batch).enumerate() {
+        for (place, (sample, content)) in self::shown(&batch).enumerate() {
             if valid[place] {
-                assert!(of == shown[&sample]);
+                assert!(content == shown[&sample]);
                 sound += 1;
             }
             assert!(!(valid[place] && with_it(&sample)));

@@ -154,8 +154,8 @@ fn images_are_found_by_name_and_mixed_separately() {
             let Some(mixing) = batch.mixing() else { continue };
             let ids: Vec<u64> = batch.ids().collect();
             for place in 0..n {
-                let (own, partner) = (ids[place] as f32, ids[(place + n - 1) % n] as f32);
-                let mixed = own * mixing.weight + partner * (1.0 - mixing.weight);
+                let (label, partner) = (ids[place] as f32, ids[(place + n - 1) % n] as f32);
+                let mixed = label * mixing.weight + partner * (1.0 - mixing.weight);
                 let pixel = |view: warpfeed::TensorView<'_>| f32::from(view.bytes()[place * 16 * 16 * 3]);
                 assert!((pixel(left) - mixed).abs() <= 0.51, "{} for {mixed}", pixel(left));
                 assert!((pixel(right) - mixed - 100.0).abs() <= 0.51, "{} for {mixed} + 100", pixel(right));
@@ -372,14 +372,14 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
         };
         let boxes = || Boxes::new(3).to(BoxFormat::Cxcywh);
         let bytes = |loader: Loader| {
-            let of = |batch: &HostBatch| {
+            let values_of = |batch: &HostBatch| {
                 batch
                     .fields()
                     .map(|f| (f.name.clone(), batch.field(&f.name).unwrap().bytes().to_vec()))
                     .collect::<Vec<_>>()
             };
             let batches: Vec<_> =
-                all(loader).iter().map(|batch| (of(batch), batch.labels().unwrap().to_vec())).collect();
+                all(loader).iter().map(|batch| (values_of(batch), batch.labels().unwrap().to_vec())).collect();
             batches
         };
         let (plain, wrapped) = (open(false).field("boxes", boxes()), open(false).field("boxes", Wrapped(boxes())));

@@ -54,12 +54,12 @@ fn loader() -> Loader {
 /// Iterates over the image, the classes and the masks of each sample in a batch.
 fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
-        let of = ["image", "boxes.class", "boxes.masks"].map(|name| {
+        let contents = ["image", "boxes.class", "boxes.masks"].map(|name| {
             let all = batch.field(name).unwrap().bytes();
             let each = all.len() / batch.len();
             all[place * each..][..each].to_vec()
         });
-        (sample, of)
+        (sample, contents)
     })
 }
 
@@ -69,8 +69,8 @@ fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
 }
 
 /// Returns the classes of an image's boxes.
-fn classes(of: &[Vec<u8>; 3]) -> Vec<i64> {
-    let all = of[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
+fn classes(contents: &[Vec<u8>; 3]) -> Vec<i64> {
+    let all = contents[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
     all.filter(|&class| class >= 0).collect()
 }
 
@@ -78,14 +78,15 @@ fn classes(of: &[Vec<u8>; 3]) -> Vec<i64> {
 fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
     let one = epoch(loader().workers(1), 3);
     assert_eq!(one.len() as u64, LEN);
-    let pasted = one.iter().filter(|(sample, of)| classes(of).iter().any(|&class| class != **sample as i64)).count();
+    let pasted =
+        one.iter().filter(|(sample, content)| classes(content).iter().any(|&class| class != **sample as i64)).count();
     assert!(pasted > 20, "{pasted}");
     assert!(one == epoch(loader().workers(3).prefetch(5), 3));
     assert!(one == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
     assert!(one == ranks);
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
-        assert!(one.iter().filter(|(sample, of)| other[sample] != **of).count() > 25);
+        assert!(one.iter().filter(|(sample, content)| other[sample] != **content).count() > 25);
     }
     let few = vec![3, 8, 9, 20];
     let samples = epoch(loader().subset(few.clone()), 0);
@@ -109,17 +110,18 @@ fn a_run_with_pasted_objects_resumes() {
 fn effects_apply_alike_to_pasted_objects_and_the_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
     let mut compared = 0;
-    for (sample, of) in epoch(loader().augment(augment(1.0)), 0) {
-        let classes = classes(&of);
+    for (sample, content) in epoch(loader().augment(augment(1.0)), 0) {
+        let classes = classes(&content);
         for (number, &class) in classes.iter().enumerate().filter(|(_, class)| **class != sample as i64) {
-            for (pixel, inside) in of[0].chunks(3).zip(&of[2][number * 1024..][..1024]) {
+            for (pixel, inside) in content[0].chunks(3).zip(&content[2][number * 1024..][..1024]) {
                 assert!(*inside == 0 || pixel == [class as u8, 200, 100], "sample {sample}: {pixel:?}");
                 compared += u32::from(*inside);
             }
         }
-        if let [own, other] = classes[..] {
-            let overlap = of[2][..1024].iter().zip(&of[2][1024..2048]).filter(|(a, b)| **a > 0 && **b > 0).count();
-            assert_eq!(overlap, 0, "{own} {other}");
+        if let [class, other] = classes[..] {
+            let overlap =
+                content[2][..1024].iter().zip(&content[2][1024..2048]).filter(|(a, b)| **a > 0 && **b > 0).count();
+            assert_eq!(overlap, 0, "{class} {other}");
         }
     }
     assert!(compared > 500, "{compared}");
@@ -129,10 +131,10 @@ fn effects_apply_alike_to_pasted_objects_and_the_image() {
 fn objects_that_are_mostly_hidden_are_dropped() {
     let counts = |boxes: Boxes| {
         let samples = epoch(with_boxes(samples(), boxes), 1);
-        samples.iter().filter(|(sample, of)| classes(of).contains(&(**sample as i64))).count()
+        samples.iter().filter(|(sample, content)| classes(content).contains(&(**sample as i64))).count()
     };
     let plain = epoch(loader().augment(plain()), 1);
-    let all = plain.values().filter(|of| !classes(of).is_empty()).count();
+    let all = plain.values().filter(|content| !classes(content).is_empty()).count();
     let (some, visible) = (counts(Boxes::new(4)), counts(Boxes::new(4).min_visible(0.9)));
     assert!(visible < some && some <= all, "{visible} {some} {all}");
 }

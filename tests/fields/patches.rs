@@ -264,7 +264,7 @@ fn values_are_normalized_and_cast_like_images() -> Result<()> {
 fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
     let lists: Vec<Vec<usize>> = (0..14).map(|n| vec![n]).collect();
     let loader = || samples(&lists).batch_size(4).shuffle(3).field("p", small(true));
-    let of = |batches: Vec<Vec<u8>>| batches.concat();
+    let joined = |batches: Vec<Vec<u8>>| batches.concat();
     let bytes = |batch: Result<HostBatch>| -> Result<Vec<u8>> { Ok(batch?.field("p").unwrap().bytes().to_vec()) };
     let whole = loader().host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?;
     let mut ranks = Vec::new();
@@ -277,7 +277,7 @@ fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
         ranks.push(loader.host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?);
     }
     let both = (0..3).map(|batch| [&ranks[0][batch][..], &ranks[1][batch]].concat()).collect();
-    assert!(of(both) == whole[..3].concat());
+    assert!(joined(both) == whole[..3].concat());
     let mut first = loader().host()?;
     let state = {
         let mut epoch = first.epoch(0);

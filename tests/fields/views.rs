@@ -49,7 +49,7 @@ fn a_view_equals_the_image_that_its_augmentation_makes_alone() {
 
 #[test]
 fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
-    let of = |loader: Loader, number: u64, view: usize| epoch(loader, number, &format!("views.{view}"));
+    let rows_of = |loader: Loader, number: u64, view: usize| epoch(loader, number, &format!("views.{view}"));
     let all = |loader: Loader, epoch: u64| -> Vec<Vec<u8>> {
         let mut batches = loader.views(Augment::dino_views(16, 8, 8)).host().unwrap();
         let mut views = vec![Vec::new(); 10];
@@ -67,14 +67,14 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
     }
     // Views with the same augmentation draw different random numbers.
     let twins = loader().views(Augment::simclr_views(24));
-    assert!(of(twins.clone(), 0, 0) != of(twins.clone(), 0, 1));
+    assert!(rows_of(twins.clone(), 0, 0) != rows_of(twins.clone(), 0, 1));
     // A view does not depend on the other views, the sample order or the batch size.
-    let second = of(twins, 0, 1);
+    let second = rows_of(twins, 0, 1);
     let others = loader().views([Augment::resize(4, 4), Augment::simclr_views(24).remove(1), Augment::train(9)]);
-    assert!(second == of(others.batch_size(64), 0, 1));
+    assert!(second == rows_of(others.batch_size(64), 0, 1));
     let some = loader().views(Augment::simclr_views(24)).subset(vec![7, 3]).batch_size(2);
     let each = 24 * 24 * 3;
-    let alone = of(some, 0, 1);
+    let alone = rows_of(some, 0, 1);
     assert!(alone[..each] == second[7 * each..][..each] && alone[each..] == second[3 * each..][..each]);
 }
 

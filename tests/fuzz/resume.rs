@@ -194,17 +194,18 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     for field in ["epoch", "batch", "epoch_samples", "order"] {
         restored[field] = saved.value[field].clone();
     }
-    for (restored, own) in
+    for (restored, saved_rank) in
         restored["probes"].as_array_mut().into_iter().flatten().zip(saved.value["probes"].as_array().expect("a list"))
     {
         if restored["key"].is_null() {
-            restored["key"] = own["key"].clone();
+            restored["key"] = saved_rank["key"].clone();
         }
     }
     // Compare augmentations as parsed values, because the same one can be written in several ways.
     // Skip the comparison if the augmentation is missing.
-    let augments =
-        |of: &Value| of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"));
+    let augments = |steps_of: &Value| {
+        steps_of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"))
+    };
     if augments(&restored).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {
         restored["augment"] = saved.value["augment"].clone();
     }

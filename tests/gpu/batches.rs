@@ -263,12 +263,12 @@ fn mixed_batches_have_mixed_labels() {
                     assert!((q[n * 10 + class] - expected).abs() < 1e-6);
                 }
                 for i in 0..32 * 32 * 3 {
-                    let (own, other) = (x[n * 3072 + i], x[partner * 3072 + i]);
+                    let (first, other) = (x[n * 3072 + i], x[partner * 3072 + i]);
                     let (px, py) = ((i / 3 % 32) as u32, (i / 96) as u32);
                     let expected = match mixing.cut {
-                        None => other * (1.0 - mixing.weight) + own * mixing.weight,
+                        None => other * (1.0 - mixing.weight) + first * mixing.weight,
                         Some(r) if (r.x..r.x + r.width).contains(&px) && (r.y..r.y + r.height).contains(&py) => other,
-                        Some(_) => own,
+                        Some(_) => first,
                     };
                     assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.number());
                 }

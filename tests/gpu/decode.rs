@@ -171,13 +171,13 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let (large, mut packed) = (large(), Vec::new());
     repack_jpeg(&large, &mut packed).unwrap();
     let mut images = drawn(200, false);
-    let of = |images: &[Vec<u8>]| loader(images).batch_size(images.len()).augment(Augment::resize(224, 224));
-    let small = decoded_by_workers(&compared(&of(&images), &stream, DecodeOn::Gpu, "small"), 200);
+    let loader_of = |images: &[Vec<u8>]| loader(images).batch_size(images.len()).augment(Augment::resize(224, 224));
+    let small = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "small"), 200);
     images.extend([large, packed]);
-    let all = decoded_by_workers(&compared(&of(&images), &stream, DecodeOn::Gpu, "large"), 202);
+    let all = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "large"), 202);
     // A batch with large images has space for more encoded bytes, so more small images may fit.
     assert!(all <= small, "workers decode {all} images of an epoch, but only {small} without the large images");
-    compare(&of(&images), &stream, DecodeOn::Auto, "large");
+    compare(&loader_of(&images), &stream, DecodeOn::Auto, "large");
 }
 
 #[test]
@@ -207,9 +207,9 @@ fn the_device_jitters_colors_wherever_an_image_was_decoded() {
         for augment in [augment, erased] {
             let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
-            for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
-                assert_eq!(left > 0, on != DecodeOn::Cpu);
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                let left = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
+                assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
             }
         }
     }
@@ -233,9 +233,9 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
                 let augment = edit(first.flip(0.5)).from_epoch(1, edit(second));
                 let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
                 let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
-                for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                    let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
-                    assert_eq!(left > 0, on != DecodeOn::Cpu);
+                for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                    let left = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
+                    assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
                 }
             }
         }
@@ -336,7 +336,7 @@ fn photographs_are_equal_for_every_device_share() {
             let passes = if name == "train" { batches * 64 / 500 + 1 } else { 1 };
             let loader = Loader::new(path).batch_size(64).shuffle(5).repeat(passes as u64).augment(augment);
             let mut host = loader.clone().host().unwrap();
-            let open = |on| loader.clone().decode_on(on).cuda(&stream).unwrap();
+            let open = |decode_on| loader.clone().decode_on(decode_on).cuda(&stream).unwrap();
             let (mut gpu, mut auto) = (open(DecodeOn::Gpu), open(DecodeOn::Auto));
             let mut count = 0;
             for ((a, b), c) in host.epoch(1).zip(gpu.epoch(1)).zip(auto.epoch(1)).take(batches) {

@@ -237,8 +237,11 @@ fn a_bad_image_does_not_affect_the_others() {
             assert!(batch.valid().eq([true, true, false, true]));
             let bytes = batch.bytes();
             let each: Vec<_> = bytes.chunks(bytes.len() / 4).collect();
-            for (place, of) in [(0, 0), (1, 1), (2, 4), (3, 3)] {
-                assert!(each[place] == expected[of], "{cause:?}: position {place} must show image {of} (4 is black)");
+            for (place, image) in [(0, 0), (1, 1), (2, 4), (3, 3)] {
+                assert!(
+                    each[place] == expected[image],
+                    "{cause:?}: position {place} must show image {image} (4 is black)"
+                );
             }
         }
         let batch = decoder.decode(vec![b"bad".to_vec(); 8]).unwrap();

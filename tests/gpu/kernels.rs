@@ -62,7 +62,7 @@ fn upload(stream: &Stream, memory: &DeviceBuffer, offset: usize, bytes: &[u8]) {
 fn every_kernel_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let memory = DeviceBuffer::new(&context, 8 << 20).unwrap();
     let (from, to, records) = (0, 2 << 20, 7 << 20);
     let mut rng = Rng::new(2026, 0, 0);
@@ -72,7 +72,7 @@ fn every_kernel_gives_the_bits_of_the_host() {
         let max_count = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
         let count = 1 + rng.below(max_count as u64) as usize;
         let input = random_bytes(&mut rng, count * height * width * 3);
-        upload(&own, &memory, from, &input);
+        upload(&own_stream, &memory, from, &input);
         for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
             for with_ops in [false, true] {
                 if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
@@ -84,18 +84,18 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 for ((_, ops), record) in both.iter().zip(bytes.as_chunks_mut().0) {
                     ops.write(record);
                 }
-                upload(&own, &memory, records, &bytes);
+                upload(&own_stream, &memory, records, &bytes);
                 let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
                 // Fill the output with a pattern, and add a guard after it.
                 let mut output = vec![0xa5; expected.len() + 64];
-                upload(&own, &memory, to, &output);
+                upload(&own_stream, &memory, to, &output);
                 let kernel =
                     Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
                 let records = with_ops.then_some(records);
                 // SAFETY: all partners in the records are below `count`, the ranges are disjoint,
                 // and the kernel stays loaded until the download below has waited for it.
-                unsafe { kernel.launch(&own, &memory, Launch { from, output: to, records, count }) }.unwrap();
-                own.download(&mut output, &memory, to).unwrap();
+                unsafe { kernel.launch(&own_stream, &memory, Launch { from, output: to, records, count }) }.unwrap();
+                own_stream.download(&mut output, &memory, to).unwrap();
                 let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
                 assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "the kernel wrote past the end");
@@ -140,7 +140,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
 fn color_jitter_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let mut rng = Rng::new(11, 0, 0);
     let amounts = [0.0, 0.1, 0.4, 1.0, 3.0, 1e9];
     for (height, width) in [(224, 224), (1, 1), (3, 7), (17, 40), (5, 33), (64, 300), (1, 5)] {
@@ -156,7 +156,7 @@ fn color_jitter_gives_the_bits_of_the_host() {
         };
         let plans: Vec<Plan> = (0..40).map(&mut plan).collect();
         let images = random_bytes(&mut rng, 40 * height * width * 3);
-        compare_retouched(&own, &context, (height, width), &images, &plans);
+        compare_retouched(&own_stream, &context, (height, width), &images, &plans);
     }
 }
 
@@ -164,7 +164,7 @@ fn color_jitter_gives_the_bits_of_the_host() {
 fn every_effect_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let mut rng = Rng::new(12, 0, 0);
     for (height, width) in [(224, 224), (1, 1), (3, 7), (17, 40), (5, 33), (64, 300), (1, 5), (40, 2)] {
         let (across, down) = (width as u32, height as u32);
@@ -210,7 +210,7 @@ fn every_effect_gives_the_bits_of_the_host() {
             let levels = [1, 3, 40][n / 2 % 3];
             image.iter_mut().for_each(|v| *v = 50 + *v % levels);
         });
-        compare_retouched(&own, &context, (height, width), &images, &plans);
+        compare_retouched(&own_stream, &context, (height, width), &images, &plans);
     }
 }
 
@@ -222,7 +222,7 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
         return;
     }
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let colors: Vec<u8> = (0..1_u32 << 24).flat_map(|color| color.to_le_bytes().into_iter().take(3)).collect();
     let size = Size::new(1 << 10, 1 << 10);
     for (n, jitter) in [ColorJitter::new().hue(0.5), ColorJitter::new().hue(0.1), ColorJitter::new().saturation(1.5)]
@@ -233,7 +233,7 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
             let augment = Augment::resize(size.width, size.height).jitter(jitter.clone());
             augment.plan(size, &mut Rng::new(n as u64, 0, sample)).unwrap()
         };
-        compare_retouched(&own, &context, (1 << 10, 1 << 10), &colors, &(0..16).map(plan).collect::<Vec<_>>());
+        compare_retouched(&own_stream, &context, (1 << 10, 1 << 10), &colors, &(0..16).map(plan).collect::<Vec<_>>());
     }
 }
 
@@ -241,18 +241,18 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
 fn kernels_process_more_samples_than_a_grid_has_rows() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let (count, size) = (70_000, (2, 4));
     let input = random_bytes(&mut Rng::new(7, 0, 0), count * 24);
     let at = input.len().next_multiple_of(256);
     let memory = DeviceBuffer::new(&context, at + count * 48).unwrap();
-    upload(&own, &memory, 0, &input);
+    upload(&own_stream, &memory, 0, &input);
     let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
     // SAFETY: the ranges are disjoint, and the kernel stays loaded until the download below has
     // waited for it.
-    unsafe { kernel.launch(&own, &memory, Launch { from: 0, output: at, records: None, count }) }.unwrap();
+    unsafe { kernel.launch(&own_stream, &memory, Launch { from: 0, output: at, records: None, count }) }.unwrap();
     let mut output = vec![0; count * 48];
-    own.download(&mut output, &memory, at).unwrap();
+    own_stream.download(&mut output, &memory, at).unwrap();
     assert!(output == convert(&input, &[], size, Dtype::F16, Layout::Nchw, Normalize::UNIT));
 }
 
@@ -260,7 +260,7 @@ fn kernels_process_more_samples_than_a_grid_has_rows() {
 fn soft_labels_are_mixed_and_smoothed() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let memory = DeviceBuffer::new(&context, 1 << 20).unwrap();
     let labels = [3i64, 0, 299, -1];
     let ops = [
@@ -271,14 +271,15 @@ fn soft_labels_are_mixed_and_smoothed() {
     ];
     let mut records = [0; 4 * SampleOps::BYTES];
     ops.iter().zip(records.as_chunks_mut().0).for_each(|(ops, record)| ops.write(record));
-    upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
-    upload(&own, &memory, 256, &records);
+    upload(&own_stream, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
+    upload(&own_stream, &memory, 256, &records);
     let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
     // SAFETY: all partners in the records are below `count`, the ranges are disjoint, and the
     // kernel stays loaded until the download below has waited for it.
-    unsafe { kernel.launch(&own, &memory, Launch { from: 0, output: 4096, records: Some(256), count: 4 }) }.unwrap();
+    unsafe { kernel.launch(&own_stream, &memory, Launch { from: 0, output: 4096, records: Some(256), count: 4 }) }
+        .unwrap();
     let mut output = vec![0; 4 * 300 * 4];
-    own.download(&mut output, &memory, 4096).unwrap();
+    own_stream.download(&mut output, &memory, 4096).unwrap();
     let rows = output.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>();
     for (n, shares) in
         [vec![(3, 1.0)], vec![(0, 0.75), (3, 0.25)], vec![(299, 0.5), (0, 0.5)], vec![]].iter().enumerate()
@@ -298,7 +299,7 @@ fn soft_labels_are_mixed_and_smoothed() {
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let (copy, own) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
+    let (copy, own_stream) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
     let kinds = [AfterFork::Shared, AfterFork::Absent];
     for (len, after_fork) in
         [1 << 20, 4 << 20, (37 << 20) + 12_345].iter().flat_map(|len| kinds.map(|kind| (*len, kind)))
@@ -319,9 +320,9 @@ fn pinned_memory_streams_and_events_work() {
         // below waits for.
         unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
         after.record(&copy).unwrap();
-        own.wait(&after).unwrap();
+        own_stream.wait(&after).unwrap();
         let mut back = vec![0; len];
-        own.download(&mut back, &memory, 0).unwrap();
+        own_stream.download(&mut back, &memory, 0).unwrap();
         assert!(back == pinned[..]);
         assert!(before.elapsed_ms(&after).unwrap() > 0.0);
     }

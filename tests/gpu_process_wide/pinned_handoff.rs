@@ -57,8 +57,8 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
 /// creates.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
     let known = stream()?;
-    let own = || known.context().new_stream().unwrap();
-    Some([known.clone(), own(), own()])
+    let new_stream = || known.context().new_stream().unwrap();
+    Some([known.clone(), new_stream(), new_stream()])
 }
 
 #[test]

@@ -200,10 +200,10 @@ fn the_current_device_of_a_thread_does_not_change() {
                 drop(open);
                 stays("release_on");
                 // Test a stream to which only the loader holds a handle.
-                let own = stream.context().new_stream().unwrap();
+                let own_stream = stream.context().new_stream().unwrap();
                 there();
-                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own).unwrap();
-                drop(own);
+                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own_stream).unwrap();
+                drop(own_stream);
                 let last = open.epoch(0).next().unwrap().unwrap();
                 drop(open);
                 drop(last);

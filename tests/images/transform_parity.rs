@@ -129,12 +129,12 @@ fn without_antialiasing_pixels_equal_torchvision() {
         ("grow", Some(Rect::new(60, 50, 31, 40))),
         ("eval", None),
     ] {
-        for (filter, of, tolerance) in [
+        for (filter, name_of_data, tolerance) in [
             (Interpolation::Bilinear, "bilinear", 1),
             (Interpolation::BilinearExact, "bilinear", 0),
             (Interpolation::Bicubic, "bicubic", 0),
         ] {
-            let name = format!("{name}.{of}.aliased");
+            let name = format!("{name}.{name_of_data}.aliased");
             let (size, theirs) = fixture(&name);
             let ours = if let Some(rect) = rect {
                 let mut plan = crop(rect, size);
@@ -217,7 +217,7 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
         let whole = with(Augment::resize(all.width, all.height)).plan(size, &mut rng).unwrap();
         let whole = run(&pixels, &whole);
         let row = |row: u32| ((y + row) * all.width + x) as usize * 3;
-        let theirs: Vec<u8> = (0..crop).flat_map(|of| whole[row(of)..][..crop as usize * 3].iter().copied()).collect();
+        let theirs: Vec<u8> = (0..crop).flat_map(|y| whole[row(y)..][..crop as usize * 3].iter().copied()).collect();
         let (mean, largest) = difference(&ours, &theirs);
         let tolerance = if filter == Interpolation::Bilinear { 2 } else { 0 };
         assert!(

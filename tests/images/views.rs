@@ -92,8 +92,8 @@ fn views_decoded_together_equal_views_decoded_alone() {
         .enumerate()
         .map(|(n, view)| {
             // The name of a view is part of its seed.
-            let own = Image::new().augment(view.clone());
-            seen(&loader.clone().drop_field("image").field(&format!("views.{n}"), own), samples)
+            let view_field = Image::new().augment(view.clone());
+            seen(&loader.clone().drop_field("image").field(&format!("views.{n}"), view_field), samples)
         })
         .collect();
     let all = seen(&together, samples);

@@ -298,8 +298,8 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
         Err(e) => {
             // If a setter is rejected even alone, the error need not name the other one.
             let is_same = |name: &str| alone.run(name, &data).as_ref().as_ref().is_err_and(|alone| *alone == e);
-            let own: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
-            let mut wanted = if own.is_empty() { names.to_vec() } else { own };
+            let same_names: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
+            let mut wanted = if same_names.is_empty() { names.to_vec() } else { same_names };
             wanted.retain(|name| !self::names(&e, name));
             let enough = wanted.is_empty();
             return if enough {
@@ -336,8 +336,8 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
 fn each_pair_of_setters_acts_or_is_refused_with_both_names() {
     // The child process has the environment of the second of two ranks.
     if std::env::var_os(OWN).is_none() {
-        let mut own = child!(each_pair_of_setters_acts_or_is_refused_with_both_names);
-        let status = own.env(OWN, "1").env("RANK", "1").env("WORLD_SIZE", "2").status().unwrap();
+        let mut command = child!(each_pair_of_setters_acts_or_is_refused_with_both_names);
+        let status = command.env(OWN, "1").env("RANK", "1").env("WORLD_SIZE", "2").status().unwrap();
         assert!(status.success(), "the test failed in its child process");
     } else {
         check_pairs();
@@ -417,7 +417,7 @@ fn public_setters() -> BTreeSet<String> {
 }
 
 /// Returns all identifiers that occur in a type.
-fn idents(of: &Type) -> Vec<String> {
+fn idents(kind: &Type) -> Vec<String> {
     struct Words(Vec<String>);
     impl<'a> syn::visit::Visit<'a> for Words {
         fn visit_ident(&mut self, ident: &'a syn::Ident) {
@@ -425,7 +425,7 @@ fn idents(of: &Type) -> Vec<String> {
         }
     }
     let mut words = Words(Vec::new());
-    syn::visit::visit_type(&mut words, of);
+    syn::visit::visit_type(&mut words, kind);
     words.0
 }
 

@@ -139,8 +139,8 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &tracing::Event<'_>) {
-        let own = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
-        (self.0)(*event.metadata().level(), own);
+        let is_worker = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
+        (self.0)(*event.metadata().level(), is_worker);
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
@@ -165,8 +165,11 @@ impl Source for Shaky {
 fn a_panic_outside_guarded_code_fails_the_run() {
     let said = in_a_process(child!(a_panic_outside_guarded_code_fails_the_run), || {
         let warnings = AtomicUsize::new(0);
-        let logger = Logger(move |level: tracing::Level, own: bool| {
-            assert!(!own || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0, "the logger panics");
+        let logger = Logger(move |level: tracing::Level, is_worker: bool| {
+            assert!(
+                !is_worker || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0,
+                "the logger panics"
+            );
         });
         tracing::subscriber::set_global_default(logger).unwrap();
         let source = Shaky(Numbers::new(60), AtomicUsize::new(0));
@@ -204,8 +207,8 @@ impl Source for FailsSixthRead {
 #[test]
 fn samples_left_unread_by_a_panic_have_no_stale_keys() {
     in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {
-        let logger = Logger(|level: tracing::Level, own: bool| {
-            assert!(!own || level != tracing::Level::WARN, "the logger panics");
+        let logger = Logger(|level: tracing::Level, is_worker: bool| {
+            assert!(!is_worker || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
         let source = FailsSixthRead(Numbers::new(320), AtomicUsize::new(0));
@@ -230,11 +233,11 @@ fn a_logger_may_checkpoint_and_panic_while_skipping() {
     in_a_process(child!(a_logger_may_checkpoint_and_panic_while_skipping), || {
         let monitor = Arc::new(OnceLock::<LoaderHandle>::new());
         let asked = monitor.clone();
-        let logger = Logger(move |level: tracing::Level, own: bool| {
+        let logger = Logger(move |level: tracing::Level, is_worker: bool| {
             let Some(monitor) = asked.get() else { return };
             monitor.stats();
             monitor.sample_errors();
-            assert!(own || level != tracing::Level::WARN, "the logger panics");
+            assert!(is_worker || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
         let root = tempfile::tempdir().unwrap();

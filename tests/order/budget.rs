@@ -126,8 +126,9 @@ fn batches_of_random_budgets_equal_naive_ones() {
         if case.shuffled {
             let sizes = |batches: &[Vec<u64>]| {
                 let bucket = |batch: &Vec<u64>| {
-                    let of = |id: &u64| case.buckets().iter().position(|(samples, _)| samples.contains(id)).unwrap();
-                    let buckets: Vec<usize> = batch.iter().map(of).collect();
+                    let bucket_of =
+                        |id: &u64| case.buckets().iter().position(|(samples, _)| samples.contains(id)).unwrap();
+                    let buckets: Vec<usize> = batch.iter().map(bucket_of).collect();
                     assert!(
                         buckets.iter().all(|bucket| *bucket == buckets[0]),
                         "seed {seed}: a batch has samples of two buckets"

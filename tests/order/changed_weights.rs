@@ -453,8 +453,11 @@ fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
 #[test]
 fn a_dataset_that_is_drawn_once_ends_in_batches_of_its_own_size() {
     let steps = run(sized(MixtureOptions::new().once([0, 1])), 3, |_, _| ());
-    let of = |first: bool| steps.iter().filter(move |step| (step.2[0] < 30) == first).map(|step| step.2.len());
-    assert_eq!((of(true).collect::<Vec<_>>(), of(false).collect::<Vec<_>>()), (vec![4; 7], vec![9; 5]));
+    let batch_sizes = |first: bool| steps.iter().filter(move |step| (step.2[0] < 30) == first).map(|step| step.2.len());
+    assert_eq!(
+        (batch_sizes(true).collect::<Vec<_>>(), batch_sizes(false).collect::<Vec<_>>()),
+        (vec![4; 7], vec![9; 5])
+    );
     let mut batches = sized(MixtureOptions::new().once([0, 1])).host().unwrap();
     assert_eq!((batches.num_batches(0), batches.num_batches(1)), (12, 0));
     assert_eq!(batches.epoch_len(0), 7 * 4 + 5 * 9);

@@ -493,9 +493,12 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     let both = make().subset(list.iter().copied()).weights((0..340).map(|i| f64::from(i % 2)));
     assert!(times(&draws(both)).iter().enumerate().all(|(i, &n)| (n > 0) == (i % 3 == 0 && i % 2 == 1)));
     let rare = draws(make().balanced());
-    for (first, of) in [(0, 7500), (300, 2500)] {
+    for (first, expected) in [(0, 7500), (300, 2500)] {
         let ones = rare.iter().filter(|draw| (first..first + 300).contains(&draw.0) && draw.1 == 1).count();
-        assert!((of * 45 / 100..of * 55 / 100).contains(&ones), "{ones} of {of} are of the rare class");
+        assert!(
+            (expected * 45 / 100..expected * 55 / 100).contains(&ones),
+            "{ones} of {expected} are of the rare class"
+        );
     }
 
     let refused = |loader: Loader, words: &str| {

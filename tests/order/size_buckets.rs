@@ -80,14 +80,14 @@ impl Case {
             let ratio = |size: &Size| (f64::from(size.width) / f64::from(size.height)).ln();
             let mut best = 0;
             for (index, size) in self.sizes.iter().enumerate().skip(1) {
-                let [own, other] = [size, &self.sizes[best]].map(|size| (ratio(size) - ratio(image)).abs());
+                let [distance, other] = [size, &self.sizes[best]].map(|size| (ratio(size) - ratio(image)).abs());
                 let [fits, other_fits] = [size, &self.sizes[best]].map(|size| size.area() <= image.area());
                 let is_better = match (fits, other_fits) {
                     (true, true) => size.area() > self.sizes[best].area(),
                     (false, false) => size.area() < self.sizes[best].area(),
                     _ => fits,
                 };
-                if own < other - 1e-9 || ((own - other).abs() <= 1e-9 && is_better) {
+                if distance < other - 1e-9 || ((distance - other).abs() <= 1e-9 && is_better) {
                     best = index;
                 }
             }
@@ -101,7 +101,7 @@ impl Case {
         let buckets = self.buckets();
         let mut counts = Vec::new();
         for (bucket, size) in self.sizes.iter().enumerate() {
-            let mut left = buckets.iter().filter(|of| **of == bucket).count();
+            let mut left = buckets.iter().filter(|number| **number == bucket).count();
             let max_images =
                 self.budget.map_or(u64::MAX, |budget| budget / size.area()).min(self.batch as u64) as usize;
             while left >= max_images || (left > 0 && self.last == LastBatch::Keep) {

@@ -416,19 +416,19 @@ fn an_overtaken_merge_returns_the_merged_dataset() {
     let set = numbers(40);
     // Let the other merge overtake this one at its first request for a part, for a shard, and for
     // writing the manifest.
-    for (kind, of) in [("object", ".part-"), ("read", "x-000003.tar"), ("create", "x.manifest.json")] {
+    for (kind, fault) in [("object", ".part-"), ("read", "x-000003.tar"), ("create", "x.manifest.json")] {
         let store = Objects::default();
         (0..2).for_each(|number| drop(store.part(&set, (number, 2)).unwrap()));
         let (other, begun) = (store.clone(), AtomicUsize::new(0));
         let overtaken = store.hooked(move |now, url| {
-            if now == kind && url.contains(of) && begun.fetch_add(1, Ordering::Relaxed) == 0 {
+            if now == kind && url.contains(fault) && begun.fetch_add(1, Ordering::Relaxed) == 0 {
                 other.merge().run().unwrap();
                 assert!(!other.names().iter().any(|name| name.contains(".part-")));
             }
             Ok(())
         });
         let merged = overtaken.merge().run().unwrap();
-        assert_eq!((merged.report.samples, merged.orphans.len()), (40, 0), "{kind} {of}");
+        assert_eq!((merged.report.samples, merged.orphans.len()), (40, 0), "{kind} {fault}");
         assert!(store.files() == local(&set), "{:?}", store.names());
     }
 }

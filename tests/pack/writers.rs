@@ -73,19 +73,19 @@ fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
 type Decoded = (String, Option<i64>, Option<(Size, Vec<u8>)>);
 
 fn pixels(source: &dyn Source) -> Vec<Decoded> {
-    let of = |sample: &OwnedSample| {
+    let pixels_of = |sample: &OwnedSample| {
         let sample = sample.as_sample().unwrap();
         let image = decoded(sample.image().unwrap().1).ok();
         (sample.key().to_owned(), sample.label().unwrap(), image)
     };
-    read_all(source).iter().map(of).collect()
+    read_all(source).iter().map(pixels_of).collect()
 }
 
 fn images(source: &dyn Source) -> Vec<(String, Vec<u8>)> {
-    let of = |s: &OwnedSample| {
+    let image_of = |s: &OwnedSample| {
         s.as_sample().unwrap().image().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).unwrap()
     };
-    read_all(source).iter().map(of).collect()
+    read_all(source).iter().map(image_of).collect()
 }
 
 fn names(folder: &Path) -> Vec<String> {

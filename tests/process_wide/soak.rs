@@ -185,8 +185,8 @@ fn open_and_close_loaders() {
     });
     fewest.pop();
     let third = fewest.len() / 3;
-    let of = |range: &[usize]| range.iter().copied().min();
-    let (before, after) = (of(&fewest[third..2 * third]), of(&fewest[2 * third..]));
+    let smallest = |range: &[usize]| range.iter().copied().min();
+    let (before, after) = (smallest(&fewest[third..2 * third]), smallest(&fewest[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
         // Thread stacks and buffer growth make the minima of blocks of 100 rounds vary by about 40

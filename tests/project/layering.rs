@@ -555,12 +555,12 @@ fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
 /// Returns the types that are defined elsewhere and have public methods in the driver's files,
 /// sorted.
 fn gaining(files: &[PathBuf]) -> Vec<String> {
-    let (mut own, mut gaining) = (BTreeSet::new(), BTreeSet::new());
+    let (mut defined, mut gaining) = (BTreeSet::new(), BTreeSet::new());
     for file in files {
         for item in syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap().items {
             match item {
-                Item::Struct(item) => drop(own.insert(item.ident.to_string())),
-                Item::Enum(item) => drop(own.insert(item.ident.to_string())),
+                Item::Struct(item) => drop(defined.insert(item.ident.to_string())),
+                Item::Enum(item) => drop(defined.insert(item.ident.to_string())),
                 Item::Impl(block) if block.trait_.is_none() => {
                     let syn::Type::Path(path) = &*block.self_ty else {
                         panic!("{}: the type of an impl is not a path", file.display())
@@ -571,7 +571,7 @@ fn gaining(files: &[PathBuf]) -> Vec<String> {
             }
         }
     }
-    gaining.difference(&own).cloned().collect()
+    gaining.difference(&defined).cloned().collect()
 }
 
 #[test]

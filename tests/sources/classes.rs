@@ -27,9 +27,9 @@ fn small(loader: Loader) -> Loader {
 /// Returns the key and the label of every sample in epoch 0.
 fn labels(loader: Loader) -> Vec<(String, i64)> {
     let batches: Vec<HostBatch> = small(loader).prefetch(32).into_iter().collect::<Result<_>>().unwrap();
-    let of =
+    let labels_of =
         |batch: &HostBatch| batch.keys().map(str::to_owned).zip(batch.labels().unwrap().to_vec()).collect::<Vec<_>>();
-    batches.iter().flat_map(of).collect()
+    batches.iter().flat_map(labels_of).collect()
 }
 
 /// Returns whether each label is the index of the sample's class folder in the list.

@@ -117,14 +117,14 @@ pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
-        let own = |workers| with(make(), workers);
+        let loader_of_format = |workers| with(make(), workers);
         let other = |workers| with(reference(), workers);
         for workers in [1, 3] {
             for (way, load) in WAYS {
-                let (actual, expected) = (load(own(workers)), load(other(1)));
+                let (actual, expected) = (load(loader_of_format(workers)), load(other(1)));
                 assert!(!expected.is_empty() && actual == expected, "{name}: {way}, {workers} workers");
             }
-            let (actual, expected) = (resumed(&|| own(workers)), resumed(&|| other(1)));
+            let (actual, expected) = (resumed(&|| loader_of_format(workers)), resumed(&|| other(1)));
             assert!(!expected.is_empty() && actual == expected, "{name}: resumed, {workers} workers");
         }
     });

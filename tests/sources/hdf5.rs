@@ -58,15 +58,15 @@ fn arrays_of_every_layout_and_version_have_the_same_images() {
         for layout in ["contiguous", "gzip", "lzf", "rows", "growing"] {
             for mapped in [true, false] {
                 let name = format!("{layout}-{version}.h5");
-                let own = samples(&*columns(&name, mapped));
-                assert_eq!(own.len(), 12, "{name}");
-                for (row, ((label, fields), (expected, image))) in own.iter().zip(&npy).enumerate() {
+                let samples_of_columns = samples(&*columns(&name, mapped));
+                assert_eq!(samples_of_columns.len(), 12, "{name}");
+                for (row, ((label, fields), (expected, image))) in samples_of_columns.iter().zip(&npy).enumerate() {
                     assert!(label == expected && fields[0] == image[0] && label.is_some(), "{name}: row {row}");
                     let score: Vec<f32> = (0..6).map(|place| (6 * row + place) as f32 / 4.0).collect();
                     let bytes: Vec<u8> = score.iter().flat_map(|score| score.to_le_bytes()).collect();
                     assert!(fields[1].0 == "score.npy" && fields[1].1.ends_with(&bytes), "{name}: row {row}");
                 }
-                actual.push(own);
+                actual.push(samples_of_columns);
             }
         }
     }

@@ -173,8 +173,8 @@ fn statistics_are_those_of_the_library() {
     };
     for version in VERSIONS {
         for answer in answers(version) {
-            let own = options(&answer);
-            let stats = opened(version, &own).stats().unwrap();
+            let chosen = options(&answer);
+            let stats = opened(version, &chosen).stats().unwrap();
             let expected = answer["stats"].as_object().unwrap();
             assert!(stats.keys().eq(expected.keys()), "{version}");
             for (name, actual) in &stats {
@@ -187,7 +187,7 @@ fn statistics_are_those_of_the_library() {
                 assert_eq!(actual.count.unwrap() as f64, numbers(&expected[name]["count"])[0], "{name}");
             }
             let path = fixture("lerobot").join(version);
-            assert_eq!(LeRobot::stats_at(path, &own, &Options::new()).unwrap(), stats);
+            assert_eq!(LeRobot::stats_at(path, &chosen, &Options::new()).unwrap(), stats);
         }
     }
 }

@@ -35,10 +35,10 @@ fn packed_frames_are_those_of_the_librarys_dataset_class() {
         let path = root.path().join("packed");
         packed(version, &path);
         for answer in answers(version) {
-            let own = options(&answer);
-            let set = with(&path, &own).unwrap();
+            let chosen = options(&answer);
+            let set = with(&path, &chosen).unwrap();
             check_samples(&set, &answer);
-            let original = with(&fixture("lerobot").join(version), &own).unwrap();
+            let original = with(&fixture("lerobot").join(version), &chosen).unwrap();
             assert_eq!(set.stats().unwrap(), original.stats().unwrap());
             assert_eq!(set.fingerprint(), original.fingerprint());
             assert!(set.episodes().eq(original.episodes()));

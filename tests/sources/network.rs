@@ -109,9 +109,9 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 120);
             let stats = batches.stats();
             let network = stats.network.clone().unwrap();
-            let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
-            assert_eq!((network.requests, network.bytes), (of(&store.requests), of(&store.bytes)));
-            assert_eq!((network.refusals, network.retries), (of(&store.refused), of(&store.refused)));
+            let loaded = |count: &AtomicU64| count.load(Ordering::SeqCst);
+            assert_eq!((network.requests, network.bytes), (loaded(&store.requests), loaded(&store.bytes)));
+            assert_eq!((network.refusals, network.retries), (loaded(&store.refused), loaded(&store.refused)));
             assert_eq!(network.refusals > 0, refuses);
             // The total includes the bytes of the index and of the gaps between samples.
             assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.bytes, "{network:?}");
@@ -132,7 +132,7 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             let mut batches = loader(source).epochs(1).host().unwrap();
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
             let later = batches.stats().since(&before).network.unwrap();
-            assert_eq!(network.requests + later.requests, of(&store.requests));
+            assert_eq!(network.requests + later.requests, loaded(&store.requests));
             assert_eq!(later.refusals, 0);
         }
     });
@@ -172,14 +172,14 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
             tracks.entry(event["name"].as_str().unwrap()).or_default().push(event);
         }
         let sum = |track: &str, value: &str, rate: bool| -> f64 {
-            let of = |event: &Value, what: &str| event[what].as_f64().unwrap();
+            let number = |event: &Value, what: &str| event[what].as_f64().unwrap();
             let events = &tracks[track];
             let last = &events.last().unwrap()["args"][value];
             assert_eq!(last.as_f64(), Some(0.0), "the last event of {track} is at the end of the window");
             let each = events.windows(2).map(|two| {
-                let seconds = (of(two[1], "ts") - of(two[0], "ts")) / 1e6;
+                let seconds = (number(two[1], "ts") - number(two[0], "ts")) / 1e6;
                 assert!(seconds >= 0.0, "{:?}", two[1]);
-                of(&two[0]["args"], value) * if rate { seconds } else { 1.0 }
+                number(&two[0]["args"], value) * if rate { seconds } else { 1.0 }
             });
             each.sum()
         };
@@ -214,7 +214,7 @@ struct Refusing {
 impl Refusing {
     fn new(files: Arc<HashMap<String, Vec<u8>>>, tries: usize, warnings: Warnings) -> Self {
         let (send, requests) = mpsc::channel::<(Object, Range<u64>, ReadCompletion)>();
-        let own = files.clone();
+        let contents = files.clone();
         thread::spawn(move || {
             tracing::subscriber::with_default(warnings, || {
                 let (mut tried, mut is_up) = (HashMap::<(String, u64), usize>::new(), false);
@@ -223,7 +223,7 @@ impl Refusing {
                     *count += 1;
                     is_up |= *count > tries;
                     reply.done(match is_up {
-                        true => Ok(own[&object.url][range.start as usize..range.end as usize].to_vec()),
+                        true => Ok(contents[&object.url][range.start as usize..range.end as usize].to_vec()),
                         false => Err(Error::in_source("connection refused").transient()),
                     });
                 }

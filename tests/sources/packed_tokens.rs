@@ -110,7 +110,9 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let all: Vec<(String, &Row)> = expected
             .iter()
             .enumerate()
-            .flat_map(|(file, rows)| rows.iter().enumerate().map(move |(row, of)| (format!("{file}.bin/{row}"), of)))
+            .flat_map(|(file, rows)| {
+                rows.iter().enumerate().map(move |(row, documents)| (format!("{file}.bin/{row}"), documents))
+            })
             .collect();
         assert_eq!(source.len(), all.len(), "seed {seed}");
         let max_documents = all.iter().map(|(_, row)| row.len()).max().unwrap();

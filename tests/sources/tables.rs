@@ -250,8 +250,8 @@ fn integers_that_differ_only_in_their_zeros_are_not_one_class() {
             format!("line 2: column \"label\": {:?} and {:?} in line 4 denote the same integer", labels[0], labels[2]);
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(&words), "{e}");
     }
-    let of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
-    assert_eq!(of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
+    let labels_of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
+    assert_eq!(labels_of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
     // As class names, they are distinct.
     let path = write(root.path(), "t.csv", "x,label\n1,007\n2,07\n3,cat\n");
     assert_eq!(Table::open(&path).unwrap().classes(), ["007", "07", "cat"]);

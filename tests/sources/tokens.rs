@@ -131,10 +131,10 @@ fn batches_have_tokens_and_documents_in_any_order() -> Result<()> {
                     for (place, id) in batch.ids().enumerate() {
                         let window = &expected[id as usize];
                         let (documents, positions) = packed(window);
-                        let of = |part: &[i64]| part[41 * place..][..41].to_vec();
-                        assert_eq!(of(&parts[0]), window.iter().map(|t| i64::from(*t)).collect::<Vec<_>>());
-                        assert_eq!(of(&parts[1]), documents.into_iter().map(i64::from).collect::<Vec<_>>());
-                        assert_eq!(of(&parts[2]), positions.into_iter().map(i64::from).collect::<Vec<_>>());
+                        let row_of = |part: &[i64]| part[41 * place..][..41].to_vec();
+                        assert_eq!(row_of(&parts[0]), window.iter().map(|t| i64::from(*t)).collect::<Vec<_>>());
+                        assert_eq!(row_of(&parts[1]), documents.into_iter().map(i64::from).collect::<Vec<_>>());
+                        assert_eq!(row_of(&parts[2]), positions.into_iter().map(i64::from).collect::<Vec<_>>());
                     }
                     seen.extend(batch.ids().zip(batch.valid()).filter(|(_, valid)| *valid).map(|(id, _)| id));
                 }

@@ -54,9 +54,9 @@ impl Input for std::fs::File {
         {
             use std::io::{Read, Seek, SeekFrom};
             // Another thread may move the position of a shared handle, so use a separate handle.
-            let mut own = self.try_clone()?;
-            own.seek(SeekFrom::Start(offset))?;
-            return own.read_exact(std::mem::take(&mut out));
+            let mut file = self.try_clone()?;
+            file.seek(SeekFrom::Start(offset))?;
+            return file.read_exact(std::mem::take(&mut out));
         }
     }
 }

@@ -284,7 +284,7 @@ impl Report {
 
         let all = || seen.iter().flatten();
         let images = || all().flat_map(|s| &s.images);
-        let spread = |of: fn(&SeenImage) -> u64| Spread::of(images().map(of));
+        let spread = |value_of: fn(&SeenImage) -> u64| Spread::of(images().map(value_of));
         let mut report = Report {
             source: source.kind(),
             samples: source.len(),

@@ -18,8 +18,8 @@ fn every_command_uses_the_given_columns_and_classes() {
         }
     }
     fs::write(dir.join("t.csv"), format!("where;what;w;h\n{rows}")).unwrap();
-    let own = json(&ok(dir, &["inspect", "set", "--json"]))["classes"].clone();
-    let names: Vec<&str> = own.as_array().unwrap().iter().rev().map(|name| name.as_str().unwrap()).collect();
+    let classes = json(&ok(dir, &["inspect", "set", "--json"]))["classes"].clone();
+    let names: Vec<&str> = classes.as_array().unwrap().iter().rev().map(|name| name.as_str().unwrap()).collect();
     fs::write(dir.join("classes.txt"), format!("other\n{}\n", names.join("\n"))).unwrap();
     let columns = ["--image-column", "where", "--root", "set", "--label-column", "what", "--gather", "size=w,h"];
     let with = |args: &[&'static str]| [args, &columns, &["--classes", "classes.txt"]].concat();

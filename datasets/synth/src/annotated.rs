@@ -66,9 +66,10 @@ impl Synth {
                 .map(|(id, name)| json!({"id": id, "name": name, "keypoints": POINTS, "skeleton": []}))
                 .collect();
             for part in ["train", "val"] {
-                let own = || drawn.iter().enumerate().filter(|(index, _)| split(*index) == part).map(|(_, both)| both);
-                let images: Vec<&Value> = own().map(|both| &both.0).collect();
-                let mut annotations: Vec<Value> = own().flat_map(|both| both.1.clone()).collect();
+                let in_part =
+                    || drawn.iter().enumerate().filter(|(index, _)| split(*index) == part).map(|(_, both)| both);
+                let images: Vec<&Value> = in_part().map(|both| &both.0).collect();
+                let mut annotations: Vec<Value> = in_part().flat_map(|both| both.1.clone()).collect();
                 for (number, annotation) in (1..).zip(&mut annotations) {
                     annotation["id"] = json!(number);
                 }
@@ -117,8 +118,8 @@ impl Synth {
             for (folder, part) in
                 [("Main", "train"), ("Main", "val"), ("Segmentation", "train"), ("Segmentation", "val")]
             {
-                let own = (0..self.images).filter(|&index| split(index) == part);
-                let list: String = own.map(|index| format!("{index:06}\n")).collect();
+                let in_part = (0..self.images).filter(|&index| split(index) == part);
+                let list: String = in_part.map(|index| format!("{index:06}\n")).collect();
                 put(&beside.join(format!("ImageSets/{folder}/{part}.txt")), list.as_bytes())?;
             }
             Ok(())

@@ -27,8 +27,8 @@ pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
         4 => [f, 0, 255],
         _ => [255, 0, 255 - f],
     };
-    let own = i32::from(luma(pure.map(|c| c as u8)));
-    pure.map(|c| (level + (c - own) * saturation / 256).clamp(0, 255) as u8)
+    let pure_luma = i32::from(luma(pure.map(|c| c as u8)));
+    pure.map(|c| (level + (c - pure_luma) * saturation / 256).clamp(0, 255) as u8)
 }
 
 /// Mixes `a` and `b`; `weight` is the weight of `b` in units of 1/256.

@@ -441,8 +441,8 @@ mod tests {
             .collect();
         let (train, test) = means.split_at(SMALL.images / 2);
         let center = |class: usize| -> [f64; 3] {
-            let own: Vec<_> = train.iter().skip(class).step_by(SMALL.classes).collect();
-            std::array::from_fn(|c| own.iter().map(|m| m[c]).sum::<f64>() / own.len() as f64)
+            let of_class: Vec<_> = train.iter().skip(class).step_by(SMALL.classes).collect();
+            std::array::from_fn(|c| of_class.iter().map(|m| m[c]).sum::<f64>() / of_class.len() as f64)
         };
         let centers: Vec<_> = (0..SMALL.classes).map(center).collect();
         let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();

@@ -52,8 +52,8 @@ const ZIGZAG: [u16; 64] = {
 fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
     assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 24);
     // SAFETY: both halves are inside the array of 64 numbers.
-    let halves = |of: &[u16; 64]| unsafe {
-        [_mm512_loadu_si512(of.as_ptr().cast()), _mm512_loadu_si512(of[32..].as_ptr().cast())]
+    let halves = |table: &[u16; 64]| unsafe {
+        [_mm512_loadu_si512(table.as_ptr().cast()), _mm512_loadu_si512(table[32..].as_ptr().cast())]
     };
     let (quant, order) = (halves(quant), halves(&ZIGZAG));
     for (i, four) in offsets.chunks(4).enumerate() {

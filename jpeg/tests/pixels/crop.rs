@@ -35,7 +35,7 @@ fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
 
 /// Maps four 16-bit numbers to a region in the image.
 fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
-    let part = |of: u32, number: u16| (of * u32::from(number)) >> 16;
+    let part = |side: u32, number: u16| (side * u32::from(number)) >> 16;
     let (x, y) = (part(size.width, x), part(size.height, y));
     Rect::new(x, y, part(size.width - x, width) + 1, part(size.height - y, height) + 1)
 }

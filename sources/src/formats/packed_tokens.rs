@@ -230,7 +230,9 @@ impl Rows {
     /// checkpoint for different rows is rejected.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
-        let hash = documents.iter().fold(Hash::default(), |hash, of| hash.number(of.first).number(of.len.into()));
+        let hash = documents
+            .iter()
+            .fold(Hash::default(), |hash, document| hash.number(document.first).number(document.len.into()));
         format!("{}/{row}-{:08x}", self.name, hash.end() as u32)
     }
 }
@@ -306,7 +308,7 @@ impl Source for PackedTokens {
         let hash = Hash::default().number(self.packing.length as u64).number(self.packing.padding.into());
         let of_file = |hash: Hash, (_, rows, _): (_, &Rows, _)| {
             let hash = rows.rows.iter().fold(hash.text(&rows.name), |hash, &row| hash.number(row as u64));
-            rows.documents.iter().fold(hash, |hash, of| hash.number(of.first).number(of.len.into()))
+            rows.documents.iter().fold(hash, |hash, document| hash.number(document.first).number(document.len.into()))
         };
         Some(self.files.each().fold(hash, of_file).end())
     }

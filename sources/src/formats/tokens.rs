@@ -271,11 +271,11 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
             )));
         }
         (npy.start as u64, *count as u64)
-    } else if let Some((of, count)) = parse_llm_c(start)? {
-        if of != kind {
-            let (of, name) = (of.name(), kind.name());
+    } else if let Some((declared, count)) = parse_llm_c(start)? {
+        if declared != kind {
+            let (declared, name) = (declared.name(), kind.name());
             return Err(Error::config(format!(
-                "the header declares {of}, but the dataset was opened as {name}: open it with the type in the file"
+                "the header declares {declared}, but the dataset was opened as {name}: open it with the type in the file"
             )));
         }
         (LLM_C_HEADER, count)

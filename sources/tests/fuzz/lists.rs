@@ -84,8 +84,8 @@ fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     assert!(mapped.len() == unmapped.len() && mapped.len() * size <= bytes.len());
     for index in [0, mapped.len() / 2, mapped.len() - 1] {
         let (mut scratch, mut other) = (Vec::new(), Vec::new());
-        let own = mapped.read(index, &mut scratch).expect("the window is inside the file");
-        assert!(own.fields() == unmapped.read(index, &mut other).expect("inside the file").fields());
+        let sample = mapped.read(index, &mut scratch).expect("the window is inside the file");
+        assert!(sample.fields() == unmapped.read(index, &mut other).expect("inside the file").fields());
     }
     true
 }

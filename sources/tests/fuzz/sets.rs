@@ -118,8 +118,8 @@ fn reads(source: &dyn Source) -> bool {
         check(source, &sample);
         assert!(source.read(index, &mut again).is_ok_and(|other| other.fields() == sample.fields()));
         let label = source.label(index, &mut again);
-        if let (Ok(own), Ok(label)) = (sample.label(), label) {
-            assert_eq!(own, label, "sample {index}");
+        if let (Ok(own_label), Ok(label)) = (sample.label(), label) {
+            assert_eq!(own_label, label, "sample {index}");
         }
         true
     });

@@ -63,7 +63,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Mixes `own` with `partner`, and writes the result to `dst`.
+    /// Mixes `first` with `partner`, and writes the result to `dst`.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
@@ -71,31 +71,34 @@ impl BatchWriter {
     /// image.
     pub(crate) fn write_mixed(
         &self,
-        own: UncastImage<'_>,
+        original: UncastImage<'_>,
         partner: UncastImage<'_>,
         mixing: &Mixing,
         dst: &mut [u8],
     ) -> Result<()> {
-        self.check("an image", own.pixels.len(), self.image_bytes())?;
+        self.check("an image", original.pixels.len(), self.image_bytes())?;
         self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
         self.check("the output row for an image", dst.len(), self.sample_bytes())?;
         self.check_effects(partner.effects)?;
         if let Some(rect) = mixing.cut {
             self.check_rect("the CutMix rectangle", rect)?;
-            self.write_changed(own, dst)?;
+            self.write_changed(original, dst)?;
             self.write_rect(rect, dst, |index| self.value(partner, index));
             return Ok(());
         }
-        self.check_effects(own.effects)?;
+        self.check_effects(original.effects)?;
         let weight = mixing.weight;
-        let mix =
-            |own: [f32; 3], partner: [f32; 3]| std::array::from_fn(|c| partner[c] * (1.0 - weight) + own[c] * weight);
+        let mix = |first: [f32; 3], partner: [f32; 3]| {
+            std::array::from_fn(|c| partner[c] * (1.0 - weight) + first[c] * weight)
+        };
         let blend = Blend { partner: partner.pixels, weight };
-        let done = self.vector.map_or(0, |vector| vector(&self.cast, own.pixels, Some(blend), dst));
+        let done = self.vector.map_or(0, |vector| vector(&self.cast, original.pixels, Some(blend), dst));
         let plain = done..self.size.area() as usize;
-        self.write_values(plain, dst, |index| mix(self.plain(own.pixels, index), self.plain(partner.pixels, index)));
-        for effect in own.effects.iter().chain(partner.effects) {
-            self.write_rect(effect.area(), dst, |index| mix(self.value(own, index), self.value(partner, index)));
+        self.write_values(plain, dst, |index| {
+            mix(self.plain(original.pixels, index), self.plain(partner.pixels, index))
+        });
+        for effect in original.effects.iter().chain(partner.effects) {
+            self.write_rect(effect.area(), dst, |index| mix(self.value(original, index), self.value(partner, index)));
         }
         Ok(())
     }
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn vector_and_portable_mixing_are_bit_identical() {
-        let [own, partner] = all_pairs();
+        let [first, partner] = all_pairs();
         for (dtype, layout) in DTYPES.into_iter().flat_map(|d| LAYOUTS.map(|l| (d, l))) {
             let mut writer = BatchWriter::new(Size::new(256, 256), dtype, layout, Normalize::IMAGENET).unwrap();
             let vector = writer.vector;
@@ -200,8 +203,8 @@ mod tests {
                 let [fast, slow] = [vector, None].map(|vector| {
                     writer.vector = vector;
                     let mut dst = vec![0xa5; writer.sample_bytes()];
-                    let [own, partner] = [&own, &partner].map(|pixels| UncastImage { pixels, effects: &[] });
-                    writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
+                    let [first, partner] = [&first, &partner].map(|pixels| UncastImage { pixels, effects: &[] });
+                    writer.write_mixed(first, partner, &mixing, &mut dst).unwrap();
                     dst
                 });
                 assert!(fast == slow, "{dtype:?} {layout:?} weight {weight}");
@@ -240,14 +243,14 @@ mod tests {
                 let erase = rng.chance(0.6).then(|| OnValues::Erase(Erase { rect: rect(&mut rng), value }));
                 Vec::from_iter(erase)
             });
-            let [own, partner] = [0, 1].map(|i| UncastImage { pixels: &pixels[i], effects: &erase[i] });
+            let [first, partner] = [0, 1].map(|i| UncastImage { pixels: &pixels[i], effects: &erase[i] });
             let cut = rng.chance(0.4).then(|| rect(&mut rng));
             let mixing = Mixing { weight: rng.unit() as f32, cut };
             let mut dst = vec![0xa5; writer.sample_bytes()];
-            writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
+            writer.write_mixed(first, partner, &mixing, &mut dst).unwrap();
             for (y, x) in (0..size.height).flat_map(|y| (0..size.width).map(move |x| (y, x))) {
                 for c in 0..3 {
-                    let (v, w) = (naive(&writer, own, (x, y), c), naive(&writer, partner, (x, y), c));
+                    let (v, w) = (naive(&writer, first, (x, y), c), naive(&writer, partner, (x, y), c));
                     let sum = match mixing.cut {
                         None => w * (1.0 - mixing.weight) + v * mixing.weight,
                         Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => w,
@@ -304,10 +307,11 @@ mod tests {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
         let (whole, short) = ([0; 48], [0; 47]);
-        let mix = |own: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
+        let mix = |first: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
             let mixing = Mixing { weight: 0.5, cut };
-            let (own, partner) = (UncastImage { pixels: own, effects: &[] }, UncastImage { pixels: partner, effects });
-            writer.write_mixed(own, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
+            let (first_image, partner) =
+                (UncastImage { pixels: first, effects: &[] }, UncastImage { pixels: partner, effects });
+            writer.write_mixed(first_image, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
         };
         assert_eq!(mix(&whole, &whole, &[], None, &mut [0; 96]), Ok(()));
         assert!(mix(&short, &whole, &[], None, &mut [0; 96]).is_err());

@@ -65,10 +65,10 @@ impl<'a> Directory<'a> {
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, each) = (self.file, if self.file.is_big { 20 } else { 12 });
         let (count, inline) = if file.is_big { (8, 8) } else { (4, 4) };
-        let of = |entry: &'a [u8]| File { bytes: entry, ..file };
-        let entry = self.entries.chunks_exact(each).find(|entry| of(entry).number(0, 2) == Some(tag.into()));
+        let file_of = |entry: &'a [u8]| File { bytes: entry, ..file };
+        let entry = self.entries.chunks_exact(each).find(|entry| file_of(entry).number(0, 2) == Some(tag.into()));
         let Some(entry) = entry else { return Ok(None) };
-        let number = |offset, length| of(entry).number(offset, length).unwrap_or(0);
+        let number = |offset, length| file_of(entry).number(offset, length).unwrap_or(0);
         let kind = number(2, 2);
         let size = match kind {
             1 | 2 | 6 | 7 => 1,

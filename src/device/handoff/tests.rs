@@ -87,10 +87,10 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, releas
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
     let captures = Arc::new(AtomicBool::new(driver == Driver::Captured));
-    let (on, device) = (captures.clone(), sim.clone());
+    let (is_capturing, device) = (captures.clone(), sim.clone());
     let capturer = std::thread::spawn(move || {
         let mut rng = Rng::new(seed, 1, 1);
-        while on.load(Relaxed) {
+        while is_capturing.load(Relaxed) {
             device.state().capture.store(rng.chance(0.5), Relaxed);
             std::thread::sleep(Duration::from_micros(rng.below(400)));
         }

@@ -461,8 +461,9 @@ mod tests {
         let mut divided = 0;
         for _ in 0..2000 {
             let count = 1 + rng.below(300) as usize;
-            let mut of = || if rng.below(40) == 0 { 1 + rng.below(2_000_000) } else { rng.below(9000) } as usize;
-            let work: Vec<usize> = (0..count).map(|_| of()).collect();
+            let mut random_work =
+                || if rng.below(40) == 0 { 1 + rng.below(2_000_000) } else { rng.below(9000) } as usize;
+            let work: Vec<usize> = (0..count).map(|_| random_work()).collect();
             let large = work.iter().filter(|&&work| work >= min_work).sum();
             let heavy = DecodeAt { count, ..DecodeAt::default() }.heavy(work.iter().sum(), large, min_work);
             let more: usize = work.iter().map(|work| work.checked_div(heavy.work as usize).unwrap_or(0)).sum();

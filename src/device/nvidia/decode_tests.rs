@@ -287,8 +287,8 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     assert!(first.3 == second.3);
     let records = batch.records.as_chunks().0.iter().map(DecodeOps::read);
     for (i, ops) in records.enumerate().filter(|(i, ops)| ops.decodes() && !first.3[*i]) {
-        let differ = |a: &[u8], b: &[u8], each: usize, of: std::ops::Range<usize>| {
-            let bytes = of.start * each..of.end * each;
+        let differ = |a: &[u8], b: &[u8], each: usize, range: std::ops::Range<usize>| {
+            let bytes = range.start * each..range.end * each;
             a[bytes.clone()].iter().zip(&b[bytes]).filter(|(a, b)| a != b).count()
         };
         // The end of a sample's tables is used only for long segments.
@@ -431,9 +431,9 @@ fn large_images_among_small_ones_match_the_host() {
     for (count, every) in [(150, 37), (65, 64), (3, 2), (1, 1)] {
         let mut batch = Coded::new(size);
         for i in 0..if sanitize() { count.min(20) } else { count } {
-            let (jpeg, of) = if (i + 1) % every == 0 { (&large[i / every % 3], image) } else { (&small, area) };
-            let region = if i % 2 == 0 { Rect::full(of) } else { Rect::new(5, 7, of.width - 11, of.height - 9) };
-            assert!(batch.add(jpeg, &Plan::resized_crop(of, region, output, Rect::full(output)), true), "{region:?}");
+            let (jpeg, size) = if (i + 1) % every == 0 { (&large[i / every % 3], image) } else { (&small, area) };
+            let region = if i % 2 == 0 { Rect::full(size) } else { Rect::new(5, 7, size.width - 11, size.height - 9) };
+            assert!(batch.add(jpeg, &Plan::resized_crop(size, region, output, Rect::full(output)), true), "{region:?}");
         }
         let loaded = Loaded::new(&context, &batch);
         for parts in [1, 2, 4] {

@@ -296,11 +296,11 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     drop(ring);
     drop(times);
     let [copies, _, waits] = device_rows(&path);
-    let of = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
+    let wait_for = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
     let mut hidden = 0;
     for &(batch, begin, end) in &copies {
         // A step begins when the wait for its batch ends, and ends when the next wait begins.
-        if let (Some(from), Some(to)) = (of(batch - slots), of(batch - slots + 1)) {
+        if let (Some(from), Some(to)) = (wait_for(batch - slots), wait_for(batch - slots + 1)) {
             assert!(from.2 <= begin + 2.0 && end <= to.1 + 2.0, "copy {batch} at {begin}..{end}: {from:?}, {to:?}");
             hidden += 1;
         }

@@ -95,16 +95,20 @@ impl Coded {
 /// Returns every kind of file that a device decodes: the number of channels and the encoder
 /// options.
 pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
-    let of = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
-    let mut kinds = vec![(1, of([(1, 1); 3])), (1, of([(2, 2); 3])), (3, Options { rgb: true, ..of([(1, 1); 3]) })];
+    let options_for = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
+    let mut kinds = vec![
+        (1, options_for([(1, 1); 3])),
+        (1, options_for([(2, 2); 3])),
+        (3, Options { rgb: true, ..options_for([(1, 1); 3]) }),
+    ];
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
         kinds.push((3, Options::new(85, h, v)));
     }
     // In the first of these, each component has a different size. In the second, chroma has a
     // higher resolution than luma.
-    kinds.push((3, of([(2, 2), (2, 1), (1, 2)])));
-    kinds.push((3, of([(1, 1), (2, 2), (2, 2)])));
-    kinds.push((3, of([(1, 2), (2, 1), (1, 1)])));
+    kinds.push((3, options_for([(2, 2), (2, 1), (1, 2)])));
+    kinds.push((3, options_for([(1, 1), (2, 2), (2, 2)])));
+    kinds.push((3, options_for([(1, 2), (2, 1), (1, 1)])));
     kinds
 }
 
@@ -142,7 +146,7 @@ pub(in crate::device) fn random_jpeg(
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
     // A device applies the EXIF orientation in the memory of the coefficients.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
-    let max_factor = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
+    let max_factor = |factor_of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(factor_of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
     let fits = sampling.len() as u32 * max_factor(|s| s.0) * max_factor(|s| s.1) <= 2 * blocks;
     let exif = 1 + rng.below(8) as u8;

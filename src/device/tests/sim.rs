@@ -468,7 +468,8 @@ impl Gpu for Sim {
             state.decoding[1].fetch_max(now, SeqCst);
             // Mark the scratch memory, to detect work that uses it at the same time.
             let mark = state.seed.fetch_add(1, Relaxed) as u8;
-            let marked = || scratch.iter().flat_map(|&(offset, bytes)| memory[offset..offset + bytes].iter().step_by(64));
+            let marked =
+                || scratch.iter().flat_map(|&(offset, bytes)| memory[offset..offset + bytes].iter().step_by(64));
             marked().for_each(|byte| byte.store(mark, Relaxed));
             pace.pause();
             let bytes = |offset: usize, count: usize| -> Vec<u8> {
@@ -486,7 +487,10 @@ impl Gpu for Sim {
                 pixels.iter_mut().for_each(|pixel| *pixel = !*pixel);
             }
             let put = |offset: usize, bytes: &[u8]| {
-                memory[offset..offset + bytes.len()].iter().zip(bytes).for_each(|(out, &byte)| out.store(byte, Relaxed));
+                memory[offset..offset + bytes.len()]
+                    .iter()
+                    .zip(bytes)
+                    .for_each(|(out, &byte)| out.store(byte, Relaxed));
             };
             put(job.pixels, &pixels);
             for (place, fault) in faults.into_iter().enumerate() {
@@ -500,20 +504,21 @@ impl Gpu for Sim {
     fn compute(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
         self.call("converting")?;
         let (memory, Job { from, output: to, records, count, array }) = (memory.clone(), job);
-        let SimKernel { bytes: (made, of), retouched } = kernels[array];
+        let SimKernel { bytes: (made, input_bytes), retouched } = kernels[array];
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
                 // Overwrite the output, because some effects first copy the image there.
-                memory[to..to + count * of].iter().for_each(|byte| byte.store(0xa5, Relaxed));
-                (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
+                memory[to..to + count * input_bytes].iter().for_each(|byte| byte.store(0xa5, Relaxed));
+                (0..count).for_each(|n| retouch(&memory, from + n * input_bytes, records + n * SampleOps::BYTES, size));
             }
             for start in (0..count * made).step_by(PIECE) {
                 pace.pause();
                 for i in start..(count * made).min(start + PIECE) {
-                    let (sample, index) = (i / made, i % made % of);
+                    let (sample, index) = (i / made, i % made % input_bytes);
                     let record = records.map_or(0, |records| memory[records + sample * SampleOps::BYTES].load(Relaxed));
-                    memory[to + i].store(converted(memory[from + sample * of + index].load(Relaxed), record), Relaxed);
+                    memory[to + i]
+                        .store(converted(memory[from + sample * input_bytes + index].load(Relaxed), record), Relaxed);
                 }
             }
         });

@@ -182,11 +182,11 @@ impl Allowance {
 impl Balance {
     /// Creates the balance of a loader. `share` is the maximum fraction of device time for
     /// decoding, from 0 to 1.
-    pub(crate) fn new(on: DecodeOn, share: f64, workers: usize) -> Self {
+    pub(crate) fn new(decode_on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
         let allowance = Allowance { share, budget: 0.0, updated: now, spent: 0 };
         Balance {
-            on,
+            on: decode_on,
             batches_ahead: AtomicUsize::new(0),
             pace: Mutex::new(Pace::new(workers, now)),
             allowance: (share < 1.0).then(|| Mutex::new(allowance)),
@@ -319,7 +319,7 @@ mod tests {
         auto.set_batches_ahead(2);
         assert!(!auto.device_decodes(0, 0), "no worker has been measured yet");
         assert!(auto.device_decodes(0, 0), "the batch is needed immediately");
-        let takes_large = |on, share| Balance::new(on, share, 2).device_takes_large(0);
+        let takes_large = |decode_on, share| Balance::new(decode_on, share, 2).device_takes_large(0);
         assert!(takes_large(DecodeOn::Auto, 1.0) && !takes_large(DecodeOn::Auto, 0.0));
         assert!(!takes_large(DecodeOn::Cpu, 1.0), "workers decode everything");
         assert!(

@@ -88,8 +88,14 @@ impl ScratchPlan {
         let left = bytes.saturating_sub(self.needed());
         let (ahead, source) = (self.ahead.min(left / 8), self.source.min(left / 4));
         let left = left - ahead - source;
-        let own = self.per_worker.min(left / 2 / self.workers);
-        ScratchPlan { per_worker: own, shared: self.shared.min(left - own * self.workers), ahead, source, ..self }
+        let per_worker = self.per_worker.min(left / 2 / self.workers);
+        ScratchPlan {
+            per_worker: per_worker,
+            shared: self.shared.min(left - per_worker * self.workers),
+            ahead,
+            source,
+            ..self
+        }
     }
 }
 

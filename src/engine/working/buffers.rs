@@ -53,9 +53,9 @@ impl PartFiller<'_> {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
         for taken in samples {
-            let own = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.image_count };
-            let (own, others) = rest.split_at(own);
-            sum = sum.saturating_add(kept(own).max(taken.memory));
+            let needed = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.image_count };
+            let (in_use, others) = rest.split_at(needed);
+            sum = sum.saturating_add(kept(in_use).max(taken.memory));
             rest = others;
         }
         if sum.saturating_add(kept(rest)) > self.run.scratch.share().decode {

@@ -108,13 +108,13 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
 fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
-    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer)?;
-    on.start(epoch, first);
+    let mut opened = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer)?;
+    opened.start(epoch, first);
     let mut batches = Vec::new();
-    while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+    while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         batches.push(pixels_of(&sim, &batch?, name));
     }
-    let decoded = on.shared.run.counters.stats().decoded_on_device;
+    let decoded = opened.shared.run.counters.stats().decoded_on_device;
     Ok((batches, decoded))
 }
 
@@ -180,19 +180,19 @@ fn device_decoding_is_bit_identical_to_the_host() {
 #[test]
 fn workers_decode_images_that_only_the_host_can_resize() {
     let originals = originals(false);
-    let by = |filter| Augment::train(32).interpolation(filter);
+    let resized_by = |filter| Augment::train(32).interpolation(filter);
     let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
     for (augment, host_only) in [
-        (by(Interpolation::BilinearExact), true),
-        (by(Interpolation::Bicubic), true),
-        (by(Interpolation::Lanczos), true),
-        (by(Interpolation::Nearest), true),
-        (by(Interpolation::Bilinear).antialias(false), true),
-        (by(Interpolation::Bicubic).antialias(false), true),
+        (resized_by(Interpolation::BilinearExact), true),
+        (resized_by(Interpolation::Bicubic), true),
+        (resized_by(Interpolation::Lanczos), true),
+        (resized_by(Interpolation::Nearest), true),
+        (resized_by(Interpolation::Bilinear).antialias(false), true),
+        (resized_by(Interpolation::Bicubic).antialias(false), true),
         (border(Border::Reflect), false),
         (border(Border::Edge), false),
         // The device can resize the images of all later epochs.
-        (by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
+        (resized_by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
         (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
     ] {
         let loader = loader(&originals).augment(augment.clone());
@@ -379,13 +379,13 @@ fn a_loader_reports_host_decoding_once() {
     };
     let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
-    let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
+    let with_transform = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
     let operation = "workers decode some images, because these operations do not run on a device: halve";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "workers decode all images, because a custom transform runs on the host";
-    assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
+    assert_eq!(said(with_transform(gpu.clone().augment(halved.clone()))), [transform]);
     let jitter = Augment::train(32).jitter(ColorJitter::new().hue(0.3));
-    for quiet in [gpu.clone().augment(jitter), own(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
+    for quiet in [gpu.clone().augment(jitter), with_transform(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
         assert!(said(quiet).is_empty());
     }
 }
@@ -532,11 +532,11 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     assert!(rest == expected[4..], "batches 4 and later are the same");
     // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
-    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+    let mut opened = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     for epoch in 0..20 {
-        on.start(epoch, 0);
+        opened.start(epoch, 0);
         for _ in 0..epoch % 4 {
-            on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))).unwrap().unwrap();
+            opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))).unwrap().unwrap();
         }
     }
 }
@@ -747,14 +747,14 @@ fn decode_share_limits_decoding_on_the_device() {
     let decoded = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
-        let mut on = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let mut opened = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer).unwrap();
         for epoch in 0..20 {
-            on.start(epoch, 0);
-            while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+            opened.start(epoch, 0);
+            while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
                 batch.unwrap();
             }
         }
-        on.shared.run.counters.stats().decoded_on_device
+        opened.shared.run.counters.stats().decoded_on_device
     };
     let (all, some) = (decoded(1.0), decoded(0.0001));
     assert!(all > 20 * 24, "the device decoded only {all} of 960 images without a limit");

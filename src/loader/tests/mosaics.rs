@@ -96,7 +96,7 @@ pub(in crate::loader) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
         let each = all.len() / batch.len();
         all[place * each..][..each].to_vec()
     };
-    let of = |place: usize| {
+    let content_at = |place: usize| {
         let count = batch.counts("boxes").unwrap()[place] as usize;
         let boxes: Vec<[f32; 4]> = read(&bytes("boxes", place));
         let classes: Vec<i64> = read(&bytes("boxes.class", place));
@@ -115,7 +115,7 @@ pub(in crate::loader) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
             masks: masks.chunks_exact((SIDE * SIDE) as usize).map(<[u8]>::to_vec).collect(),
         }
     };
-    batch.ids().enumerate().map(|(place, sample)| (sample, of(place))).collect()
+    batch.ids().enumerate().map(|(place, sample)| (sample, content_at(place))).collect()
 }
 
 fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
@@ -188,8 +188,8 @@ fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Show
 
 /// Maps a box into the output, or returns `None` if nothing of it remains.
 fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
-    let along = |v: u32, of: u32, resized: u32, offset: u32, start: u32, length: u32| {
-        let place = f64::from(v) * f64::from(resized) / f64::from(of) - f64::from(offset) + f64::from(start);
+    let along = |v: u32, length_before: u32, resized: u32, offset: u32, start: u32, length: u32| {
+        let place = f64::from(v) * f64::from(resized) / f64::from(length_before) - f64::from(offset) + f64::from(start);
         place.clamp(start.into(), (start + length).into())
     };
     let across =
@@ -268,8 +268,8 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
             // Resizing a part of an image may round differently than cropping that part from the
             // whole resized image.
             let far = mosaic.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
-            assert!(far.clone().all(|by| by <= 1), "sample {sample}: {:?}", far.max());
-            equal += far.filter(|&by| by == 0).count();
+            assert!(far.clone().all(|difference| difference <= 1), "sample {sample}: {:?}", far.max());
+            equal += far.filter(|&difference| difference == 0).count();
             all += middle.len();
         }
     }

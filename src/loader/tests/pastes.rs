@@ -27,12 +27,12 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
     let Some(Join::Paste(pasting)) = augment.join((SEED, epoch, sample), LEN) else { panic!("nothing is pasted") };
     let partner = Shuffled::new(LEN, SEED).index(epoch, pasting.partner[0]);
     let own_rng = Rng::new(SEED, epoch, sample);
-    let mut own = alone(sample, own_rng.clone());
+    let mut sample_content = alone(sample, own_rng.clone());
     let other = alone(partner, Pasting::rng(&own_rng));
     let mut chosen = Vec::new();
     Pasting::choose(other.boxes.len(), &own_rng, &mut chosen);
     if chosen.is_empty() {
-        return own;
+        return sample_content;
     }
     let side = i64::from(SIDE);
     let object = |x: i64, y: i64| {
@@ -45,11 +45,13 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
     };
     let covered: Vec<bool> = (0..side * side).map(near).collect();
     for pixel in (0..ALL).filter(|&pixel| covered[pixel]) {
-        own.image[pixel * 3..][..3].copy_from_slice(&other.image[pixel * 3..][..3]);
-        own.mask[pixel] = other.mask[pixel];
+        sample_content.image[pixel * 3..][..3].copy_from_slice(&other.image[pixel * 3..][..3]);
+        sample_content.mask[pixel] = other.mask[pixel];
     }
-    let mut all = Shown { boxes: Vec::new(), points: Vec::new(), masks: Vec::new(), ..own };
-    for ((mut corners, point), mask) in own.boxes.into_iter().zip(own.points).zip(own.masks) {
+    let mut all = Shown { boxes: Vec::new(), points: Vec::new(), masks: Vec::new(), ..sample_content };
+    for ((mut corners, point), mask) in
+        sample_content.boxes.into_iter().zip(sample_content.points).zip(sample_content.masks)
+    {
         let rest: Vec<u8> = (0..ALL).map(|pixel| if covered[pixel] { 0 } else { mask[pixel] }).collect();
         let seen: Vec<usize> = (0..ALL).filter(|&pixel| rest[pixel] > 0).collect();
         let Some(&first) = seen.first() else { continue };
@@ -83,10 +85,14 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
                     let expected = expected(&augment, epoch, sample, margin.into());
                     assert_eq!(actual.boxes, expected.boxes, "sample {sample}");
                     assert!(actual == expected, "sample {sample}");
-                    let own = alone(sample, Rng::new(SEED, epoch, sample));
+                    let original = alone(sample, Rng::new(SEED, epoch, sample));
                     boxes += actual.boxes.len();
-                    changed += usize::from(actual.image != own.image);
-                    dropped += own.boxes.iter().filter(|of| !actual.boxes.iter().any(|other| other.1 == of.1)).count();
+                    changed += usize::from(actual.image != original.image);
+                    dropped += original
+                        .boxes
+                        .iter()
+                        .filter(|object| !actual.boxes.iter().any(|other| other.1 == object.1))
+                        .count();
                 }
             }
         }

@@ -41,7 +41,7 @@ fn pass_through_rejects_other_sizes() {
 
 #[test]
 fn own_size_keeps_rejects_or_shrinks_images() {
-    let own = || Augment::own_size(40, 30);
+    let fixed = || Augment::own_size(40, 30);
     let part = |augment: &Augment, size| {
         let plan = plan(augment, size);
         (plan.crop, plan.shown(), plan.output)
@@ -50,17 +50,17 @@ fn own_size_keeps_rejects_or_shrinks_images() {
     let output = Size::new(40, 30);
     for size in [(40, 30), (7, 30), (40, 1), (12, 9)] {
         let unchanged = (all(size.0, size.1), all(size.0, size.1), output);
-        assert_eq!(part(&own(), size), unchanged);
-        assert_eq!(part(&own().shrink_larger(), size), unchanged);
-        assert_eq!(part(&own().flip(1.0).vertical_flip(1.0), size), unchanged);
+        assert_eq!(part(&fixed(), size), unchanged);
+        assert_eq!(part(&fixed().shrink_larger(), size), unchanged);
+        assert_eq!(part(&fixed().flip(1.0).vertical_flip(1.0), size), unchanged);
     }
-    let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
+    let e = fixed().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(
         e.cause(),
         "the image is 41x9, but Augment::own_size allows at most 40x30: raise this size, or add Augment::shrink_larger"
     );
-    assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
-    assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
+    assert_eq!(part(&fixed().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
+    assert_eq!(part(&fixed().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn mirrored_images_stay_in_the_upper_left_corner() {
 
 #[test]
 fn effects_run_in_the_order_of_the_calls() {
-    let jitter = |by: f64| ColorJitter::new().brightness(by);
+    let jitter = |factor: f64| ColorJitter::new().brightness(factor);
     let codes = |augment: Augment| -> Vec<_> {
         plan(&augment, (24, 24)).drawn.pixels.iter().map(std::mem::discriminant).collect()
     };

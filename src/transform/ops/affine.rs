@@ -164,8 +164,8 @@ fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -
     let from = [[0.0, 0.0], [width - 1.0, 0.0], [width - 1.0, height - 1.0], [0.0, height - 1.0]];
     let to = from.map(|[x, y]| {
         let mut inward = |from: f64, side: u32| {
-            let by = rng.below(bound(side)) as f64;
-            if from == 0.0 { by } else { from - by }
+            let shift = rng.below(bound(side)) as f64;
+            if from == 0.0 { shift } else { from - shift }
         };
         [inward(x, size.width), inward(y, size.height)]
     });

@@ -23,8 +23,8 @@ pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
 
 /// torchvision's `_blend`: returns `own * value + rest * other`, clamped and truncated to a byte.
 #[inline(always)]
-pub(super) fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> u8 {
-    level(fused(other, rest, value * own))
+pub(super) fn blend(value: f32, other: f32, [weight, rest]: [f32; 2]) -> u8 {
+    level(fused(other, rest, value * weight))
 }
 
 /// Number of adjacent pixels that are processed together. A block fills several vectors.

@@ -138,7 +138,9 @@ impl Operation for RandomErasing {
                 let (rect, value) = (Rect::new(x, y, w, h), self.value);
                 drawn.values.push(match self.fill {
                     Fill::Value => Erase { rect, value }.into(),
-                    Fill::Color(by) => Erase { rect, value: value.map(|v| v + by * normal(rng) as f32) }.into(),
+                    Fill::Color(deviation) => {
+                        Erase { rect, value: value.map(|v| v + deviation * normal(rng) as f32) }.into()
+                    }
                     Fill::Noise(deviation) => {
                         let bits = rng.next_u64();
                         Noise { rect, mean: value, deviation, seed: [bits as u32, (bits >> 32) as u32] }.into()

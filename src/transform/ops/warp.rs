@@ -108,7 +108,7 @@ impl Warp {
         let [a, b, c, d, e, f] = rows.map(|v| v as f32);
         let [g, h] = under.map(|v| v as f32);
         let [red, green, blue] = sampling.fill.unwrap_or_default();
-        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+        let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
         Warp {
             map: [a / across, b / across, c / across, d / down, e / down, f / down, g, h],
             mode: u32::from_le_bytes([red, green, blue, 0])

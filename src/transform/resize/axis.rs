@@ -78,9 +78,9 @@ struct Step {
 }
 
 impl Step {
-    fn new(by: Resampling, scale: f64, length: u32) -> Self {
-        let (support, wide) = (by.support(), by.width(scale));
-        Step { resampling: by, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
+    fn new(resampling: Resampling, scale: f64, length: u32) -> Self {
+        let (support, wide) = (resampling.support(), resampling.width(scale));
+        Step { resampling: resampling, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
     }
 }
 
@@ -118,10 +118,10 @@ impl Axis {
         }
         if let Some((length, outputs)) = key.larger {
             let step = Step::new(key.resampling, f64::from(length) / f64::from(outputs), length);
-            let own = self.weights.len();
+            let start = self.weights.len();
             for output in 0..outputs {
                 self.push_weights(step, (f64::from(output) + 0.5) * step.scale);
-                largest = self.weights.drain(own..).fold(largest, f64::max);
+                largest = self.weights.drain(start..).fold(largest, f64::max);
             }
         }
         // Choose as many fractional bits as possible while the largest coefficient stays below
@@ -145,7 +145,11 @@ impl Axis {
     /// Appends the weights of the output with the center `middle`. Returns the source position of
     /// the first weight.
     #[inline]
-    fn push_weights(&mut self, Step { resampling: by, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
+    fn push_weights(
+        &mut self,
+        Step { resampling: resampling, length, support, narrow, radius, .. }: Step,
+        middle: f64,
+    ) -> u32 {
         // `as` truncates, which equals `floor`, because the number is not negative.
         let low = (middle - radius).max(0.0) as u32;
         let high = ceil((middle + radius).min(f64::from(length)));
@@ -155,15 +159,15 @@ impl Axis {
         for x in low..high {
             let t = ((f64::from(x) - (middle - 0.5)) * narrow).abs();
             if t < support {
-                let weight = by.weight(t);
+                let weight = resampling.weight(t);
                 self.weights.push(weight);
                 sum += weight;
             } else if self.weights.len() == from {
                 first = x + 1;
             }
         }
-        if !by.antialias {
-            sum += self.extend_edges((by, length), middle, from, first);
+        if !resampling.antialias {
+            sum += self.extend_edges((resampling, length), middle, from, first);
         }
         for weight in &mut self.weights[from..] {
             *weight /= sum;
@@ -174,12 +178,12 @@ impl Axis {
     /// Adds the weights that an output has beyond the edges of the source to the weights of the
     /// edge positions. Returns the sum of the added weights. `middle` is the center of the output,
     /// `from` is the index of its first weight, and `first` is the source position of this weight.
-    fn extend_edges(&mut self, (by, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
+    fn extend_edges(&mut self, (resampling, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
         let weights = &mut self.weights[from..];
         let (last, length) = (weights.len() - 1, i64::from(length));
         let mut beyond = |edge: usize, positions: Range<i64>| {
-            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < by.support());
-            let sum: f64 = distances.map(|t| by.weight(t)).sum();
+            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < resampling.support());
+            let sum: f64 = distances.map(|t| resampling.weight(t)).sum();
             weights[edge] += sum;
             sum
         };
@@ -295,13 +299,13 @@ mod tests {
                 rng.range(from + 0.1, f64::from(length).max(from + 0.2))
             };
             let filter = [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic][case / 3 % 3];
-            let by = Resampling { filter, antialias: false };
+            let resampling = Resampling { filter, antialias: false };
             let key = Key {
                 length,
                 window: (from, end.min(length.into())),
                 outputs,
                 mirrored: case % 2 == 1,
-                resampling: by,
+                resampling: resampling,
                 larger: None,
             };
             axis.prepare(key);
@@ -321,8 +325,15 @@ mod tests {
         let (mut with, mut without) = (Axis::default(), Axis::default());
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {
-                let by = Resampling { filter, antialias };
-                Key { length, window: (0.0, length.into()), outputs, mirrored: false, resampling: by, larger: None }
+                let resampling = Resampling { filter, antialias };
+                Key {
+                    length,
+                    window: (0.0, length.into()),
+                    outputs,
+                    mirrored: false,
+                    resampling: resampling,
+                    larger: None,
+                }
             };
             with.prepare(key(Interpolation::Bilinear, true));
             without.prepare(key(Interpolation::Bilinear, false));

@@ -77,8 +77,8 @@ fn add_pixels(sum: Sums, pixels: Vector, taps: int16x4_t) -> Sums {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn shr_i32(v: Sums, by: Sums) -> Sums {
-    vshlq_s32(v, vnegq_s32(by))
+fn shr_i32(v: Sums, bits: Sums) -> Sums {
+    vshlq_s32(v, vnegq_s32(bits))
 }
 
 #[inline]

@@ -108,11 +108,11 @@ impl Resizer {
             self.pick_nearest(plan)?;
             true
         } else {
-            let by = plan.resampling();
+            let resampling = plan.resampling();
             let (target, crop, resized) = (plan.target, plan.crop, plan.resized);
             let key = |length, window, (outputs, mirrored), whole: (u32, u32)| {
                 let whole = Some(whole).filter(|(_, all)| filter.resizes_horizontally_first() && *all != outputs);
-                Key { length, window, outputs, mirrored, resampling: by, larger: whole }
+                Key { length, window, outputs, mirrored, resampling: resampling, larger: whole }
             };
             let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
             self.down.prepare(key(region.height, down.0, down.1, down.2));
@@ -358,7 +358,7 @@ mod tests {
 
     /// Reference implementation: resizes horizontally, rounds to bytes, resizes vertically, and
     /// rounds to bytes again.
-    fn resize_naively(pixels: &Pixels, output: Size, by: Resampling) -> Vec<u8> {
+    fn resize_naively(pixels: &Pixels, output: Size, resampling: Resampling) -> Vec<u8> {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
             let mut axis = Axis::default();
@@ -367,7 +367,7 @@ mod tests {
                 window: (0.0, length.into()),
                 outputs,
                 mirrored: false,
-                resampling: by,
+                resampling: resampling,
                 larger: None,
             });
             axis
@@ -428,8 +428,8 @@ mod tests {
             let ((x, width), (y, height)) = (span(resized.width), span(resized.height));
             let part = Rect::new(x, y, width, height);
             let (filter, antialias) = (FILTERS[case as usize % 4], case % 3 > 0);
-            let by = Resampling { filter, antialias };
-            let mut plan = Plan::part_of_resized(size, resized, part, part.size(), by);
+            let resampling = Resampling { filter, antialias };
+            let mut plan = Plan::part_of_resized(size, resized, part, part.size(), resampling);
             (plan.flip, plan.vertical_flip) = (rng.chance(0.3), rng.chance(0.3));
             for (axis, (from, to)) in
                 [(size.width, resized.width), (size.height, resized.height)].into_iter().enumerate()
@@ -438,9 +438,10 @@ mod tests {
             }
             let pixels = image(size, case);
             let whole = if filter.resizes_horizontally_first() {
-                resize_naively(&pixels, resized, by)
+                resize_naively(&pixels, resized, resampling)
             } else {
-                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized)).with_resampling(by);
+                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized))
+                    .with_resampling(resampling);
                 let mut whole = vec![0; resized.area() as usize * 3];
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole

@@ -265,19 +265,19 @@ mod tests {
     fn a_block_matches_only_its_object_version_and_range() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
-        let own = object(Some("1"));
-        let range = Range { object: &own, offset: 7, len: 9 };
+        let cached = object(Some("1"));
+        let range = Range { object: &cached, offset: 7, len: 9 };
         write(&mut File::create(&path).unwrap(), range, Owner::default(), b"the bytes").unwrap();
         let others = [
             object(Some("2")),
             object(None),
             object(Some("")),
-            Object { len: 98, ..own.clone() },
-            Object { url: "s3://b/x.taq".to_owned(), ..own.clone() },
+            Object { len: 98, ..cached.clone() },
+            Object { url: "s3://b/x.taq".to_owned(), ..cached.clone() },
             // One character has moved from the URL to the tag.
-            Object { url: "s3://b/x.ta".to_owned(), tag: Some("r1".to_owned()), ..own.clone() },
-            Object { server: Some("http://127.0.0.1:9000".into()), ..own.clone() },
-            Object { server: Some("".into()), ..own.clone() },
+            Object { url: "s3://b/x.ta".to_owned(), tag: Some("r1".to_owned()), ..cached.clone() },
+            Object { server: Some("http://127.0.0.1:9000".into()), ..cached.clone() },
+            Object { server: Some("".into()), ..cached.clone() },
         ];
         for object in &others {
             let other = Range { object, ..range };

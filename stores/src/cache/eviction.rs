@@ -354,13 +354,13 @@ mod tests {
     /// samples.
     fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
         let order = Arc::new(Shuffled::new(len, seed));
-        let (global, of) = (nodes * batch, order.clone());
+        let (global, inner) = (nodes * batch, order.clone());
         let samples = move |start: BatchIndex| {
             let first = start.batch * global + node * batch;
-            Some((first..first + batch).map(|position| of.index(start.epoch, position)).collect())
+            Some((first..first + batch).map(|position| inner.index(start.epoch, position)).collect())
         };
-        let of = order.clone();
-        let next = move |epoch, sample, from| match of.position(epoch, sample, from * global) {
+        let inner = order.clone();
+        let next = move |epoch, sample, from| match inner.position(epoch, sample, from * global) {
             Position::At(position) if position % global / batch == node => Position::At(position / global),
             _ => Position::Absent,
         };
@@ -483,8 +483,8 @@ mod tests {
     fn nothing_is_evicted_before_all_next_uses_are_known() {
         let (len, searched) = (2_000, Arc::new(AtomicUsize::new(0)));
         let (_, order) = order(len, 3, 0, 1, 1);
-        let (of, inverse, count) = (order.clone(), order.clone(), searched.clone());
-        let samples = move |batch: BatchIndex| Some(vec![of.index(batch.epoch, batch.batch)]);
+        let (inner, inverse, count) = (order.clone(), order.clone(), searched.clone());
+        let samples = move |batch: BatchIndex| Some(vec![inner.index(batch.epoch, batch.batch)]);
         let next = move |epoch, sample, batch| {
             count.fetch_add(1, Ordering::Relaxed);
             inverse.position(epoch, sample, batch)

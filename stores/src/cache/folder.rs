@@ -87,10 +87,10 @@ impl Folder {
     /// Checks that other users cannot create files in the folder.
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
-        let (Ok(folder), Ok(own)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
+        let (Ok(folder), Ok(process)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
         let advice = "choose a folder that only you can write to, such as a new folder inside it";
         let refused = |cause: &str| Err(Error::config(format!("{cause}: {advice}")).at_path(&self.path));
-        match (folder.mode() & 0o002, own.uid()) {
+        match (folder.mode() & 0o002, process.uid()) {
             (0, 0) => Ok(()),
             (0, uid) if uid == folder.uid() => Ok(()),
             (0, _) => refused("the cache folder belongs to a different user"),
@@ -125,7 +125,7 @@ impl Folder {
             new_folder(&self.path)?;
         }
         let mut mark = self.mark()?;
-        let own = [MARKER, JOURNAL, LOCK, BLOCKS, PARTIAL, FILES];
+        let known_names = [MARKER, JOURNAL, LOCK, BLOCKS, PARTIAL, FILES];
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -133,12 +133,12 @@ impl Folder {
             // Another process that opens the folder at the same time writes the marker under a
             // temporary name first.
             let is_marker = name.starts_with("warpfeed-cache.");
-            if own.contains(&&*name) && mark.is_none() && create {
+            if known_names.contains(&&*name) && mark.is_none() && create {
                 // The other process writes the marker before any other file, so the marker may
                 // exist by now.
                 mark = self.mark()?;
             }
-            if !is_marker && (!own.contains(&&*name) || (mark.is_none() && create)) {
+            if !is_marker && (!known_names.contains(&&*name) || (mark.is_none() && create)) {
                 return Err(Refused::Not(format!(
                     "a cache needs its own folder, but this one contains {name:?}: choose an empty folder"
                 )));

@@ -73,8 +73,8 @@ impl Store for Objects {
 
 /// Returns the order of shuffled epochs with batches of 10 samples.
 fn lookahead() -> Lookahead {
-    let of = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
-    let samples = move |index: BatchIndex| Some((0..10).map(|i| of(index.epoch, index.batch * 10 + i)).collect());
+    let index_at = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
+    let samples = move |index: BatchIndex| Some((0..10).map(|i| index_at(index.epoch, index.batch * 10 + i)).collect());
     Lookahead::new(0, |_| SAMPLES / 10, samples).with_next(|epoch, sample, batch| {
         match Shuffled::new(SAMPLES, 3).position(epoch, sample, batch * 10) {
             Position::At(position) => Position::At(position / 10),
@@ -568,7 +568,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
 #[test]
 fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let folder = tempfile::tempdir().unwrap();
-    let of = |limit: u64, number: u64| {
+    let cache_of = |limit: u64, number: u64| {
         let cache = open_as_another_process(folder.path(), limit);
         let keep = cache.store(Objects::new(1)).keep(number, &lookahead()).unwrap();
         move |offset: u64, len: usize| {
@@ -576,12 +576,12 @@ fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
             keep.offer(&object, offset, &vec![1; len], offset, BatchIndex::default());
         }
     };
-    let small = of(1 << 30, 1);
+    let small = cache_of(1 << 30, 1);
     (0..600).for_each(|number| small(number * 4000, 3000));
     assert_eq!(blocks(folder.path()).len(), 600);
     // The new limit is one block. Blocks that no loader needs are evicted first.
     drop(small);
-    let less = of(5000, 2);
+    let less = cache_of(5000, 2);
     let left: Vec<_> = (0..4)
         .map(|number| {
             less(1_000_000_000 + number, 3000);

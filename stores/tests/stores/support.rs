@@ -125,10 +125,10 @@ impl Server {
     pub fn start() -> (Arc<Server>, String) {
         let (server, listener) = (Arc::new(Server::default()), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let own = server.clone();
+        let shared = server.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let server = own.clone();
+                let server = shared.clone();
                 thread::spawn(move || server.serve(&stream.unwrap()));
             }
         });
@@ -198,14 +198,14 @@ impl Server {
             format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
         };
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let of = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name));
+        let parameter = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name));
         let mut uploads = self.uploads.lock().unwrap();
         let refused = || {
             let new = headers.get("if-none-match").is_some_and(|value| value == "*");
             new && self.objects.lock().unwrap().contains_key(path)
         };
-        let id = of("uploadId=").unwrap_or_default();
-        match (method, of("partNumber=")) {
+        let id = parameter("uploadId=").unwrap_or_default();
+        match (method, parameter("partNumber=")) {
             ("POST", _) if query.starts_with("uploads") => {
                 let id = format!("{}.{}", path.replace('/', "."), self.requests.fetch_add(1, Ordering::SeqCst));
                 uploads.insert(id.clone(), BTreeMap::new());
@@ -311,10 +311,10 @@ impl Server {
     }
 
     fn listing(&self, bucket: &str, query: &str) -> String {
-        let of = |name: &str| {
+        let parameter = |name: &str| {
             decoded(&query.split('&').find_map(|part| part.strip_prefix(name)).unwrap_or("").replace('+', " "))
         };
-        let (prefix, delimited) = (of("prefix="), !of("delimiter=").is_empty());
+        let (prefix, delimited) = (parameter("prefix="), !parameter("delimiter=").is_empty());
         let (mut keys, mut folders) = (String::new(), std::collections::BTreeSet::new());
         let root = format!("{}/", bucket.trim_end_matches('/'));
         for (path, (version, bytes)) in self.objects.lock().unwrap().iter() {

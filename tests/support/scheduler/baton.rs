@@ -164,12 +164,12 @@ pub(super) fn step_after_waking(me: usize) {
 }
 
 /// Blocks this thread and lets other threads run. Returns whether the wait timed out.
-pub(super) fn wait(me: usize, on: WaitsFor, deadline: Option<u64>) -> bool {
+pub(super) fn wait(me: usize, waits_for: WaitsFor, deadline: Option<u64>) -> bool {
     let next = {
         let mut schedule = LockedSchedule::new();
         schedule.pass(me, Step::Call);
         schedule.threads[me].waits += 1;
-        schedule.threads[me].state = State::Waits(on, deadline);
+        schedule.threads[me].state = State::Waits(waits_for, deadline);
         match schedule.choose(None) {
             Some(next) => next,
             None => schedule.fail("deadlocks"),

@@ -110,14 +110,15 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         let mut status = 0;
         // SAFETY: `status` is valid for writes.
         let process = unsafe { libc::wait(&raw mut status) };
-        while let Some(Report { seed, covered, counts: own }) = report_from::<N>(pipe[0]) {
-            counts.iter_mut().zip(own).for_each(|(sum, count)| *sum += count);
+        while let Some(Report { seed, covered, counts: report_counts }) = report_from::<N>(pipe[0]) {
+            counts.iter_mut().zip(report_counts).for_each(|(sum, count)| *sum += count);
             let Covered { threads, steps, switches, order } = covered;
             (all.threads, all.steps, all.switches) =
                 (all.threads + threads, all.steps + steps, all.switches + switches);
             orders.insert(order);
-            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs this seed");
-            of.1.start = seed + 1;
+            let process =
+                running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs this seed");
+            process.1.start = seed + 1;
         }
         let Some((first, left, core)) = running.remove(&process) else { continue };
         idle.push(core);

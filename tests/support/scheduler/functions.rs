@@ -235,10 +235,10 @@ unsafe extern "C" fn getrandom(out: *mut c_void, bytes: usize, flags: c_uint) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sched_getaffinity(of: libc::pid_t, bytes: usize, set: *mut libc::cpu_set_t) -> c_int {
+unsafe extern "C" fn sched_getaffinity(process: libc::pid_t, bytes: usize, set: *mut libc::cpu_set_t) -> c_int {
     type Of = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
     if managed().is_none() {
-        return libc_call!(sched_getaffinity(of, bytes, set) as Of);
+        return libc_call!(sched_getaffinity(process, bytes, set) as Of);
     }
     // SAFETY: the caller guarantees that `bytes` bytes are writable; any bit pattern is a valid
     // `cpu_set_t`.
@@ -282,13 +282,13 @@ unsafe extern "C" fn pthread_create(
         let stack = stack.unwrap_or_else(|| Stack::new(bytes));
         let start = Box::into_raw(Box::new(Start { id, main, argument }));
         // SAFETY: libc initializes the attributes, and the stack belongs to this thread.
-        let own = unsafe {
-            let mut own: libc::pthread_attr_t = std::mem::zeroed();
-            libc::pthread_attr_init(&raw mut own);
-            libc::pthread_attr_setstack(&raw mut own, stack.memory, stack.bytes);
-            own
+        let result = unsafe {
+            let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+            libc::pthread_attr_init(&raw mut attributes);
+            libc::pthread_attr_setstack(&raw mut attributes, stack.memory, stack.bytes);
+            attributes
         };
-        let failed = libc_call!(pthread_create(thread, &raw const own, begin, start.cast()) as Create);
+        let failed = libc_call!(pthread_create(thread, &raw const result, begin, start.cast()) as Create);
         let mut schedule = LockedSchedule::new();
         let started = &mut schedule.threads[id];
         if failed == 0 {
@@ -330,9 +330,9 @@ pub(super) extern "C" fn end(value: *mut c_void) {
     let next = {
         let mut schedule = LockedSchedule::new();
         schedule.threads[me].state = State::Ended;
-        schedule.wake(|on| on == WaitsFor::End { thread: me }, usize::MAX);
+        schedule.wake(|waits_for| waits_for == WaitsFor::End { thread: me }, usize::MAX);
         if schedule.threads.iter().skip(1).all(|thread| thread.state == State::Ended) {
-            schedule.wake(|on| on == WaitsFor::EndOfAll, 1);
+            schedule.wake(|waits_for| waits_for == WaitsFor::EndOfAll, 1);
         }
         schedule.covered.switches += 1;
         match schedule.choose(None) {
@@ -368,7 +368,7 @@ pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *m
 }
 
 pub(super) fn thread_of(handle: libc::pthread_t) -> Option<usize> {
-    LockedSchedule::new().threads.iter().rposition(|of| of.handle == Some(handle))
+    LockedSchedule::new().threads.iter().rposition(|thread| thread.handle == Some(handle))
 }
 
 /// Does nothing for scheduled threads. They are joined at the end of the schedule, because their

@@ -43,7 +43,7 @@ pub(super) fn choose(names: &[String], wanted: Option<&str>) -> Result<Vec<(usiz
             None => return Err(Error::config(format!("no split {wanted:?}: expected one of {listed}"))),
         },
     };
-    let named = parsed.iter().enumerate().filter(|(_, (of, _))| of == split);
+    let named = parsed.iter().enumerate().filter(|(_, (name, _))| name == split);
     Ok(named.map(|(index, (_, name))| (index, (*name).to_owned())).collect())
 }
 

@@ -264,8 +264,9 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     if !file::is_file(path.join(STATE))? {
         let files = splits::files_in(path, "arrow")?;
         // Skip the results of `map`, which `datasets` caches next to the dataset.
-        let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
-        let grouped = splits::group(files.into_iter().filter(own).collect(), true, |path| {
+        let is_data_file =
+            |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
+        let grouped = splits::group(files.into_iter().filter(is_data_file).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
         });
         let chosen = splits::choose(path, grouped, split)?;

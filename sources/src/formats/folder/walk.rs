@@ -229,8 +229,9 @@ impl Walk {
         }
         self.ancestors.push(canonical);
         for name in &listing.folders {
-            let own = Name::new(name);
-            let (text, bad) = (format!("{}/{}", below_root.text, own.text), below_root.is_invalid || own.is_invalid);
+            let entry = Name::new(name);
+            let (text, bad) =
+                (format!("{}/{}", below_root.text, entry.text), below_root.is_invalid || entry.is_invalid);
             self.visit(&path.join(name), Name { text, is_invalid: bad }, wanted)?;
         }
         self.ancestors.pop();

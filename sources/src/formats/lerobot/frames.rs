@@ -161,8 +161,8 @@ impl NeededRows {
     /// to the sample's own frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
-        for (place, own) in needed {
-            deltas.entry(place).or_default().extend(own);
+        for (place, offsets) in needed {
+            deltas.entry(place).or_default().extend(offsets);
         }
         let by_leaf = deltas.into_iter().filter_map(|(place, mut deltas)| {
             deltas.sort_unstable();
@@ -193,8 +193,8 @@ impl SampleRows for NeededRows {
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
         let Some((sample, frame)) = self.frames.sample_of(row) else { return };
         for &delta in self.deltas(leaf) {
-            let own = frame.frame as i64 - delta;
-            if (0..frame.episode.len as i64).contains(&own) {
+            let position = frame.frame as i64 - delta;
+            if (0..frame.episode.len as i64).contains(&position) {
                 with((sample as i64 - delta) as u64);
             }
         }

@@ -128,9 +128,10 @@ impl Combined {
         let len = self.stats[0].mean.len();
         let weight = |stats: &FeatureStats| stats.count.unwrap_or(0) as f64;
         let total: f64 = self.stats.iter().map(weight).sum();
-        let each = |of: &dyn Fn(usize) -> f64| (0..len).map(of).collect::<Vec<_>>();
-        let sum =
-            |of: &dyn Fn(&FeatureStats) -> f64| self.stats.iter().map(|one| of(one) * weight(one)).sum::<f64>() / total;
+        let each = |value_of: &dyn Fn(usize) -> f64| (0..len).map(value_of).collect::<Vec<_>>();
+        let sum = |value_of: &dyn Fn(&FeatureStats) -> f64| {
+            self.stats.iter().map(|one| value_of(one) * weight(one)).sum::<f64>() / total
+        };
         let mean = each(&|index| sum(&|one| one.mean[index]));
         let variance = |index: usize| sum(&|one| one.std[index].powi(2) + (one.mean[index] - mean[index]).powi(2));
         FeatureStats {

@@ -59,7 +59,7 @@ impl Library {
     ///
     /// If the number is unknown, or if sample fields cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
-        let of = match (self, number) {
+        let dtype = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
             (Library::Torch, 2 | 3) => Dtype::Of(Element::F64),
             (Library::Torch, 8 | 9) => Dtype::Half,
@@ -91,7 +91,7 @@ impl Library {
                 )));
             }
         };
-        Ok(of)
+        Ok(dtype)
     }
 }
 

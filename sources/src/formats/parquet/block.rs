@@ -286,16 +286,16 @@ impl Decoded {
         if max_level > 0 && self.definitions.len() != self.rows {
             return None;
         }
-        let (count, own, dictionary_bytes, values) = match self.values {
+        let (count, value_bytes, dictionary_bytes, values) = match self.values {
             Typed::Bytes(values, text) => {
-                let own = self.shared.0 + values.len() * size_of::<ByteArray>();
-                (values.len(), own, self.shared.1, Values::Bytes { values, text, indices })
+                let value_bytes = self.shared.0 + values.len() * size_of::<ByteArray>();
+                (values.len(), value_bytes, self.shared.1, Values::Bytes { values, text, indices })
             }
             Typed::Numbers(values, element) => {
                 (values.len() / element.size(), values.len(), 0, Values::Numbers { values, element, indices })
             }
         };
-        (next as usize == count).then_some((values, own + 4 * self.rows, dictionary_bytes))
+        (next as usize == count).then_some((values, value_bytes + 4 * self.rows, dictionary_bytes))
     }
 }
 

@@ -101,8 +101,8 @@ fn decompress_hadoop(mut from: &[u8], mut out: &mut [u8]) -> Option<()> {
             u32::from_be_bytes([sizes[offset], sizes[offset + 1], sizes[offset + 2], sizes[offset + 3]]) as usize
         };
         let (block, after) = rest.split_at_checked(word(4))?;
-        let (own, others) = out.split_at_mut_checked(word(0))?;
-        decompress_lz4(block, own)?;
+        let (piece, others) = out.split_at_mut_checked(word(0))?;
+        decompress_lz4(block, piece)?;
         (from, out) = (after, others);
     }
     out.is_empty().then_some(())

@@ -67,9 +67,9 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
             if here * width > whole * 8 {
                 return None;
             }
-            let (own, rest) = bytes.split_at(whole);
+            let (packed, rest) = bytes.split_at(whole);
             for index in 0..here {
-                let step = read_bits(own, index * width, width).wrapping_add(min_step as u32);
+                let step = read_bits(packed, index * width, width).wrapping_add(min_step as u32);
                 number = number.wrapping_add(step as i32);
                 total += u64::try_from(number).ok()?;
             }
@@ -135,14 +135,14 @@ mod tests {
             push(&mut bytes, zigzag(min_step.into()));
             let rests: Vec<u32> = block.iter().map(|&step| step.wrapping_sub(min_step) as u32).collect();
             let width = |part: usize| {
-                let own = rests.iter().skip(part * 32).take(32);
-                own.map(|rest| 32 - rest.leading_zeros()).max().unwrap_or(0)
+                let block = rests.iter().skip(part * 32).take(32);
+                block.map(|rest| 32 - rest.leading_zeros()).max().unwrap_or(0)
             };
             (0..4).for_each(|part| bytes.push(width(part) as u8));
-            for (part, own) in rests.chunks(32).enumerate() {
+            for (part, block) in rests.chunks(32).enumerate() {
                 let (mut word, mut have) = (0_u64, 0);
                 for place in 0..32 {
-                    word |= u64::from(own.get(place).copied().unwrap_or(0)) << have;
+                    word |= u64::from(block.get(place).copied().unwrap_or(0)) << have;
                     have += width(part);
                     while have >= 8 {
                         bytes.push(word as u8);

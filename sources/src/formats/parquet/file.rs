@@ -176,7 +176,7 @@ impl ParquetFile {
         }
         let scan = || Ok::<_, Error>(self.store_index(group, leaf_index, Index::scan(bytes, chunk.clone(), rows)?));
         let index = index.map_or_else(scan, Ok)?;
-        let (own, range) = index.find(row, rows)?;
+        let (page_rows, range) = index.find(row, rows)?;
         let read = |unit, range: Range<u64>| match raw.is_none() && !local {
             true => (fetch.read)(unit, range).map(Cow::Owned),
             false => bytes.get(range.start, range.end - range.start),
@@ -190,9 +190,9 @@ impl ParquetFile {
             Ok(block.dictionary().cloned().expect("only dictionaries have dictionary keys"))
         };
         let page = || {
-            let bytes = read(Unit::Page(own.start), range)?;
+            let bytes = read(Unit::Page(page_rows.start), range)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
-            index.record_dictionary_use(own.start, with_dictionary);
+            index.record_dictionary_use(page_rows.start, with_dictionary);
             // The order of units is computed before it is known which pages need the dictionary.
             // Therefore, it lists the dictionary once, with the first page that is read. Decode the
             // dictionary even if this page does not need it, so that it is cached for later pages.
@@ -201,7 +201,7 @@ impl ParquetFile {
             }
             Ok((bytes, needed))
         };
-        cache.get(key, (row, own.start), page, |bytes| column.page(&bytes, own.clone(), dictionary))
+        cache.get(key, (row, page_rows.start), page, |bytes| column.page(&bytes, page_rows.clone(), dictionary))
     }
 
     /// Returns a column chunk. `page_limit` limits the memory for decoding its pages.
@@ -254,8 +254,8 @@ impl ParquetFile {
         if !wanted.is_empty() {
             let bytes = read(&self.file, start, end - start)?;
             for (group, leaf, chunk, range) in wanted {
-                let own = &bytes[(range.start - start) as usize..(range.end - start) as usize];
-                if let Some(index) = Index::from_page_index(own, chunk, self.rows(group))? {
+                let index_bytes = &bytes[(range.start - start) as usize..(range.end - start) as usize];
+                if let Some(index) = Index::from_page_index(index_bytes, chunk, self.rows(group))? {
                     self.store_index(group, leaf, index);
                 }
             }

@@ -159,13 +159,14 @@ impl Files {
 
     /// Returns the byte range of a unit within its file, if it is known.
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
-        let (file, own) = self.groups[group];
+        let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
         match unit {
-            Unit::Whole => part.chunk(own, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK),
-            Unit::Dictionary => part.cached_index(own, leaf as u32)?.dictionary.clone(),
+            Unit::Whole => part.chunk(group_in_file, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK),
+            Unit::Dictionary => part.cached_index(group_in_file, leaf as u32)?.dictionary.clone(),
             Unit::Page(first) => {
-                let (rows, range) = part.cached_index(own, leaf as u32)?.find(first, part.rows(own)).ok()?;
+                let (rows, range) =
+                    part.cached_index(group_in_file, leaf as u32)?.find(first, part.rows(group_in_file)).ok()?;
                 (rows.start == first).then_some(range)
             }
         }
@@ -174,12 +175,12 @@ impl Files {
     /// Returns the rows of the dataset that need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.starts[group];
-        let (file, own) = self.groups[group];
+        let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
         match unit {
             Unit::Page(first) => part
-                .cached_index(own, leaf as u32)
-                .and_then(|index| index.find(first, part.rows(own)).ok())
+                .cached_index(group_in_file, leaf as u32)
+                .and_then(|index| index.find(first, part.rows(group_in_file)).ok())
                 .map_or(start + first..start + first + 1, |(rows, _)| start + rows.start..start + rows.end),
             _ => start..self.starts[group + 1],
         }
@@ -280,19 +281,19 @@ impl Files {
     /// decoded size of the unit.
     fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut with: impl FnMut(u64, usize)) {
         let (group, inside) = self.locate(row);
-        let (file, own) = self.groups[group];
+        let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
-        let index = if needed.lists { None } else { part.cached_index(own, needed.leaf as u32) };
+        let index = if needed.lists { None } else { part.cached_index(group_in_file, needed.leaf as u32) };
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
-            let memory = part.decoded_size(own, needed.leaf, range.end - range.start);
+            let memory = part.decoded_size(group_in_file, needed.leaf, range.end - range.start);
             // Count a whole column chunk twice, because both its encoded bytes and its decoded
             // pages are cached.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
             with(self.unit_number(group, needed.leaf, unit), memory);
         };
         let Some(index) = index else { return with(Unit::Whole) };
-        if let Ok((rows, _)) = index.find(inside, part.rows(own)) {
+        if let Ok((rows, _)) = index.find(inside, part.rows(group_in_file)) {
             if index.may_need_dictionary(rows.start) {
                 with(Unit::Dictionary);
             }

@@ -201,11 +201,15 @@ impl Column<'_> {
         };
         let mut bytes = Vec::new();
         if packed {
-            let (own, rest) = body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
-                Error::in_source(format!("damaged: a page of {} bytes claims {levels} bytes of levels", header.size))
-            })?;
+            let (level_bytes, rest) =
+                body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
+                    Error::in_source(format!(
+                        "damaged: a page of {} bytes claims {levels} bytes of levels",
+                        header.size
+                    ))
+                })?;
             bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("cannot allocate memory for a page"))?;
-            bytes.extend_from_slice(own);
+            bytes.extend_from_slice(level_bytes);
             decompress(codec, rest, header.size - levels, &mut bytes)?;
         } else if body.len() == header.size {
             reserve(&mut bytes, body.len())?;

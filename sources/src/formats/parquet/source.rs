@@ -254,12 +254,12 @@ impl Parquet {
 
     /// Iterates over the leaf columns that samples need, for every row group.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
-        let of = |place: usize| match self.fields[place].form {
+        let chunk_of = |place: usize| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
             Form::List { leaf, levels } => Some((place, leaf, Some(levels))),
             Form::Unsupported(_) => None,
         };
-        let used: Vec<_> = self.columns.used().filter_map(of).collect();
+        let used: Vec<_> = self.columns.used().filter_map(chunk_of).collect();
         self.files.groups.iter().flat_map(move |&(file, group)| {
             used.clone().into_iter().map(move |(place, leaf, levels)| {
                 (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: place }, leaf, levels)

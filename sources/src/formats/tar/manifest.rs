@@ -122,7 +122,7 @@ impl Manifest {
         reservation_result(listed.try_reserve(self.shards.len()))?;
         listed.extend(self.shards.iter().map(|shard| &*shard.name));
         let stem = name.strip_suffix(MANIFEST_END).unwrap_or(name);
-        let (own, others): (Vec<&String>, Vec<&String>) =
+        let (named, others): (Vec<&String>, Vec<&String>) =
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
         if let (true, Some(first)) = (whole, others.first()) {
             return Err(Error::in_source(format!(
@@ -131,8 +131,8 @@ impl Manifest {
                 others.len()
             )));
         }
-        if let Some(first) = own.first() {
-            let shards = counted(own.len(), "shard that is", "shards that are");
+        if let Some(first) = named.first() {
+            let shards = counted(named.len(), "shard that is", "shards that are");
             tracing::warn!("ignored {shards} not listed in {name}, such as {first}");
         }
         Ok(self.shards)

@@ -329,8 +329,8 @@ impl Bytes for Chunks<'_> {
 /// different tar. The range excludes links, because their targets are elsewhere. If all fields are
 /// links, returns the range of the first one.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
-    let own = || fields.iter().filter(|field| !field.is_linked());
-    let all = || own().chain(fields.first().filter(|_| own().next().is_none()));
+    let unlinked = || fields.iter().filter(|field| !field.is_linked());
+    let all = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
     let start = all().map(|field| field.offset()).min().unwrap_or(0);
     let end = all().map(|field| field.end()).max().unwrap_or(0);
     start.saturating_sub(BLOCK as u64)..end

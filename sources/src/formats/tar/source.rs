@@ -189,9 +189,9 @@ fn borrow_fields<'a>(
     }
     // Load all files of the sample with one request, because they are adjacent. Load the targets of
     // links separately, because they may be elsewhere.
-    let mut own = fields.iter().filter(|field| !field.is_linked());
-    let first = own.next();
-    if let (Some(first), Some(last)) = (first, own.next_back().or(first))
+    let mut unlinked = fields.iter().filter(|field| !field.is_linked());
+    let first = unlinked.next();
+    if let (Some(first), Some(last)) = (first, unlinked.next_back().or(first))
         && let Some(all) = map.get(first.offset() as usize..last.end() as usize)
     {
         file.load(all, last.end())?;

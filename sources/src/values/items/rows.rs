@@ -271,8 +271,8 @@ impl<L: Layout> Source for Rows<L> {
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(label) = self.columns.label() else { return Ok(None) };
-        let of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
-        with_cell(&self.items, &self.layout, index, label, scratch, of)
+        let label_of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
+        with_cell(&self.items, &self.layout, index, label, scratch, label_of)
     }
 
     fn fields(&self) -> Option<Vec<String>> {

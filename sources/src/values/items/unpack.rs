@@ -174,7 +174,9 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
     }
     if is_locked {
         // This process holds the lock, so no other process is writing a partial copy.
-        let _ = temp_files::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
+        let _ = temp_files::remove_abandoned_of(target, |file_name| {
+            target.file_name().is_some_and(|name| name == file_name)
+        });
     }
     tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
     let moved = temp_files::create(target).map_err(|e| write_error(target, &e)).and_then(|(partial, out)| {

@@ -51,8 +51,8 @@ pub(super) fn label() -> (Field, Role) {
     array("label", Dtype::I64, &[], Role::Label)
 }
 
-pub(super) fn records(of: usize) -> (Field, Role) {
-    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { of })
+pub(super) fn records(image: usize) -> (Field, Role) {
+    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { of: image })
 }
 
 pub(super) const CONVERTED: Dtype = Dtype::F32;
@@ -60,12 +60,12 @@ pub(super) const COPIED: Dtype = Dtype::U8;
 
 /// Returns the number of bytes per sample in each host span.
 pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
-    let of = |array: &Array| match array.origin {
+    let span_of = |array: &Array| match array.origin {
         Origin::Copied { span } => Some((span, array.field.sample_bytes())),
         Origin::Converted { span, height, width, .. } => Some((span, height * width * 3)),
         Origin::SoftLabels { .. } => None,
     };
-    let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(of).collect();
+    let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(span_of).collect();
     spans.sort_unstable();
     assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span is copied once");
     spans.into_iter().map(|(_, bytes)| bytes).collect()
@@ -95,7 +95,7 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
         Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
         Origin::SoftLabels { .. } => panic!("no array is computed from soft labels"),
     };
-    let of = |array: &Array| {
+    let content_of = |array: &Array| {
         let (from, records) = match array.origin {
             Origin::Copied { span } => return host[span].clone(),
             Origin::Converted { span, records, .. } => (&host[span], records),
@@ -108,7 +108,7 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
         };
         (0..count(spec, number) * made).map(byte).collect()
     };
-    spec.arrays.iter().map(of).collect()
+    spec.arrays.iter().map(content_of).collect()
 }
 
 pub(super) struct HostSlot {

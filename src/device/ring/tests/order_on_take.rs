@@ -42,11 +42,11 @@ fn torn(streams: usize, wrong: bool) -> usize {
         (std::thread::current().id(), ring)
     });
     for (number, batch) in taken.into_iter().enumerate() {
-        let on = &streams[number % streams.len()];
-        batch.take_on(Some(on.twin())).unwrap();
+        let stream = &streams[number % streams.len()];
+        batch.take_on(Some(stream.twin())).unwrap();
         // Regression: the Python package once used the stream of the request instead of the stream
         // of the response.
-        let used = if wrong { &streams[(number + 1) % streams.len()] } else { on };
+        let used = if wrong { &streams[(number + 1) % streams.len()] } else { stream };
         read_there(used, &batch, &seen);
     }
     let (answering, _ring) = answers.join().unwrap();

@@ -20,16 +20,16 @@ fn mixture(originals: &[Vec<u8>]) -> Loader {
 #[test]
 fn the_device_uses_the_augmentation_of_each_dataset() {
     let jitter = || ColorJitter::new().brightness(0.4).hue(0.1);
-    let plain = |own: Augment| (Augment::train(32), own, false);
+    let plain = |augment: Augment| (Augment::train(32), augment, false);
     for damaged in [false, true] {
         let images = originals(damaged);
-        for (common, own, is_converted) in [
+        for (common, augment, is_converted) in [
             plain(Augment::letterbox(32, 32)),
             plain(Augment::resize(32, 32).interpolation(Interpolation::Bicubic)),
             (Augment::train(32), Augment::train(32).jitter(jitter()), true),
             (Augment::train(32).jitter(jitter()), Augment::eval(40, 32), true),
         ] {
-            let loader = mixture(&images).augment(common).augment_for(1, own);
+            let loader = mixture(&images).augment(common).augment_for(1, augment);
             let mut expected = on_host(loader.clone(), 0);
             if is_converted {
                 expected.iter_mut().flatten().for_each(|byte| *byte = converted(*byte, 0));

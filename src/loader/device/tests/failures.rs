@@ -75,13 +75,13 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
     let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream));
-    let mut on = match opened {
-        Ok(on) => on,
+    let mut device = match opened {
+        Ok(device) => device,
         Err(e) => return (batches, vec![e]),
     };
     for epoch in 0..2 {
-        on.start(epoch, 0);
-        while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+        device.start(epoch, 0);
+        while let Some(batch) = device.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
             match batch {
                 Ok(batch) => {
                     batch.shared.consumer.finish();

@@ -73,8 +73,8 @@ impl Case {
                 let loader = self.loader(rank, world);
                 let loader = state.map_or(loader.clone(), |state| loader.resume(state.clone()));
                 // In every second test case, the ranks share a device.
-                let own = Sim::new(Mistake::None, rank * 10);
-                let sim = if self.number.is_multiple_of(2) { device.clone() } else { own };
+                let separate = Sim::new(Mistake::None, rank * 10);
+                let sim = if self.number.is_multiple_of(2) { device.clone() } else { separate };
                 let (give, in_step) = (give.clone(), in_step.clone());
                 thread::spawn(move || train_rank(rank, loader, &sim, steps, &in_step, &give))
             })

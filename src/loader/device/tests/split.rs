@@ -19,11 +19,11 @@ fn options_decide_which_steps_run_on_the_device() {
     let jitter = || Augment::train(32).jitter(ColorJitter::new().hue(0.3));
     let erase = || Augment::train(32).erase(RandomErasing::new(0.5));
     let mix = || Augment::train(32).mix(Mix::mixup(0.2));
-    let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
+    let with_transform = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
     let split = |augment: Augment| {
         let loader = plain.clone().augment(augment);
-        let [cpu, gpu] = [DecodeOn::Cpu, DecodeOn::Gpu].map(|on| there(loader.clone().decode_on(on)));
-        (cpu, gpu, there(own(loader.decode_on(DecodeOn::Gpu))))
+        let [cpu, gpu] = [DecodeOn::Cpu, DecodeOn::Gpu].map(|decode_on| there(loader.clone().decode_on(decode_on)));
+        (cpu, gpu, there(with_transform(loader.decode_on(DecodeOn::Gpu))))
     };
     let same = |step: &str| [step, step].map(str::to_owned);
     let only_f32 = |step: &str| ["", step].map(str::to_owned);

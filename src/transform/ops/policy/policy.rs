@@ -346,14 +346,14 @@ impl Operation for Policy {
             Form::Timm(Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. }) => {
                 self.mix(*chains, *alpha, drawn, rng, |rng, drawn| {
                     for _ in 0..draw_depth(*depth, rng) {
-                        recipe.choose(rng, &mut |kind, by| timm::push(kind, by, output, sampling, drawn));
+                        recipe.choose(rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, drawn));
                     }
                 });
             }
             Form::Timm(Timm { .. }) => {
-                self.choose(output, rng, &mut |kind, by| timm::push(kind, by, output, sampling, drawn))
+                self.choose(output, rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, drawn))
             }
-            _ => self.choose(output, rng, &mut |kind, by| space::push(kind, by, output, sampling, drawn)),
+            _ => self.choose(output, rng, &mut |kind, magnitude| space::push(kind, magnitude, output, sampling, drawn)),
         }
     }
 }
@@ -365,7 +365,13 @@ mod tests;
 #[cfg(test)]
 impl Policy {
     /// Adds the effect that torchvision calls `name`.
-    pub(in crate::transform::ops) fn effect(name: &str, by: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
-        space::push(tests::kind(name), by, output, sampling, drawn);
+    pub(in crate::transform::ops) fn effect(
+        name: &str,
+        magnitude: f64,
+        output: Size,
+        sampling: Sampling,
+        drawn: &mut Drawn,
+    ) {
+        space::push(tests::kind(name), magnitude, output, sampling, drawn);
     }
 }

@@ -142,27 +142,27 @@ impl Space {
 
 /// Adds the effect that torchvision's `_apply_image_or_video_transform` applies. Adds nothing if
 /// the effect would not change the image.
-pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
+pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
-    if (is_signed && by == 0.0) || (kind == Posterize && by == 8.0) {
+    if (is_signed && magnitude == 0.0) || (kind == Posterize && magnitude == 8.0) {
         return;
     }
     let corner = [output.width, output.height].map(|side| -0.5 * f64::from(side));
     let shear =
         |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::IDENTITY };
     let affine = match kind {
-        ShearX => shear([by, 0.0]),
-        ShearY => shear([0.0, by]),
-        TranslateX => Affine { translate: [by.trunc(), 0.0], ..Affine::IDENTITY },
-        TranslateY => Affine { translate: [0.0, by.trunc()], ..Affine::IDENTITY },
+        ShearX => shear([magnitude, 0.0]),
+        ShearY => shear([0.0, magnitude]),
+        TranslateX => Affine { translate: [magnitude.trunc(), 0.0], ..Affine::IDENTITY },
+        TranslateY => Affine { translate: [0.0, magnitude.trunc()], ..Affine::IDENTITY },
         // torchvision's `rotate` rotates counterclockwise.
-        Rotate => Affine { angle: -by, ..Affine::IDENTITY },
-        Brightness => return drawn.push(Tone::brightness(1.0 + by)),
-        Color => return drawn.push(Tint::saturation(1.0 + by)),
-        Contrast => return drawn.push(Tone::contrast(1.0 + by)),
-        Sharpness => return drawn.push(Sharpen::by(1.0 + by)),
-        Posterize => return drawn.push(Tone::posterize(by as u32)),
-        Solarize => return drawn.push(Tone::solarize(255.0 * by)),
+        Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
+        Brightness => return drawn.push(Tone::brightness(1.0 + magnitude)),
+        Color => return drawn.push(Tint::saturation(1.0 + magnitude)),
+        Contrast => return drawn.push(Tone::contrast(1.0 + magnitude)),
+        Sharpness => return drawn.push(Sharpen::by(1.0 + magnitude)),
+        Posterize => return drawn.push(Tone::posterize(magnitude as u32)),
+        Solarize => return drawn.push(Tone::solarize(255.0 * magnitude)),
         AutoContrast => return drawn.push(Tone::autocontrast()),
         Equalize => return drawn.push(Tone::equalize()),
         Invert => return drawn.push(Tone::invert()),

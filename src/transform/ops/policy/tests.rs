@@ -175,9 +175,9 @@ fn magnitudes_vary_like_in_timm() {
         policy.check().unwrap();
         let mut magnitudes = Vec::new();
         for sample in 0..20_000 {
-            policy.choose(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, by| {
+            policy.choose(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, magnitude| {
                 if kind == Kind::ShearX {
-                    magnitudes.push(by.abs() / 0.03);
+                    magnitudes.push(magnitude.abs() / 0.03);
                 }
             });
         }

@@ -317,7 +317,7 @@ impl Recipe {
             mean
         };
         let level = drawn.clamp(0.0, self.limit);
-        let by = match kind {
+        let magnitude = match kind {
             Blur if self.effects == Effects::Three => rng.range(0.1, 2.0 * (level / 10.0).min(1.0)),
             Rotate | ShearX | ShearY | TranslateX | TranslateY => {
                 self.argument(kind, level, bits, if rng.chance(0.5) { -1.0 } else { 1.0 })
@@ -327,7 +327,7 @@ impl Recipe {
             }
             _ => self.argument(kind, level, bits, 1.0),
         };
-        on_effect(kind, by);
+        on_effect(kind, magnitude);
     }
 
     /// Converts a magnitude to the argument of an effect, like timm's `LEVEL_TO_ARG`. Arguments
@@ -354,31 +354,31 @@ impl Recipe {
 }
 
 /// Adds the effect that timm applies for `kind`, with torchvision's rounding.
-pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
+pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
     let shear =
         |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::IDENTITY };
     let affine = match kind {
-        ShearX => shear([by, 0.0]),
-        ShearY => shear([0.0, by]),
-        TranslateX => Affine { translate: [-by * width, 0.0], ..Affine::IDENTITY },
-        TranslateY => Affine { translate: [0.0, -by * height], ..Affine::IDENTITY },
-        Rotate => Affine { angle: -by, ..Affine::IDENTITY },
-        Brightness => return drawn.push(Tone::brightness(by)),
-        Color | Desaturate => return drawn.push(Tint::saturation(by)),
-        Contrast => return drawn.push(Tone::contrast(by)),
-        Sharpness => return drawn.push(Sharpen::by(by)),
-        Posterize => return drawn.push(Tone::posterize(by as u32)),
-        Solarize => return drawn.push(Tone::solarize(by)),
-        SolarizeAdd => return drawn.push(Tone::add(by as u32)),
+        ShearX => shear([magnitude, 0.0]),
+        ShearY => shear([0.0, magnitude]),
+        TranslateX => Affine { translate: [-magnitude * width, 0.0], ..Affine::IDENTITY },
+        TranslateY => Affine { translate: [0.0, -magnitude * height], ..Affine::IDENTITY },
+        Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
+        Brightness => return drawn.push(Tone::brightness(magnitude)),
+        Color | Desaturate => return drawn.push(Tint::saturation(magnitude)),
+        Contrast => return drawn.push(Tone::contrast(magnitude)),
+        Sharpness => return drawn.push(Sharpen::by(magnitude)),
+        Posterize => return drawn.push(Tone::posterize(magnitude as u32)),
+        Solarize => return drawn.push(Tone::solarize(magnitude)),
+        SolarizeAdd => return drawn.push(Tone::add(magnitude as u32)),
         AutoContrast => return drawn.push(Tone::autocontrast()),
         Equalize => return drawn.push(Tone::equalize()),
         Invert => return drawn.push(Tone::invert()),
         Blur => {
             // The kernel extends to three standard deviations on each side.
-            let radius = ((3.0 * by).ceil() as u32).min(MAX_RADIUS);
-            return drawn.push(Blurred::new(2 * radius + 1, by));
+            let radius = ((3.0 * magnitude).ceil() as u32).min(MAX_RADIUS);
+            return drawn.push(Blurred::new(2 * radius + 1, magnitude));
         }
         Identity => return,
     };

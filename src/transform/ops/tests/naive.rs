@@ -18,8 +18,8 @@ pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
 }
 
 /// Returns `own * level + rest * other`, clamped and truncated to a byte.
-pub(in crate::transform::ops) fn blended(level: u8, other: f32, [own, rest]: [f32; 2]) -> u8 {
-    fused(other, rest, f32::from(level) * own).clamp(0.0, 255.0) as u8
+pub(in crate::transform::ops) fn blended(level: u8, other: f32, [weight, rest]: [f32; 2]) -> u8 {
+    fused(other, rest, f32::from(level) * weight).clamp(0.0, 255.0) as u8
 }
 
 /// An effect, and the same effect with its simple implementation.

@@ -74,7 +74,9 @@ impl Case {
             "AugMix" => {
                 let bilinear = Sampling { bilinear: true, fill: None };
                 let mut chain = |effects: &[(&str, f64)], weight: f32, last: bool| {
-                    effects.iter().for_each(|(name, by)| Policy::effect(name, *by, size, bilinear, &mut drawn));
+                    effects
+                        .iter()
+                        .for_each(|(name, magnitude)| Policy::effect(name, *magnitude, size, bilinear, &mut drawn));
                     drawn.push(Blend::chain(weight * 0.6, last));
                 };
                 chain(&[("Posterize", 4.0)], 0.5, false);
@@ -126,15 +128,15 @@ fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
 #[test]
 fn effects_match_torchvision() {
     for (case, equal, all, max_difference) in compare_effects() {
-        let (effect, by) = (&case.effect, case.magnitude);
+        let (effect, magnitude) = (&case.effect, case.magnitude);
         // For the effects below, torchvision adds floats in a different order.
         let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
         assert!(
             max_difference == 0 || is_near && max_difference == 1,
-            "{} {effect} {by}: {equal} of {all} values equal, the largest difference is {max_difference}",
+            "{} {effect} {magnitude}: {equal} of {all} values equal, the largest difference is {max_difference}",
             case.name()
         );
-        assert!((all - equal) * 100 <= all, "{} {effect} {by}: {equal} of {all} values equal", case.name());
+        assert!((all - equal) * 100 <= all, "{} {effect} {magnitude}: {equal} of {all} values equal", case.name());
     }
 }
 
