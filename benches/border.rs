@@ -107,7 +107,7 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
 fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arrived: &mut dyn FnMut(&B)) -> Waits {
     let mut waits = Waits::default();
     for number in 0..epochs {
-        let mut asked = Instant::now();
+        let mut requested = Instant::now();
         let mut is_first = true;
         for batch in batches.epoch(number) {
             let batch = batch.unwrap();
@@ -115,11 +115,11 @@ fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arriv
             // The first epoch of a round is always prepared on request.
             if number > 0 || !is_first {
                 let out = if is_first { &mut waits.border } else { &mut waits.inside };
-                out.push(asked.elapsed().as_secs_f64());
+                out.push(requested.elapsed().as_secs_f64());
             }
             std::thread::sleep(step);
             drop(batch);
-            (asked, is_first) = (Instant::now(), false);
+            (requested, is_first) = (Instant::now(), false);
         }
     }
     waits

@@ -114,9 +114,9 @@ fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64,
     }
     let (mut samples, mut waits, since, before) = (0, Vec::new(), Instant::now(), monitor.stats());
     while since.elapsed().as_secs_f64() < seconds {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let Some(batch) = epoch.next() else { break };
-        waits.push(asked.elapsed().as_secs_f64() * 1e3);
+        waits.push(requested.elapsed().as_secs_f64() * 1e3);
         samples += batch?.len();
     }
     stream.synchronize().expect("the stream synchronizes");

@@ -249,7 +249,7 @@ impl Gpu {
         for factor in [0.5, 0.75, 1.0, 1.5, 2.0, 4.0] {
             let nanoseconds = (loader_ms * factor * 1e6) as u64;
             let alone = self.timed(20, |_| self.step(nanoseconds))?;
-            let mut taken = [0; BATCHES];
+            let mut waits = [0; BATCHES];
             let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
             let mut number = 0;
             let mut epoch = batches.epoch(0);
@@ -263,7 +263,7 @@ impl Gpu {
                 }
                 let since = Instant::now();
                 let Some(batch) = epoch.next() else { break };
-                taken[number] = since.elapsed().as_micros() as u64;
+                waits[number] = since.elapsed().as_micros() as u64;
                 let batch = batch?;
                 events[2 * number + 1].record(&self.own)?;
                 if number == 10 {
@@ -279,7 +279,7 @@ impl Gpu {
             let stall = |i: usize| events[2 * i].elapsed_ms(&events[2 * i + 1]).map(|ms| f64::from(ms) * 1e3);
             let mut stalls = (11..BATCHES).map(stall).collect::<Result<Vec<_>>>()?;
             let sum = stalls.iter().sum::<f64>() / stalls.len() as f64;
-            let mut host = taken[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
+            let mut host = waits[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
             println!(
                 "  s {factor:<4} step {alone:.3} ms: {each:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {sum:.1} us ({:.2} %), \
                  p99 {:.1} us; host in next() p50 {:.0} us, p99 {:.0} us",

@@ -108,8 +108,8 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     let mut out = jpeg[..data].to_vec();
     out[frame + 5..frame + 7].copy_from_slice(&(height as u16).to_be_bytes());
     out[frame + 7..frame + 9].copy_from_slice(&(width as u16).to_be_bytes());
-    let kept = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
-    for (i, segment) in kept.enumerate() {
+    let mcus = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
+    for (i, segment) in mcus.enumerate() {
         if i > 0 {
             out.extend([0xff, 0xd0 + ((i - 1) % 8) as u8]);
         }

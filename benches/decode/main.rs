@@ -42,8 +42,8 @@ fn main() {
     // A thread keeps its SIMD backend, so run a separate process for each backend.
     for backend in ["scalar", "avx2", "avx512"] {
         println!("\n{backend} (if unsupported, the best backend of this CPU)");
-        let this = std::env::current_exe().expect("the benchmark's own path");
-        Command::new(this).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
+        let program = std::env::current_exe().expect("the benchmark's own path");
+        Command::new(program).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
     }
 }
 

@@ -91,13 +91,13 @@ pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
     };
     let mut all: Vec<Found> = (0..CELLS * CELLS).map(read).filter(|object| object.sure >= SURE).collect();
     all.sort_by(|a, b| b.sure.total_cmp(&a.sure));
-    let mut kept: Vec<Found> = Vec::new();
+    let mut objects: Vec<Found> = Vec::new();
     for object in all {
-        if kept.iter().all(|other| iou(&other.corners, &object.corners) < SAME) {
-            kept.push(object);
+        if objects.iter().all(|other| iou(&other.corners, &object.corners) < SAME) {
+            objects.push(object);
         }
     }
-    kept
+    objects
 }
 
 /// Returns the intersection over union of two boxes.

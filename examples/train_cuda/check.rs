@@ -58,12 +58,12 @@ pub(crate) fn on_the_cpu() -> Result {
     for (array, grad) in grads.iter().enumerate() {
         let mut slopes = Vec::new();
         for i in 0..grad.len() {
-            let (here, step) = (values[array][i], 1e-6);
-            values[array][i] = here + step;
+            let (value, step) = (values[array][i], 1e-6);
+            values[array][i] = value + step;
             let above = naive::gradient(&plan, &values, &images, &labels).0;
-            values[array][i] = here - step;
+            values[array][i] = value - step;
             let below = naive::gradient(&plan, &values, &images, &labels).0;
-            values[array][i] = here;
+            values[array][i] = value;
             slopes.push((above - below) / (2.0 * step));
         }
         same(&format!("gradient of parameters {array}"), grad, &slopes, 1e-5)?;

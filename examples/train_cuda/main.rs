@@ -165,17 +165,17 @@ fn train_epoch(
     let (mut samples, mut marks) = (0, Vec::new());
     let mut epoch_batches = batches.epoch(epoch);
     loop {
-        let asked = mark()?;
+        let requested = mark()?;
         let Some(batch) = epoch_batches.next() else { break };
         let batch = batch?;
-        marks.push((asked, mark()?));
+        marks.push((requested, mark()?));
         net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
         samples += batch.len();
         // The batch is dropped here. Its memory is not reused until the kernels launched above have
         // finished.
     }
     let (loss, _) = net.totals()?;
-    let stall = marks.iter().map(|(asked, got)| asked.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
+    let stall = marks.iter().map(|(requested, got)| requested.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
     Ok((loss / samples as f64, stall, samples))
 }
 

@@ -242,8 +242,9 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "fields" => {
             let mut loader = loader;
             for (name, kind) in value.cast::<PyDict>()?.iter() {
-                let made = kind.call_method0("_describe").and_then(|described| from_value::<FieldKind>(&described));
-                loader = loader.field(name.extract()?, made.map_err(|e| in_option("fields", &kind, e))?);
+                let field_kind =
+                    kind.call_method0("_describe").and_then(|described| from_value::<FieldKind>(&described));
+                loader = loader.field(name.extract()?, field_kind.map_err(|e| in_option("fields", &kind, e))?);
             }
             loader
         }

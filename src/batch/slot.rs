@@ -184,7 +184,7 @@ impl Part {
         let span = schema.encoded()?;
         let Role::Encoded { blocks: each } = schema.spans[span].role else { return None };
         let take = |counter: &AtomicUsize, count: usize, limit: usize| {
-            let next = |taken: usize| taken.checked_add(count).filter(|&end| end <= limit);
+            let next = |reserved: usize| reserved.checked_add(count).filter(|&end| end <= limit);
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
         };
         let capacity = schema.spans[span].sample_bytes * schema.batch;
@@ -293,9 +293,9 @@ impl Full {
     /// only the bytes that were reserved, and for a packed field only the packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
-            let taken = self.0.encoded.load(Ordering::Relaxed);
+            let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
             // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
-            return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..taken] };
+            return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..encoded_bytes] };
         }
         let Span { field, role, .. } = &self.schema().spans[span];
         // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.

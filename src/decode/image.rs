@@ -101,13 +101,13 @@ impl Image {
 
     /// Rejects channels of more than 8 bits.
     fn check_depth(&self, color: Color) -> Result<()> {
-        let (kind, kept) = match color.depth {
+        let (kind, advice) = match color.depth {
             Depth::U8 => return Ok(()),
             Depth::U16 => ("16-bit values", "keeps the upper 8"),
             Depth::F32 => ("floats", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
-            "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
+            "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {advice}",
             self.format.name
         )))
     }

@@ -211,19 +211,19 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     /// Returns an error if no batch can arrive because the consumer holds all slots or a capture
     /// defers them. `waited` is how long the consumer has waited.
     fn check_stall(&self, waited: Duration) -> Option<Error> {
-        let held = self.shared.counters.held.load(Ordering::Relaxed);
+        let held_count = self.shared.counters.held.load(Ordering::Relaxed);
         let deferred = self.shared.deferred.lock().expect("no code panics while holding this lock").len();
-        if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
+        if deferred > 0 && held_count + deferred == self.shared.plan.slots && waited > CAPTURE {
             let cause = format!(
                 "a stream is being captured into a CUDA graph, and until the capture ends, {deferred} device slots that a \
                  different framework has used cannot be reused: end the capture before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Capturing, cause));
         }
-        if held == self.shared.plan.slots && waited > self.timeout {
+        if held_count == self.shared.plan.slots && waited > self.timeout {
             let waited = waited.as_secs_f64();
             let cause = format!(
-                "no batch for {waited:.0} s: all {held} device slots are in use by batches that the program still holds; \
+                "no batch for {waited:.0} s: all {held_count} device slots are in use by batches that the program still holds; \
                  drop some of them before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Timeout, cause));
@@ -259,9 +259,9 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         slot.handed_over = true;
         let waited = slot.waited.as_mut().expect("every sent batch has timed events");
         std::mem::swap(&mut waited.begin, &mut self.request);
-        let held = Held::new(slot, shared);
-        held.wait().inspect_err(|e| held.shared.fail(e))?;
-        Ok(held)
+        let batch = Held::new(slot, shared);
+        batch.wait().inspect_err(|e| batch.shared.fail(e))?;
+        Ok(batch)
     }
 }
 

@@ -43,14 +43,14 @@ impl Column {
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the boxes in `kept` to `out`, without padding. The sample's field
+    /// Writes the numbers of the boxes in `indices` to `out`, without padding. The sample's field
     /// `name` contains the numbers of all `all` boxes.
     pub(super) fn write(
         &self,
         name: &str,
         sample: &Sample<'_>,
         all: usize,
-        kept: impl Iterator<Item = usize>,
+        indices: impl Iterator<Item = usize>,
         out: &mut [u8],
     ) -> Result<()> {
         if all == 0 {
@@ -66,7 +66,7 @@ impl Column {
                 let actual = bytes.len() as f64 / read.bytes() as f64;
                 return Err(field.error(format_args!("has {actual} numbers: expected {all}, one for each box")));
             }
-            for (index, out) in kept.zip(out.chunks_exact_mut(size)) {
+            for (index, out) in indices.zip(out.chunks_exact_mut(size)) {
                 let number = &bytes[index * read.bytes()..][..read.bytes()];
                 if !is_class {
                     out.copy_from_slice(number);

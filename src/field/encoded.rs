@@ -129,17 +129,17 @@ impl Encoded<'_> {
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
-        let put = |number: Number<'_>, dtype, out: &mut Vec<u8>| {
+        let write = |number: Number<'_>, dtype, out: &mut Vec<u8>| {
             check_kept(number, dtype)?;
             put(number, dtype, out)
         };
-        self.with(dtype, put, take)
+        self.with(dtype, write, take)
     }
 
     fn with<R>(
         &self,
         dtype: Dtype,
-        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
         thread_local! {
@@ -158,17 +158,17 @@ impl Encoded<'_> {
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
-            (Some((npy, shape)), _) => self.convert(npy, shape, dtype, put, &mut converted)?,
+            (Some((npy, shape)), _) => self.convert(npy, shape, dtype, write, &mut converted)?,
             (None, Encoding::Json) => {
-                json::numbers(self.bytes, |number| put(number, dtype, &mut converted)).map_err(|e| self.error(e))?
+                json::numbers(self.bytes, |number| write(number, dtype, &mut converted)).map_err(|e| self.error(e))?
             }
-            _ => self.text(dtype, put, &mut converted)?,
+            _ => self.text(dtype, write, &mut converted)?,
         };
-        let taken = take(&converted, Some(&shape));
+        let result = take(&converted, Some(&shape));
         if converted.capacity() <= MAX_REUSED_BYTES {
             SCRATCH.set(converted);
         }
-        taken
+        result
     }
 
     pub(crate) fn error(&self, cause: impl std::fmt::Display) -> Error {
@@ -218,7 +218,7 @@ impl Encoded<'_> {
         npy: &Npy<'_>,
         shape: &Shape,
         dtype: Dtype,
-        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
         // Reserve no more memory than `FieldType::memory` returns.
@@ -230,7 +230,7 @@ impl Encoded<'_> {
             if npy.big_endian {
                 word.reverse();
             }
-            put(Number::from_bytes(npy.kind, word), dtype, out).map_err(|cause| self.element_error(index, cause))?;
+            write(Number::from_bytes(npy.kind, word), dtype, out).map_err(|cause| self.element_error(index, cause))?;
         }
         Ok(shape.clone())
     }
@@ -239,7 +239,7 @@ impl Encoded<'_> {
     fn text(
         &self,
         dtype: Dtype,
-        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
         let text = std::str::from_utf8(self.bytes).map_err(|e| {
@@ -253,7 +253,7 @@ impl Encoded<'_> {
                 return Err(self.error(format_args!("has no number between two commas, at index {count}")));
             }
             for number in part.split_whitespace() {
-                put(Number::Text(number), dtype, out).map_err(|cause| self.element_error(count, cause))?;
+                write(Number::Text(number), dtype, out).map_err(|cause| self.element_error(count, cause))?;
                 count += 1;
             }
         }

@@ -270,8 +270,8 @@ impl Mask {
         let mut values = vec![0_i64; size.area() as usize];
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         plan.oriented = image;
-        let put = self.put::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
-        put.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
+        let result = self.put::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
+        result.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
         Ok(values)
     }
 

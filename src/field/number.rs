@@ -62,7 +62,7 @@ const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 /// # Errors
 /// If `dtype` does not preserve the number. The error has the same form as in [`put`].
 pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
-    let (kept, wide): (fn(f64) -> f64, _) = match dtype {
+    let (rounded, wide): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
         Dtype::F64 => (|number| number, "an integer type"),
         Dtype::F16 => (|number| f16::from_f64(number).into(), "float32"),
@@ -85,8 +85,8 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
     let whole = whole.or_else(|| (float.trunc() == float && float.abs() <= MAX_EXACT_INTEGER).then_some(float as i128));
     let is_exact = matches!(dtype, Dtype::F32 | Dtype::F64);
     match whole {
-        _ if float.is_finite() && kept(float).is_infinite() => Err(does_not_fit(number, dtype)),
-        Some(whole) if is_exact && kept(float) as i128 != whole => {
+        _ if float.is_finite() && rounded(float).is_infinite() => Err(does_not_fit(number, dtype)),
+        Some(whole) if is_exact && rounded(float) as i128 != whole => {
             Err(format!("{whole}, which {} cannot hold exactly (read it as {wide})", dtype.name()))
         }
         _ => Ok(()),

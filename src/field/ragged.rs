@@ -92,8 +92,8 @@ struct SerializedOptions {
 impl TryFrom<SerializedOptions> for Ragged {
     type Error = String;
 
-    fn try_from(given: SerializedOptions) -> std::result::Result<Self, String> {
-        let SerializedOptions { dtype, row, max_rows, padding, truncated, plain } = given;
+    fn try_from(options: SerializedOptions) -> std::result::Result<Self, String> {
+        let SerializedOptions { dtype, row, max_rows, padding, truncated, plain } = options;
         let bytes = |text: String| {
             let mut bytes = Vec::new();
             put(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("the padding is {cause}"))?;

@@ -39,14 +39,14 @@ impl Loader {
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;
-        let this = self.with_classes()?;
-        let format = this.images.written(this.images.layout)?;
+        let loader = self.with_classes()?;
+        let format = loader.images.written(loader.images.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
-        BatchWriter::new(this.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
-        let split = this.split_for(&kinds, dtype)?;
+        BatchWriter::new(loader.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
+        let split = loader.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
-        let soft_labels = this.device_soft_labels(&kinds);
-        let is_decoder = this.batch_sampler.is_some();
+        let soft_labels = loader.device_soft_labels(&kinds);
+        let is_decoder = loader.batch_sampler.is_some();
         let spec = |schema: &Schema| {
             let spec = Spec::new(schema, target, soft_labels.clone());
             if is_decoder { spec.of_requests() } else { spec }
@@ -54,7 +54,7 @@ impl Loader {
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let mut parts = this.open(kinds, host, split, beside)?;
+        let mut parts = loader.open(kinds, host, split, beside)?;
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;

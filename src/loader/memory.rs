@@ -320,19 +320,19 @@ mod tests {
     #[test]
     fn free_group_memory_includes_the_page_cache() {
         let root = tempfile::tempdir().unwrap();
-        let put = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
         assert_eq!(available_in_group(root.path()), None);
-        put("memory.limit_in_bytes", "1000\n");
-        put("memory.usage_in_bytes", "900\n");
-        put("memory.stat", "cache 1\nactive_file 7\ntotal_active_file 200\ntotal_inactive_file 300\n");
+        write("memory.limit_in_bytes", "1000\n");
+        write("memory.usage_in_bytes", "900\n");
+        write("memory.stat", "cache 1\nactive_file 7\ntotal_active_file 200\ntotal_inactive_file 300\n");
         assert_eq!(available_in_group(root.path()), Some(600), "cgroup v1");
-        put("memory.current", "5000\n");
-        put("memory.max", "max\n");
+        write("memory.current", "5000\n");
+        write("memory.max", "max\n");
         assert_eq!(available_in_group(root.path()), Some(600), "cgroup v2 without a limit");
-        put("memory.max", "4000\n");
-        put("memory.stat", "anon 3\nactive_file 1500\ninactive_file 500\n");
+        write("memory.max", "4000\n");
+        write("memory.stat", "anon 3\nactive_file 1500\ninactive_file 500\n");
         assert_eq!(available_in_group(root.path()), Some(1000));
-        put("memory.stat", "");
+        write("memory.stat", "");
         assert_eq!(available_in_group(root.path()), Some(0));
     }
 }

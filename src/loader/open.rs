@@ -47,10 +47,10 @@ impl Loader {
     ///   the available memory.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let kinds = self.fields()?;
-        let this = self.with_classes()?;
-        let ImageOptions { layout, pinned, .. } = this.images;
-        let (format, split) = (this.images.written(layout)?, Split::host(&this.dataset_augments()?));
-        let mut parts = this.open(kinds, format, split, |_, _| 0)?;
+        let loader = self.with_classes()?;
+        let ImageOptions { layout, pinned, .. } = loader.images;
+        let (format, split) = (loader.images.written(layout)?, Split::host(&loader.dataset_augments()?));
+        let mut parts = loader.open(kinds, format, split, |_, _| 0)?;
         let (memory, keeper) =
             host_memory(parts.schemas.bytes(), parts.shared.memory.slots, pinned, parts.shared.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
@@ -151,12 +151,12 @@ impl Checked {
         let label = self.loader.label().joined(augments.iter().flat_map(Augment::joins).next());
         let fields_for =
             |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
-        let made = if augments.variants().is_empty() || augments.depend_on_dataset() {
+        let fields_of_sizes = if augments.variants().is_empty() || augments.depend_on_dataset() {
             self.output_sizes.epochs().map(|epoch| fields_for(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
         } else {
             augments.variants().iter().map(|augment| fields_for(augment, 0)).collect::<Result<_>>()?
         };
-        (self.fields, self.arrays) = made.into_iter().unzip();
+        (self.fields, self.arrays) = fields_of_sizes.into_iter().unzip();
         if !augments.depend_on_dataset() {
             return self.fields[0].check(augments.common(), moved);
         }

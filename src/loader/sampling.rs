@@ -223,16 +223,16 @@ impl Sampling {
                 weights.len()
             )));
         }
-        let Some(given) = &self.buckets else { return Ok(()) };
-        if given.len() as u64 != samples {
-            let what = if given.sizes().is_empty() { "lengths" } else { "image sizes" };
-            let buckets = given.name(false);
+        let Some(values) = &self.buckets else { return Ok(()) };
+        if values.len() as u64 != samples {
+            let what = if values.sizes().is_empty() { "lengths" } else { "image sizes" };
+            let buckets = values.name(false);
             return Err(Error::config(format!(
                 "{buckets}: {} {what}, but the source has {samples} samples",
-                given.len()
+                values.len()
             )));
         }
-        given.check()
+        values.check()
     }
 
     /// Checks that the budget does not contradict the other options.

@@ -116,19 +116,19 @@ impl Run<'_> {
         }
     }
 
-    /// Calls `put` on the calling thread for each sample at `positions` of `chosen`, in order, with
-    /// the index of the sample. After the first bad image, the remaining samples are read only to
-    /// count bad images: the last argument of `put` is `false`, and the callback must not write the
-    /// sample.
+    /// Calls `on_sample` on the calling thread for each sample at `positions` of `chosen`, in
+    /// order, with the index of the sample. After the first bad image, the remaining samples are
+    /// read only to count bad images: the last argument of `on_sample` is `false`, and the callback
+    /// must not write the sample.
     ///
     /// # Errors
-    /// If reading, recoding or `put` fails, or if there are bad images. The error for bad images is
-    /// returned after all samples have been read.
+    /// If reading, recoding or `on_sample` fails, or if there are bad images. The error for bad
+    /// images is returned after all samples have been read.
     pub(super) fn for_each(
         &self,
         chosen: &Chosen,
         positions: Range<usize>,
-        put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+        on_sample: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
     ) -> Result<()> {
         let (workers, pool) = (self.threads(), self.pool()?);
         let source = self.source;
@@ -166,7 +166,7 @@ impl Run<'_> {
                 }
                 let (position, prepared) = results.recv().expect("this thread holds a sender");
                 ordered.insert(position, prepared);
-                packed = self.put_ready(&mut ordered, chosen, &mut bad, &spare, put);
+                packed = self.put_ready(&mut ordered, chosen, &mut bad, &spare, on_sample);
             }
             ended.store(true, Ordering::Relaxed);
             packed
@@ -175,15 +175,15 @@ impl Run<'_> {
         bad.check()
     }
 
-    /// Passes finished samples to `put`, up to the first sample that is not finished, and records
-    /// bad images.
+    /// Passes finished samples to `on_sample`, up to the first sample that is not finished, and
+    /// records bad images.
     fn put_ready(
         &self,
         ordered: &mut Ordered,
         chosen: &Chosen,
         bad: &mut BadImages,
         spare: &Mutex<Vec<Prepared>>,
-        put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+        on_sample: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
     ) -> Result<()> {
         while let Some((position, ready)) = ordered.take() {
             let (index, prepared) = (chosen.index(position), ready?);
@@ -193,7 +193,7 @@ impl Run<'_> {
                     bad.add(index as u64, &prepared.key, problem);
                 }
             }
-            put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
+            on_sample(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
                 // Writing to the target failed, so the error does not concern the sample.
                 Some(_) => e,
                 None => source::sample_error(self.source, index, &prepared.key, e),

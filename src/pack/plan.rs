@@ -148,15 +148,15 @@ impl Plan {
         }
     }
 
-    /// Checks that `other` is the same plan. `here` and `there` are the names of the two plans in
-    /// the error message.
+    /// Checks that `other` is the same plan. `own_name` and `there` are the names of the two plans
+    /// in the error message.
     ///
     /// # Errors
     /// If the plans differ. The message states the first difference.
-    pub(super) fn check(&self, other: &Plan, here: &str, there: &str) -> Result<()> {
+    pub(super) fn check(&self, other: &Plan, own_name: &str, there: &str) -> Result<()> {
         let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };
-        Err(Error::config(format!("the plans differ in {name}: {here} has {mine}, but {there} has {others}")))
+        Err(Error::config(format!("the plans differ in {name}: {own_name} has {mine}, but {there} has {others}")))
     }
 }
 

@@ -97,9 +97,9 @@ impl Bucketed {
     /// is 0 or at least 2^32.
     pub(crate) fn by_size(buckets: &[u16], areas: &[u32], batch: u64) -> Result<Self> {
         let bucket = |sample: &u32| usize::from(buckets[*sample as usize]);
-        let made = Self::grouped(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
-        let sizes = made.ends.iter().map(|end| bucket(&made.samples[*end as usize - 1])).collect();
-        Ok(Bucketed { sizes: Some(sizes), ..made })
+        let grouped = Self::grouped(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
+        let sizes = grouped.ends.iter().map(|end| bucket(&grouped.samples[*end as usize - 1])).collect();
+        Ok(Bucketed { sizes: Some(sizes), ..grouped })
     }
 
     /// Creates the sampler for `len` samples. `bucket` returns the bucket of a sample, and `width`

@@ -108,7 +108,7 @@ impl Permutation {
             let mut pending: [u8; CHUNK] = array::from_fn(|i| i as u8);
             let mut left = count;
             while left > 0 {
-                let mut kept = 0;
+                let mut remaining = 0;
                 for start in (0..left).step_by(LANES) {
                     // Unused lanes repeat the last value, and their results are ignored.
                     let lanes: [usize; LANES] = array::from_fn(|lane| pending[(start + lane).min(left - 1)].into());
@@ -119,11 +119,11 @@ impl Permutation {
                     for lane in 0..LANES.min(left - start) {
                         let (i, (left, right)) = (lanes[lane], halves[lane]);
                         mapped[i] = left << shift | right;
-                        pending[kept] = i as u8;
-                        kept += usize::from(mapped[i] >= self.len);
+                        pending[remaining] = i as u8;
+                        remaining += usize::from(mapped[i] >= self.len);
                     }
                 }
-                left = kept;
+                left = remaining;
             }
             mapped[..count].iter().copied().for_each(&mut take);
         }

@@ -244,11 +244,11 @@ mod tests {
 
     #[test]
     fn the_local_world_size_is_a_hint_and_at_most_the_world_size() {
-        let local_world_size = |asked: &str| {
+        let local_world_size = |value: &str| {
             let variable = |name: &str| match name {
                 "SLURM_PROCID" | "SLURM_STEP_ID" => Some("0".to_owned()),
                 "SLURM_NTASKS" => Some("2".to_owned()),
-                "SLURM_NTASKS_PER_NODE" => Some(asked.to_owned()),
+                "SLURM_NTASKS_PER_NODE" => Some(value.to_owned()),
                 _ => None,
             };
             Rank::from_variables(&variable).unwrap().unwrap().local_world_size

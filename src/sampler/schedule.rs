@@ -348,15 +348,15 @@ mod tests {
 
     #[test]
     fn the_innermost_order_is_called_once_per_position() {
-        let asked = Arc::new(AtomicU64::new(0));
-        let counted: Arc<dyn Sampler> = Arc::new(Counted(asked.clone()));
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted: Arc<dyn Sampler> = Arc::new(Counted(calls.clone()));
         let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
         let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
         let order = Repeat::new(2, Subset::new(list, mixture).unwrap());
         let mut entries = Vec::new();
         Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
         assert_eq!(entries.len(), 140);
-        assert_eq!(asked.load(Ordering::Relaxed), 140);
+        assert_eq!(calls.load(Ordering::Relaxed), 140);
     }
 
     #[test]
@@ -371,18 +371,18 @@ mod tests {
                     Schedule::new(order.clone(), 12, last, rank).with_batches(Some(order.clone()))
                 };
                 for (rank, sample) in (0..world).flat_map(|rank| (0..60).map(move |sample| (rank, sample))) {
-                    let here = schedule(rank);
+                    let own_schedule = schedule(rank);
                     let reads = |batch: u64| {
                         let mut entries = Vec::new();
-                        here.rank().machine().any(|rank| {
+                        own_schedule.rank().machine().any(|rank| {
                             schedule(rank).fill(1, batch, &mut entries);
                             entries.iter().any(|entry| entry.sample == sample)
                         })
                     };
-                    let batches = here.num_batches(1);
+                    let batches = own_schedule.num_batches(1);
                     for from in [0, batches / 2, batches] {
                         let scanned = (from..batches).find(|&batch| reads(batch));
-                        let next = here.next(1, sample, from);
+                        let next = own_schedule.next(1, sample, from);
                         let scanned = scanned.map_or(Position::Absent, Position::At);
                         assert!(next == scanned || (world > 1 && next == Position::Unknown), "{next:?} {scanned:?}");
                     }

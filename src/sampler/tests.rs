@@ -80,16 +80,16 @@ impl Naive {
 
     /// Returns the samples of the first `count` draws of the run, or all of them if it is shorter.
     fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
-        let (mut all, mut taken, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
+        let (mut all, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
         while all.len() < count {
             let left =
-                |k: usize| if self.once.contains(&k) { self.lens[k] / self.units[k] - taken[k] } else { u64::MAX };
+                |k: usize| if self.once.contains(&k) { self.lens[k] / self.units[k] - drawn[k] } else { u64::MAX };
             let left: Vec<u64> = (0..self.lens.len()).map(left).collect();
             let quotas = self.quotas(round, &left);
             let mut tickets = Vec::new();
             for (source, quota) in quotas.into_iter().enumerate() {
-                tickets.extend((0..quota).map(|turn| (source, taken[source] + turn)));
-                taken[source] += quota;
+                tickets.extend((0..quota).map(|turn| (source, drawn[source] + turn)));
+                drawn[source] += quota;
             }
             let permutation = Permutation::new(tickets.len() as u64);
             for place in 0..tickets.len() as u64 {

@@ -173,20 +173,20 @@ mod tests {
                     let mut left = samples.as_slice();
                     while !left.is_empty() {
                         let mut blocks: Vec<u64> = vec![];
-                        let (mut taken, mut missing) = (0, 0);
+                        let (mut complete, mut missing) = (0, 0);
                         for sample in left {
                             let b = sample / order.block;
                             if !blocks.contains(&b) {
                                 blocks.push(b);
                                 missing += order.block.min(len - b * order.block);
                             }
-                            (taken, missing) = (taken + 1, missing - 1);
-                            if missing == 0 && (blocks.len() as u64 == order.per_window || taken == left.len()) {
+                            (complete, missing) = (complete + 1, missing - 1);
+                            if missing == 0 && (blocks.len() as u64 == order.per_window || complete == left.len()) {
                                 break;
                             }
                         }
                         assert!(missing == 0 && blocks.len() as u64 <= order.per_window);
-                        left = &left[taken..];
+                        left = &left[complete..];
                     }
                 }
             }

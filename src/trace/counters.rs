@@ -200,18 +200,18 @@ impl Counters {
         Instant::now()
     }
 
-    /// Records that the consumer received batch `batch` of `epoch`, which it requested at `asked`.
-    /// The batch contains `samples` samples and `damaged` damaged images.
-    pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), asked: Instant) {
+    /// Records that the consumer received batch `batch` of `epoch`, which it requested at
+    /// `requested`. The batch contains `samples` samples and `damaged` damaged images.
+    pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
         let now = Instant::now();
-        let waited = nanos(now, asked);
+        let waited = nanos(now, requested);
         self.wait.add(waited, 0);
         self.batches.add(1);
         self.samples.add(samples as u64);
         self.damaged.add(damaged);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Thread(span::this_thread()), WAIT, asked, now, args);
+            trace.record(Row::Thread(span::this_thread()), WAIT, requested, now, args);
         }
         let mut consumer = self.consumer();
         consumer.delivered = Some((now, epoch, batch));

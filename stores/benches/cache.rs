@@ -88,12 +88,12 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     for (number, (_, sample)) in reads.iter().enumerate().rev() {
         next[number] = later.insert(*sample, number).unwrap_or(usize::MAX);
     }
-    let mut kept = BTreeSet::new();
+    let mut cached = BTreeSet::new();
     let optimum = rate(&reads, from, to, |number, _, sample| {
-        let hit = kept.remove(&(number, sample));
-        kept.insert((next[number], sample));
-        if kept.len() > limit {
-            kept.pop_last();
+        let hit = cached.remove(&(number, sample));
+        cached.insert((next[number], sample));
+        if cached.len() > limit {
+            cached.pop_last();
         }
         hit
     });

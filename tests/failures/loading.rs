@@ -35,7 +35,7 @@ impl Data {
     pub(crate) fn new() -> Data {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
-        let made = attempt(None, move || {
+        let attempted = attempt(None, move || {
             let folder = path.join("folder");
             Synth::new().images(12).classes(3).side(96).write(&folder).unwrap();
             let source = warpfeed::source::open(&folder).unwrap();
@@ -55,7 +55,7 @@ impl Data {
             yolo(&folder, &path.join("yolo"));
             Ok(String::new())
         });
-        assert!(matches!(made.end, End::Done(Done { result: Ok(_), .. })), "{made:?}");
+        assert!(matches!(attempted.end, End::Done(Done { result: Ok(_), .. })), "{attempted:?}");
         Data { root }
     }
 

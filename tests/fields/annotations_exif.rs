@@ -304,12 +304,13 @@ fn masks_maps_and_points_follow_every_rotation() {
             let codecs = warpfeed::decode::Codecs::new();
             let mut image = codecs.open(&jpeg).unwrap();
             image.decode(warpfeed::decode::Rect::full(image.size()), &mut pixels).unwrap();
-            let made = OwnedSample::new("a").label(0);
-            let made = match upright {
-                true => made.field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), pixels.data())),
-                false => made.field("jpg", jpeg.clone()),
+            let built = OwnedSample::new("a").label(0);
+            let built = match upright {
+                true => built.field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), pixels.data())),
+                false => built.field("jpg", jpeg.clone()),
             };
-            made.field("mask.npy", npy("|u1", &format!("({height}, {width})"), &mask))
+            built
+                .field("mask.npy", npy("|u1", &format!("({height}, {width})"), &mask))
                 .field("depth.npy", npy("<f4", &format!("({height}, {width})"), &depth))
                 .field("near.npy", npy("<f4", &format!("({height}, {width})"), &depth))
                 .field("flow.npy", npy("<f4", &format!("({height}, {width}, 2)"), &flow.collect::<Vec<_>>()))

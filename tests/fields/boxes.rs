@@ -135,8 +135,8 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
         let enough = |(_, ([x1, y1, x2, y2], visible)): &(usize, ([f64; 4], f64))| {
             *visible >= share && x2 - x1 >= size && y2 - y1 >= size
         };
-        let kept: Vec<_> = (0..truth.boxes.len()).filter_map(of_box).filter(enough).collect();
-        assert_eq!(batch.counts("boxes").unwrap()[place], kept.len() as i64, "sample {id} by {plan:?}");
+        let boxes: Vec<_> = (0..truth.boxes.len()).filter_map(of_box).filter(enough).collect();
+        assert_eq!(batch.counts("boxes").unwrap()[place], boxes.len() as i64, "sample {id} by {plan:?}");
         for slot in 0..MAX_BOXES {
             let row = place * MAX_BOXES + slot;
             let corners = &get("boxes").as_f32().unwrap()[row * 4..][..4];
@@ -144,7 +144,7 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
             let small = get("boxes.small").elements::<i16>().unwrap()[row];
             let mask = &get("boxes.masks").as_u8().unwrap()[row * area..][..area];
             let points = &get("boxes.points").as_f32().unwrap()[row * K * 3..][..K * 3];
-            let Some(&(i, (expected, _))) = kept.get(slot) else {
+            let Some(&(i, (expected, _))) = boxes.get(slot) else {
                 assert!(corners.iter().chain(points).all(|v| *v == 0.0) && mask.iter().all(|v| *v == 0));
                 assert_eq!((class, small), (-1, -1));
                 continue;

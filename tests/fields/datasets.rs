@@ -141,9 +141,9 @@ fn a_run_with_an_augmentation_for_each_dataset_resumes() {
     let make = |augment: &Augment| mixture().augment(common.clone()).augment_for(1, augment.clone());
     let whole = run(make(&second_augment), 2);
     let mut batches = make(&second_augment).host().unwrap();
-    let taken: usize = batches.epoch(0).take(5).map(|batch| batch.unwrap().len()).sum();
+    let delivered: usize = batches.epoch(0).take(5).map(|batch| batch.unwrap().len()).sum();
     let saved = batches.checkpoint();
-    assert!(run(make(&second_augment).workers(1).resume(saved.clone()), 2) == whole[taken..]);
+    assert!(run(make(&second_augment).workers(1).resume(saved.clone()), 2) == whole[delivered..]);
     let refused = |loader: Loader, words: &str| {
         let e = loader.resume(saved.clone()).host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");

@@ -118,12 +118,16 @@ fn masks_have_the_bits_of_torchvision() {
 fn boxes_are_clipped_and_dropped_as_by_torchvision() {
     for case in cases() {
         let plan = case.plan();
-        for ((ours, theirs), kept) in boxes().into_iter().zip(&case.boxes).zip(&case.is_kept) {
+        for ((ours, theirs), is_kept) in boxes().into_iter().zip(&case.boxes).zip(&case.is_kept) {
             let clipped = plan.clip_box(ours);
             let [x1, y1, x2, y2] = *theirs;
             let area = (x2 - x1) * (y2 - y1);
             let Some(clipped) = clipped else {
-                assert!(area < 1e-3 && !kept, "{}: {ours:?} is dropped, but torchvision returns {theirs:?}", case.name);
+                assert!(
+                    area < 1e-3 && !is_kept,
+                    "{}: {ours:?} is dropped, but torchvision returns {theirs:?}",
+                    case.name
+                );
                 continue;
             };
             assert!(near(&clipped.corners, theirs), "{}: {ours:?} is {clipped:?}, not {theirs:?}", case.name);
@@ -132,7 +136,7 @@ fn boxes_are_clipped_and_dropped_as_by_torchvision() {
             assert!((clipped.visible - share).abs() < 1e-3, "{}: {clipped:?} of {ours:?}", case.name);
             let [x1, y1, x2, y2] = clipped.corners;
             let sane = x2 - x1 >= 1.0 && y2 - y1 >= 1.0 && (x2 - x1) * (y2 - y1) >= 1.0;
-            assert_eq!(sane, *kept, "{}: {clipped:?}", case.name);
+            assert_eq!(sane, *is_kept, "{}: {clipped:?}", case.name);
         }
     }
 }
@@ -306,9 +310,9 @@ fn iou_crops_have_the_moments_of_torchvision() {
                 whole += 1;
                 continue;
             }
-            let kept = boxes.iter().filter(|corners| plan.clip_box(corners.map(f64::from)).is_some()).count();
+            let kept_boxes = boxes.iter().filter(|corners| plan.clip_box(corners.map(f64::from)).is_some()).count();
             let Rect { x, y, width, height } = plan.crop;
-            let row = [width.into(), height.into(), x.into(), y.into(), kept as f64];
+            let row = [width.into(), height.into(), x.into(), y.into(), kept_boxes as f64];
             columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));
         }
         let actual = f64::from(whole) / n as f64;

@@ -90,8 +90,8 @@ fn a_label_missing_from_a_file_fails_with_the_file() {
         let e = first(exact(&path)).unwrap_err();
         assert_eq!((e.sample(), e.key()), (Some(2), Some("s2")), "{e}");
         assert!(e.path().is_some_and(|file| file.starts_with(&path)) && e.cause().contains("no label"), "{e}");
-        let told = first(exact(&path).unlabeled(true)).unwrap();
-        assert_eq!(told.labels().unwrap(), [1, 1, -1, 1]);
+        let batch = first(exact(&path).unlabeled(true)).unwrap();
+        assert_eq!(batch.labels().unwrap(), [1, 1, -1, 1]);
     }
 }
 
@@ -145,16 +145,16 @@ fn a_negative_label_fails_its_sample() {
     assert!(e.sample() == Some(1) && e.cause().contains("label -49 is negative"), "{e}");
     let e = first(set(&[Some(0), Some(-1), None, Some(1)]).soft_labels(4, 0.1)).unwrap_err();
     assert!(e.sample().is_some(), "{e}");
-    let told = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabeled(true)).unwrap();
-    assert_eq!(told.labels().unwrap(), [0, -1, -1, 1]);
+    let batch = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabeled(true)).unwrap();
+    assert_eq!(batch.labels().unwrap(), [0, -1, -1, 1]);
 }
 
 #[test]
 fn soft_labels_need_a_label_for_each_sample() {
     let e = first(set(&[None; 4]).soft_labels(3, 0.3)).unwrap_err();
     assert!(e.sample().is_some() && e.cause().contains("no label, but soft_labels requires one"), "{e}");
-    let told = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabeled(true)).unwrap();
-    let rows = told.soft_labels().unwrap().as_f32().unwrap().to_vec();
+    let batch = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabeled(true)).unwrap();
+    let rows = batch.soft_labels().unwrap().as_f32().unwrap().to_vec();
     let (low, one) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
     assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);
 }

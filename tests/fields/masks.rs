@@ -135,12 +135,12 @@ fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill
         Dtype::I32 => as_integers::<i32>(batch),
         _ => as_integers::<i64>(batch),
     };
-    let told = batch.field("plan").unwrap().as_i64().unwrap();
+    let plans = batch.field("plan").unwrap().as_i64().unwrap();
     for (place, id) in batch.ids().enumerate() {
-        let told = &told[place * 14..][..14];
-        let expected = planes[id as usize].follow(told, output, fill).values;
+        let plan = &plans[place * 14..][..14];
+        let expected = planes[id as usize].follow(plan, output, fill).values;
         let area = output.area() as usize;
-        assert_eq!(actual[place * area..][..area], expected, "sample {id} of {:?} by {told:?}", sizes[id as usize]);
+        assert_eq!(actual[place * area..][..area], expected, "sample {id} of {:?} by {plan:?}", sizes[id as usize]);
     }
 }
 
@@ -252,11 +252,11 @@ fn a_float_map_can_use_nearest_pixels() {
             for batch in loader.field("depth", DenseMap::new().nearest().fill(9.0)) {
                 let batch = batch.unwrap();
                 let depth = batch.field("depth").unwrap().as_f32().unwrap();
-                let told = batch.field("plan").unwrap().as_i64().unwrap();
+                let plans = batch.field("plan").unwrap().as_i64().unwrap();
                 let area = output.area() as usize;
-                for (depth, told) in depth.chunks(area).zip(told.chunks(14)) {
-                    let expected = plane.follow(told, output, 9).values;
-                    assert!(depth.iter().zip(expected).all(|(a, b)| *a == b as f32), "{told:?}");
+                for (depth, plan) in depth.chunks(area).zip(plans.chunks(14)) {
+                    let expected = plane.follow(plan, output, 9).values;
+                    assert!(depth.iter().zip(expected).all(|(a, b)| *a == b as f32), "{plan:?}");
                 }
             }
         }

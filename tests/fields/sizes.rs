@@ -142,16 +142,16 @@ fn ranks_and_a_resumed_run_have_the_size_of_the_epoch() {
             for rank in 0..world {
                 let open = |augment| with_fields(&samples).augment(augment).rank(rank, world);
                 let whole = expected(open, sized());
-                for (epoch, taken) in [(0, 1), (2, whole[2].len()), (3, 1)] {
+                for (epoch, count) in [(0, 1), (2, whole[2].len()), (3, 1)] {
                     let mut batches = open(growing(sized())).workers(2).host().unwrap();
                     for number in 0..epoch {
                         assert_eq!(batches.epoch(number).count(), whole[number as usize].len());
                     }
-                    assert_eq!(batches.epoch(epoch).take(taken).count(), taken);
+                    assert_eq!(batches.epoch(epoch).take(count).count(), count);
                     let state = batches.checkpoint();
                     let mut again = open(growing(sized())).workers(1).resume(state).host().unwrap();
                     for number in again.first_epoch()..EPOCHS {
-                        let skipped = if number == epoch { taken } else { 0 };
+                        let skipped = if number == epoch { count } else { 0 };
                         let actual: Vec<_> = again.epoch(number).map(content).collect();
                         assert!(actual == whole[number as usize][skipped..], "epoch {number} of rank {rank}");
                     }

@@ -195,8 +195,8 @@ impl Corpus {
             println!("set WARPFEED_FUZZ_INPUT={} to replay the inputs of this case", path.display());
         }
         for (address, input) in self.current.drain(..).filter(|_| new) {
-            let kept = self.inputs.entry(address).or_default();
-            if kept.len() == MAX_INPUTS {
+            let inputs = self.inputs.entry(address).or_default();
+            if inputs.len() == MAX_INPUTS {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&address) {
@@ -207,7 +207,7 @@ impl Corpus {
                 fs::write(&unfinished, &input).expect("the file can be written");
                 fs::rename(&unfinished, folder.join(name)).expect("the file can be renamed");
             }
-            kept.push(input);
+            inputs.push(input);
         }
     }
 }

@@ -312,17 +312,17 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     assert_eq!((shape, strides), (&[16, 3, 32, 32][..], &[3072, 1024, 32, 1][..]));
     drop((batch, labels));
     // The exported tensor still occupies its slot, so three of four slots are in use.
-    let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
-    assert_eq!(kept[2].number(), 3);
-    drop((kept, epoch));
+    let batches = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
+    assert_eq!(batches[2].number(), 3);
+    drop((batches, epoch));
     let mut epoch = device.epoch(1);
-    let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
+    let batches = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
     assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
     let raw = images.into_raw();
     // SAFETY: the deleter is called once, as DLPack requires.
     unsafe { (*raw).deleter.unwrap()(raw) };
     assert_eq!(epoch.next().unwrap().unwrap().number(), 3);
-    drop(kept);
+    drop(batches);
 }
 
 fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {

@@ -300,7 +300,7 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
         let expected = of_loader(&images, pixels).concat();
         for round in 0..12 {
             let decoder = open(requests(pixels));
-            let kept = decoder.decode(images.clone()).unwrap();
+            let batch = decoder.decode(images.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
             // Drop a response without receiving it.
             drop(decoder.submit(images.clone()).unwrap());
@@ -314,7 +314,7 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
                     Err(e) => assert!(e.to_string().contains("the decoder was dropped"), "{e}"),
                 }
             }
-            assert!(kept.bytes() == expected);
+            assert!(batch.bytes() == expected);
         }
     }
     everywhere!(check);
@@ -326,16 +326,16 @@ fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
         let decoder = open(requests(pixels).prefetch(1).timeout(Duration::from_millis(200)));
         let images = drawn(3);
         let expected = of_loader(&images, pixels).concat();
-        let mut held = Vec::new();
+        let mut batches = Vec::new();
         let error = loop {
             match decoder.decode(images.clone()) {
-                Ok(batch) => held.push(batch),
+                Ok(batch) => batches.push(batch),
                 Err(e) => break e,
             }
         };
-        assert!(held.len() >= 2 && error.kind() == ErrorKind::Timeout, "{}: {error}", held.len());
+        assert!(batches.len() >= 2 && error.kind() == ErrorKind::Timeout, "{}: {error}", batches.len());
         let waiting: Vec<_> = (0..3).map(|_| decoder.submit(images.clone()).unwrap()).collect();
-        assert!(held.drain(..).all(|batch| batch.bytes() == expected));
+        assert!(batches.drain(..).all(|batch| batch.bytes() == expected));
         for answer in waiting {
             // The first request may have timed out already.
             match answer.wait() {
@@ -355,8 +355,8 @@ fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usi
     let plan = decoder.memory_plan();
     let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
     let image = dot(0);
-    let held = (0..slots).map(|_| decoder.decode([image.clone()]).unwrap()).collect();
-    (decoder, held)
+    let batches = (0..slots).map(|_| decoder.decode([image.clone()]).unwrap()).collect();
+    (decoder, batches)
 }
 
 /// A small image of one color that counts how often its bytes are requested.
@@ -380,7 +380,7 @@ fn dot(shade: u8) -> Dot {
 #[test]
 fn a_dropped_request_frees_its_place_in_a_full_queue() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let (decoder, held) = all_held(&open, 5);
+        let (decoder, batches) = all_held(&open, 5);
         let mut pending = Vec::new();
         let error = loop {
             match decoder.submit([dot(7)]) {
@@ -398,7 +398,7 @@ fn a_dropped_request_frees_its_place_in_a_full_queue() {
         pending.pop();
         pending.push(decoder.submit([dot(7)]).unwrap());
         assert_eq!(decoder.submit([dot(7)]).err().unwrap().kind(), ErrorKind::Busy);
-        drop(held);
+        drop(batches);
         for answer in pending {
             assert_eq!(answer.wait().unwrap().bytes(), [7; 8 * 8 * 3]);
         }
@@ -411,7 +411,7 @@ fn a_dropped_request_frees_its_place_in_a_full_queue() {
 fn canceled_requests_among_ten_thousand_are_not_decoded() {
     const COUNT: usize = 10_000;
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let (decoder, held) = all_held(&open, COUNT);
+        let (decoder, batches) = all_held(&open, COUNT);
         let reads = Arc::new(AtomicUsize::new(0));
         let dots: Vec<_> = (0..=255).map(|shade| Dot(dot(shade).0, reads.clone())).collect();
         let ask = |thread: usize| {
@@ -430,7 +430,7 @@ fn canceled_requests_among_ten_thousand_are_not_decoded() {
         let read = reads.load(Relaxed);
         assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
-        drop(held);
+        drop(batches);
         // Many threads wait concurrently and in arbitrary order, as in a server.
         std::thread::scope(|scope| {
             for part in live.chunks_mut(COUNT / 16) {
@@ -483,7 +483,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
     }
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         for drops in [false, true] {
-            let (decoder, held) = all_held(&open, 10);
+            let (decoder, batches) = all_held(&open, 10);
             let waker = Waker::from(Arc::new(Panics));
             let mut answers: Vec<_> = (0..3).map(|_| decoder.submit([dot(5)]).unwrap()).collect();
             for answer in &mut answers[..2] {
@@ -492,7 +492,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
             if drops {
                 drop(decoder);
             } else {
-                drop(held);
+                drop(batches);
                 assert!(answers[0].is_ready_within(Duration::from_secs(30)));
                 drop(answers.drain(..1));
             }

@@ -139,10 +139,10 @@ fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
 fn a_full_decoder_queue_drops_no_batched_request() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).prefetch(1).max_queued(1), NEVER);
-        let (mut held, mut refusals) = (Vec::new(), 0);
+        let (mut requests, mut refusals) = (Vec::new(), 0);
         while refusals < 4 {
             match decoder.submit(drawn(1)) {
-                Ok(pending) => held.push(pending),
+                Ok(pending) => requests.push(pending),
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::Busy);
                     refusals += 1;
@@ -152,7 +152,7 @@ fn a_full_decoder_queue_drops_no_batched_request() {
         }
         joined.submit(drawn(8), "full").unwrap();
         let batch = joined.next().unwrap();
-        drop(held);
+        drop(requests);
         assert_eq!((batch.pending.wait().unwrap().len(), batch.requests), (8, vec![("full", 0..8)]));
     }
     everywhere!(check);

@@ -128,15 +128,15 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let mut marks = Vec::new();
     let mut epoch = batches.epoch(0);
     loop {
-        let (asked, got) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
-        asked.record(&own_stream).unwrap();
+        let (requested, got) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
+        requested.record(&own_stream).unwrap();
         let Some(batch) = epoch.next() else { break };
         let batch = batch.unwrap();
         got.record(&own_stream).unwrap();
         got.synchronize().unwrap();
         let _step = span("step on the device");
         let gate = step(&stream);
-        marks.push((asked, got));
+        marks.push((requested, got));
         // Return the slot. The host may use it immediately, but the device only after the step.
         drop(batch);
         // The times of the last copy are read when the loader is dropped.
@@ -154,7 +154,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     println!("{stats}\n{}", stats.verdict());
 
     // Each wait is between the two events that the program recorded around its request.
-    let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
+    let waited: f64 = marks.iter().map(|(requested, got)| f64::from(requested.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
     // The duration of a wait is read only when the slot is reused, so the latest waits may be
     // missing.

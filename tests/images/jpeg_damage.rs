@@ -312,10 +312,10 @@ fn damage_of_batches_that_are_not_delivered_does_not_count() {
     damaged[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
     let images = vec![damaged; 8];
     let mut batches = loader(&images).augment(Augment::resize(32, 32)).prefetch(2).host().unwrap();
-    for (epoch, taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {
-        assert_eq!(batches.epoch(epoch).take(taken).filter(|batch| batch.is_ok()).count(), taken);
+    for (epoch, count_taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {
+        assert_eq!(batches.epoch(epoch).take(count_taken).filter(|batch| batch.is_ok()).count(), count_taken);
         // The next epoch is being prepared at the same time.
         std::thread::sleep(std::time::Duration::from_millis(30));
-        assert_eq!(batches.stats().damaged, count, "{taken} batches of epoch {epoch}");
+        assert_eq!(batches.stats().damaged, count, "{count_taken} batches of epoch {epoch}");
     }
 }

@@ -53,14 +53,14 @@ fn planes_in_tiles_that_overhang_the_image_are_read() {
 #[test]
 fn images_and_maps_reject_a_tiff_of_several_pages() {
     let pages = fs::read(folder().join("pages.tif")).unwrap();
-    let said = "3 pages, but a sample has one: write each page to a file of its own";
+    let message = "3 pages, but a sample has one: write each page to a file of its own";
     let e = decoded(&Codecs::new(), &pages).unwrap_err();
-    assert!(e.cause().contains(said), "{e}");
-    assert!(matches!(check(&pages), Condition::Damaged(e) if e.cause().contains(said)));
+    assert!(e.cause().contains(message), "{e}");
+    assert!(matches!(check(&pages), Condition::Damaged(e) if e.cause().contains(message)));
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", pages).label(0)]);
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(3).image());
     let e = loader.batch_size(1).into_iter().next().unwrap().unwrap_err();
-    assert!(e.to_string().contains(said), "{e}");
+    assert!(e.to_string().contains(message), "{e}");
 }
 
 /// Returns pixels with every byte value. Width and height are not divisible by 8.

@@ -25,9 +25,9 @@ fn reads_stop_when_the_slots_are_full() {
         assert_eq!(source.reads(), 0, "nothing is read before an epoch is requested");
         let mut epoch = batches.epoch(0);
         assert_eq!(settled(|| source.reads(), 40), 40);
-        let kept = epoch.next().unwrap().unwrap();
+        let batch = epoch.next().unwrap().unwrap();
         assert_eq!(settled(|| source.reads(), 40), 40, "a held batch keeps its slot");
-        drop(kept);
+        drop(batch);
         assert_eq!(settled(|| source.reads(), 50), 50, "dropping a batch returns its slot");
     });
 }
@@ -50,11 +50,11 @@ fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
         let slots = batches.memory_plan().slots;
         assert!(batches.memory_plan().slots_in_use < slots, "{}", batches.memory_plan());
         let mut epoch = batches.epoch(0);
-        let kept: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
+        let batches: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
         let error = epoch.next().unwrap().unwrap_err();
-        assert_eq!((kept.len(), error.kind()), (slots, ErrorKind::Timeout));
+        assert_eq!((batches.len(), error.kind()), (slots, ErrorKind::Timeout));
         assert!(error.to_string().contains(&format!("all {slots} slots have been held")), "{error}");
-        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        let ids: Vec<_> = batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..7 * slots as u64).collect::<Vec<_>>());
     });
 }
@@ -64,23 +64,23 @@ fn keeping_every_batch_fails_without_a_deadlock() {
     no_hang(|| {
         let wait = Duration::from_millis(300);
         let mut batches = loader(Numbers::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
-        let mut kept = Vec::new();
+        let mut held_batches = Vec::new();
         let started = Instant::now();
         let mut epoch = batches.epoch(0);
         let error = loop {
             match epoch.next().unwrap() {
-                Ok(batch) => kept.push(batch),
+                Ok(batch) => held_batches.push(batch),
                 Err(e) => break e,
             }
         };
-        assert_eq!((kept.len(), error.kind()), (3, ErrorKind::Timeout));
+        assert_eq!((held_batches.len(), error.kind()), (3, ErrorKind::Timeout));
         assert!(error.to_string().contains("all 3 slots have been held"), "{error}");
         assert!(started.elapsed() >= wait);
-        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        let ids: Vec<_> = held_batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..21).collect::<Vec<_>>(), "the held batch has not changed");
-        kept.remove(0);
+        held_batches.remove(0);
         assert_eq!(epoch.next().unwrap().unwrap().number(), 3, "dropping one batch is enough to continue");
-        drop((kept, epoch));
+        drop((held_batches, epoch));
         assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is intact");
     });
 }
@@ -90,11 +90,11 @@ fn a_loader_in_a_for_loop_continues_after_a_timeout() {
     no_hang(|| {
         let wait = Duration::from_millis(50);
         let mut batches = loader(Numbers::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
-        let mut kept: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
+        let mut held_batches: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
         for _ in 0..2 {
             assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
         }
-        kept.clear();
+        held_batches.clear();
         assert_eq!(batches.map(|b| b.unwrap().number()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
     });
 }

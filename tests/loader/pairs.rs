@@ -278,18 +278,19 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
     let saved =
         names.contains(&"resume").then(|| alone.saved(if names[0] == "resume" { names[1] } else { names[0] }, &data));
     let both = Run::of(&names, &data, alone.root, saved.flatten());
-    let is_silent =
-        |this: &Setter, rest: &Setter| SILENT.iter().any(|(name, next, _)| (*name, *next) == (this.name, rest.name));
-    for (this, rest) in [(one, other), (other, one)] {
-        if let Stops(text) = this.does {
+    let is_silent = |setter: &Setter, rest: &Setter| {
+        SILENT.iter().any(|(name, next, _)| (*name, *next) == (setter.name, rest.name))
+    };
+    for (setter, rest) in [(one, other), (other, one)] {
+        if let Stops(text) = setter.does {
             let Err(e) = &both else {
-                let silent = is_silent(this, rest).then_some("pairs have one that changes nothing");
-                return silent.ok_or_else(|| format!("{} has no effect together with {}", this.name, rest.name));
+                let silent = is_silent(setter, rest).then_some("pairs have one that changes nothing");
+                return silent.ok_or_else(|| format!("{} has no effect together with {}", setter.name, rest.name));
             };
             return if e.contains(text) || matches!(rest.does, Stops(text) if e.contains(text)) {
                 Ok("limits hold")
             } else {
-                Err(format!("{} with {}: {e}", this.name, rest.name))
+                Err(format!("{} with {}: {e}", setter.name, rest.name))
             };
         }
     }
@@ -309,21 +310,21 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
             };
         }
     };
-    for (this, rest) in [(one, other), (other, one)] {
+    for (setter, rest) in [(one, other), (other, one)] {
         let without = alone.run(rest.name, &data);
         let without = without.as_ref().as_ref().cloned().unwrap_or_default();
-        let silent = is_silent(this, rest);
-        let problem = match this.does {
+        let silent = is_silent(setter, rest);
+        let problem = match setter.does {
             Nothing if both != without => "has an unexpected effect together with",
             Shows(_) if both == without => "has no effect together with",
             Shows(shows) if !shows(&both, &without) => "does not have the expected effect together with",
             _ if silent => {
-                return Err(format!("SILENT lists {} with {}, but the former has an effect", this.name, rest.name));
+                return Err(format!("SILENT lists {} with {}, but the former has an effect", setter.name, rest.name));
             }
             _ => continue,
         };
         if !silent {
-            return Err(format!("{} {problem} {}", this.name, rest.name));
+            return Err(format!("{} {problem} {}", setter.name, rest.name));
         }
     }
     Ok(match (&one.does, &other.does) {

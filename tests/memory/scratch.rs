@@ -161,8 +161,8 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
             limit / MIB,
             batches.memory_plan()
         );
-        let kept = LIVE.load(SeqCst) - before;
-        assert!(kept < 24 * MIB, "{} MiB are still allocated after the large images", kept / MIB);
+        let allocated = LIVE.load(SeqCst) - before;
+        assert!(allocated < 24 * MIB, "{} MiB are still allocated after the large images", allocated / MIB);
     });
 }
 
@@ -281,8 +281,8 @@ fn an_invalid_outline_leaks_no_memory() {
         let e = batches.epoch(0).next().unwrap().unwrap_err();
         assert!(e.to_string().contains("the run lengths are for 7x7 pixels"), "{e}");
         // Other workers may still be drawing.
-        let kept = || LIVE.load(SeqCst).saturating_sub(before);
-        while kept() >= 24 * MIB {
+        let allocated = || LIVE.load(SeqCst).saturating_sub(before);
+        while allocated() >= 24 * MIB {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
@@ -438,11 +438,11 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
         let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
         let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
-        let kept = LIVE.load(SeqCst) - before;
+        let allocated = LIVE.load(SeqCst) - before;
         assert!(
-            kept <= 2 * share,
+            allocated <= 2 * share,
             "{} MiB are still allocated, but two shares are {} MiB",
-            kept / MIB,
+            allocated / MIB,
             2 * share / MIB
         );
     });
@@ -473,8 +473,8 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
         assert!(count == 64 && batches.stats().decoded_on_device > 0);
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB taken: {plan}", peak / MIB);
-        let kept = LIVE.load(SeqCst) - before;
-        assert!(kept <= 8 * plan.worker_scratch_bytes + 8 * MIB, "{} MiB are kept: {plan}", kept / MIB);
+        let allocated = LIVE.load(SeqCst) - before;
+        assert!(allocated <= 8 * plan.worker_scratch_bytes + 8 * MIB, "{} MiB are kept: {plan}", allocated / MIB);
     });
 }
 
@@ -536,12 +536,12 @@ fn small_images_are_estimated_when_memory_is_scarce() {
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
             (decoder.asked.load(SeqCst), decoder.huge.max_decoding.load(SeqCst), batches.memory_plan())
         };
-        let (asked, max_decoding, plan) = run(4 * MIB);
+        let (estimated, max_decoding, plan) = run(4 * MIB);
         assert!(
-            (asked, max_decoding) == (64, 1),
-            "{asked} of 64 images were estimated, {max_decoding} decoded at once: {plan}"
+            (estimated, max_decoding) == (64, 1),
+            "{estimated} of 64 images were estimated, {max_decoding} decoded at once: {plan}"
         );
-        let (asked, _, plan) = run(1 << 30);
-        assert_eq!(asked, 0, "eight small images fit in a worker's share: {plan}");
+        let (estimated, _, plan) = run(1 << 30);
+        assert_eq!(estimated, 0, "eight small images fit in a worker's share: {plan}");
     });
 }

@@ -226,8 +226,8 @@ proptest! {
             let mut batches = make(0, 4 - world).workers(1).host().unwrap();
             let mut left = stop;
             for epoch in 0..EPOCHS {
-                let taken = batches.epoch(epoch).take(left).map(Result::unwrap).count();
-                left -= taken;
+                let count = batches.epoch(epoch).take(left).map(Result::unwrap).count();
+                left -= count;
                 if left == 0 {
                     break;
                 }

@@ -192,16 +192,16 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                     _ => epoch + 1,
                 };
                 let first = if rng.below(6) == 0 { rng.below(6) } else { 0 };
-                let taken = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
+                let count = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
                 let all = |batches: &mut Batches<HostBatch>| -> Vec<_> {
                     let mut epoch = batches.epoch_from(epoch, first);
                     let mut contents = Vec::new();
-                    while let Some(batch) = epoch.next().filter(|_| contents.len() < taken) {
+                    while let Some(batch) = epoch.next().filter(|_| contents.len() < count) {
                         contents.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
                     }
                     contents
                 };
-                assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {taken} taken");
+                assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {count} taken");
                 assert_eq!(batches.checkpoint(), plain.checkpoint());
                 if rng.below(20) == 0 && step > 0 {
                     // A replay does not change the position.
@@ -423,11 +423,11 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
             .sampler(Unknown(gate.clone(), AtomicU64::new(0)));
         let loader = loader.batch_size(4).workers(2).prefetch(1).timeout(Duration::from_millis(50));
         let mut batches = loader.host().unwrap();
-        let held: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
-        assert_eq!(held.len(), 3, "every slot is in use");
+        let held_batches: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
+        assert_eq!(held_batches.len(), 3, "every slot is in use");
         let mut epoch = batches.epoch(1);
         assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
-        drop(held);
+        drop(held_batches);
         gate.set(false);
         assert_eq!(
             epoch.map(|batch| batch.unwrap().ids().next()).collect::<Vec<_>>(),

@@ -128,14 +128,14 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
             expected,
             "the exported image is unchanged after 28 more batches"
         );
-        let held: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
-        assert_eq!(bytes(labels.tensor(), held.len()), held);
+        let label_bytes: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
+        assert_eq!(bytes(labels.tensor(), label_bytes.len()), label_bytes);
         drop(images);
         // The labels still occupy the slot, so three of four slots are in use.
         epochs.begin(1);
-        let kept: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
+        let batches: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
         drop(labels);
         assert!(epochs.next(&mut || Some(WAIT)).unwrap().is_ok(), "the slot was returned");
-        drop(kept);
+        drop(batches);
     });
 }

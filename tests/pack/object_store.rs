@@ -367,13 +367,13 @@ fn an_upload_with_a_lost_reply_leaves_no_partial_dataset() {
 #[test]
 fn unmerged_shards_do_not_open_even_without_the_plan() {
     let set = numbers(10);
-    for kept in [".json", ".partial"] {
+    for kept_end in [".json", ".partial"] {
         let store = Objects::default();
         store.part(&set, (0, 2)).unwrap();
         let all = || store.contents.lock().unwrap();
-        all().retain(|url, _| url.ends_with(".tar") || url.ends_with(kept));
+        all().retain(|url, _| url.ends_with(".tar") || url.ends_with(kept_end));
         all().remove(&format!("{FOLDER}x.plan.partial"));
-        assert!(store.names().iter().any(|name| name.ends_with(kept)), "{:?}", store.names());
+        assert!(store.names().iter().any(|name| name.ends_with(kept_end)), "{:?}", store.names());
         let e = store.open().unwrap_err();
         assert!(e.cause().contains("the set x is incomplete"), "{e}");
     }

@@ -483,13 +483,13 @@ fn a_bad_image_leaves_a_custom_writer_unfinished() {
             unreachable!("two images are bad")
         }
     }
-    let put = AtomicUsize::new(0);
-    let e = Pack::new(&four_samples_two_bad()).to_writer(Box::new(Counts(&put))).unwrap_err();
+    let writes = AtomicUsize::new(0);
+    let e = Pack::new(&four_samples_two_bad()).to_writer(Box::new(Counts(&writes))).unwrap_err();
     assert!(
         e.cause().starts_with("2 of 4 images cannot be decoded, so the pack was not finished: sample 1 (text): "),
         "{e}"
     );
-    assert_eq!(put.load(Ordering::Relaxed), 1);
+    assert_eq!(writes.load(Ordering::Relaxed), 1);
 }
 
 /// A codec of gray images: one byte each for width and height, then one byte per pixel.

@@ -111,14 +111,14 @@ impl Source for Store {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let mut state = self.state();
-        let taken = state.take(index as u64);
-        state.waiting += usize::from(taken.is_some());
-        state.direct += usize::from(taken.is_none());
-        let arrives = taken.unwrap_or_else(|| Instant::now() + self.latency);
+        let arrived = state.take(index as u64);
+        state.waiting += usize::from(arrived.is_some());
+        state.direct += usize::from(arrived.is_none());
+        let arrives = arrived.unwrap_or_else(|| Instant::now() + self.latency);
         drop(state);
         sleep(arrives.saturating_duration_since(Instant::now()));
         let mut state = self.state();
-        state.waiting -= usize::from(taken.is_some());
+        state.waiting -= usize::from(arrived.is_some());
         state.fill(self.latency);
         let tries = state.tries.entry(index).or_default();
         *tries += 1;
@@ -242,9 +242,9 @@ fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
         let store = Store::new(320, 20, 100);
         let mut batches = loader(store.clone()).host().unwrap();
         let mut plain = loader(Numbers::new(320)).host().unwrap();
-        for (epoch, taken) in [(0, 3), (0, 1), (5, 7)] {
-            let some: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| Content::from(&batch.unwrap())).collect();
-            assert!(some[..] == contents(&mut plain, epoch)[..taken]);
+        for (epoch, count) in [(0, 3), (0, 1), (5, 7)] {
+            let some: Vec<_> = batches.epoch(epoch).take(count).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert!(some[..] == contents(&mut plain, epoch)[..count]);
             let state = store.state();
             assert!(state.fetched.is_empty() && state.canceled > 0);
         }

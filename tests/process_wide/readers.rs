@@ -268,8 +268,8 @@ fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
         for round in 0..20 {
             let mut batches = loader(Slow(Numbers::new(800), waits(3))).workers(2).host().unwrap();
             for number in 0..3 {
-                let taken = batches.epoch(number).take(1 + (round + number as usize) % 12);
-                taken.for_each(|batch| drop(batch.unwrap()));
+                let partly = batches.epoch(number).take(1 + (round + number as usize) % 12);
+                partly.for_each(|batch| drop(batch.unwrap()));
             }
             // Run a complete epoch after several canceled ones.
             if round % 5 == 0 {

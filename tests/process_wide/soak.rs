@@ -122,8 +122,8 @@ fn soak(length: Duration) {
         for batches in &mut all {
             // Every third epoch is abandoned early, and its last batch outlives it.
             let take = if round % 3 == 0 { 3 } else { usize::MAX };
-            let kept = batches.epoch(round).take(take).map(|batch| batch.unwrap()).last();
-            assert!(kept.is_some_and(|batch| batch.len() <= 10));
+            let last = batches.epoch(round).take(take).map(|batch| batch.unwrap()).last();
+            assert!(last.is_some_and(|batch| batch.len() <= 10));
         }
     });
     // Allow for growth in a short run: the buffers of a worker grow until each has held the largest
@@ -173,9 +173,10 @@ fn open_and_close_loaders() {
     let mut fewest = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
-        let kept: Vec<_> = batches.epoch(round).take(1 + round as usize % 4).map(|batch| batch.unwrap()).collect();
+        let held_batches: Vec<_> =
+            batches.epoch(round).take(1 + round as usize % 4).map(|batch| batch.unwrap()).collect();
         drop(batches);
-        assert!(kept.iter().all(|batch| batch.len() == 10));
+        assert!(held_batches.iter().all(|batch| batch.len() == 10));
         wait_for_threads(3);
         let now = fewest.last_mut().unwrap();
         *now = allocated().min(*now);

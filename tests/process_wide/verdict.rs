@@ -273,19 +273,19 @@ fn uneven_steps_with_few_slots_are_named() {
         let (opened, slots) = (batches.stats(), batches.stats().slots);
         let (mut epoch, mut filling, mut cycles) = (batches.epoch(0), ms(20), Vec::new());
         for _ in 0..6 {
-            let (begun, mut waited, mut taken) = (Instant::now(), ms(0), 0);
+            let (begun, mut waited, mut taken_count) = (Instant::now(), ms(0), 0);
             while waited < filling {
-                let asked = Instant::now();
-                taken = epoch.next().unwrap().unwrap().number() as usize + 1;
-                waited += asked.elapsed();
+                let requested = Instant::now();
+                taken_count = epoch.next().unwrap().unwrap().number() as usize + 1;
+                waited += requested.elapsed();
             }
             let long = Instant::now();
-            while decoded.load(Relaxed) < 8 * (taken + slots) {
+            while decoded.load(Relaxed) < 8 * (taken_count + slots) {
                 sleep(ms(1));
             }
             filling = long.elapsed();
             sleep(begun.elapsed());
-            assert_eq!(decoded.load(Relaxed), 8 * (taken + slots), "the slots are full");
+            assert_eq!(decoded.load(Relaxed), 8 * (taken_count + slots), "the slots are full");
             cycles.push((waited, filling, begun.elapsed()));
         }
         drop(epoch);

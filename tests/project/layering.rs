@@ -335,13 +335,13 @@ fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     }
     for (importer, name, _) in all.imports() {
         let Some((module, flow)) = groups(&importer) else { continue };
-        let (Some(here), true) = (place(flow, &importer), name[0] == *module) else { continue };
+        let (Some(own_place), true) = (place(flow, &importer), name[0] == *module) else { continue };
         match place(flow, &name) {
             None => {
                 wrong.insert(format!("{}: {} is imported through {module}", all.file(&importer), name.join("::")));
             }
-            Some(there) if there > here => {
-                wrong.insert(format!("{}: {} imports {}", all.file(&importer), flow[here], flow[there]));
+            Some(there) if there > own_place => {
+                wrong.insert(format!("{}: {} imports {}", all.file(&importer), flow[own_place], flow[there]));
             }
             Some(_) => {}
         }

@@ -123,7 +123,7 @@ impl<'a> Visit<'a> for Returns<'_> {
     fn visit_expr_if(&mut self, expr: &'a ExprIf) {
         let read = match &*expr.cond {
             Expr::MethodCall(call) if call.method == "is_some" => called(&call.receiver),
-            Expr::Let(given) => called(&given.expr),
+            Expr::Let(condition) => called(&condition.expr),
             _ => None,
         };
         if read.is_none_or(|name| name != "var_os") {

@@ -121,26 +121,26 @@ impl Schedule {
         let hasty = below(4) == 0;
         let count = if hasty { 3 + below(5) } else { 1 + below(3) };
         // The consumer holds one batch out of this number.
-        let kept = [1, 3, 3, 9][below(4) as usize];
+        let keep_one_in = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
             let first = match below(6) {
                 0 => Begin::Batch(below(batches + 1)),
                 1 => Begin::Resumed,
                 _ => Begin::Batch(0),
             };
-            let asked = match below(2) {
+            let request_count = match below(2) {
                 _ if hasty => below(3).min(batches),
                 0 => batches + 2,
                 _ => below(batches + 1),
             };
-            let uses = (0..asked).map(|_| {
+            let uses = (0..request_count).map(|_| {
                 let pause = match below(4) {
                     0 => below(100),
                     1 => 12_000 + below(14_000),
                     2 => below(60_000),
                     _ => 0,
                 };
-                Use { pause, keeps: below(kept) == 0 }
+                Use { pause, keeps: below(keep_one_in) == 0 }
             });
             (first, uses.collect())
         });
@@ -341,7 +341,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut account = Account::default();
     // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
-    let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
+    let mut held_batches: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
     // Epoch of each round, and the first batch that was not delivered.
     let (mut epoch, mut step) = (0, (0, 0));
     let whole = schedule.samples(0).len() as u64;
@@ -357,7 +357,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 batches = schedule.loader().resume(saved).host().unwrap();
                 schedule.calm.store(false, Ordering::Relaxed);
                 // Held batches of the previous loader do not occupy slots of the new one.
-                kept.clear();
+                held_batches.clear();
                 faults.clear();
                 epoch = step.0;
                 step.1
@@ -408,11 +408,11 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             account.skipped += if skips { bad.len() as u64 } else { 0 };
             step = if number + 1 == whole { (epoch + 1, 0) } else { (epoch, number + 1) };
             if keeps {
-                kept.push_back((batch, samples));
+                held_batches.push_back((batch, samples));
             }
             // Do not hold all slots, because requesting a batch would then fail.
-            if kept.len() == slots {
-                kept.pop_front();
+            if held_batches.len() == slots {
+                held_batches.pop_front();
             }
         }
         drop(arriving);
@@ -420,12 +420,12 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             // Wait until samples are in flight.
             drop(batches);
             account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
-            kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+            held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
             return account;
         }
         account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
         // Batches that the consumer holds do not change.
-        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+        held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     let listed: Vec<_> = batches
         .sample_errors()
@@ -435,21 +435,21 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     assert_eq!(listed, faults);
 
     // No slot is lost: the consumer can hold all of them.
-    kept.retain(|_| schedule.loader_goes_first);
+    held_batches.retain(|_| schedule.loader_goes_first);
     schedule.calm.store(true, Ordering::Relaxed);
-    let free = slots - kept.len();
-    let mut held: Vec<HostBatch> = Vec::new();
+    let free = slots - held_batches.len();
+    let mut in_use: Vec<HostBatch> = Vec::new();
     for epoch in 19.. {
-        held.extend(batches.epoch(epoch).take(free - held.len()).map(|batch| batch.unwrap()));
-        if held.len() == free {
+        in_use.extend(batches.epoch(epoch).take(free - in_use.len()).map(|batch| batch.unwrap()));
+        if in_use.len() == free {
             break;
         }
     }
-    drop(held);
+    drop(in_use);
     assert_eq!(*schedule.misled.lock().unwrap(), [""; 0]);
     if schedule.loader_goes_first {
         drop(batches);
-        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+        held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     account
 }

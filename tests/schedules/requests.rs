@@ -111,7 +111,7 @@ impl Drawn {
     }
 
     fn client(&self, requests: &[(Vec<u8>, Does)], decoder: &Decoder<HostBatch>, counts: &[AtomicU64; 3]) {
-        let mut kept = None;
+        let mut held_batch = None;
         for (bytes, does) in requests {
             let pending = match decoder.submit(bytes.iter().map(|byte| vec![*byte])) {
                 Ok(pending) => pending,
@@ -129,7 +129,7 @@ impl Drawn {
             match pending.wait() {
                 Ok(batch) => {
                     check(&batch, bytes);
-                    kept = Some((batch, bytes)).filter(|_| matches!(does, Does::Keeps));
+                    held_batch = Some((batch, bytes)).filter(|_| matches!(does, Does::Keeps));
                     counts[0].fetch_add(1, Relaxed);
                 }
                 Err(e) => {
@@ -137,7 +137,7 @@ impl Drawn {
                     counts[2].fetch_add(1, Relaxed);
                 }
             }
-            if let Some((batch, bytes)) = &kept {
+            if let Some((batch, bytes)) = &held_batch {
                 check(batch, bytes);
             }
         }

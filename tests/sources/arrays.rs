@@ -208,9 +208,9 @@ fn float_images_with_byte_masks_need_a_choice() {
     fs::write(root.path().join("masks.npy"), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
     let e = open(root.path()).err().unwrap();
     assert_eq!((e.kind(), e.path()), (warpfeed::ErrorKind::Config, Some(root.path())));
-    let said = "the images may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, shape \
+    let message = "the images may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, shape \
                 [8, 9]); image arrays have the type u8: select the column with TableOptions::image";
-    assert_eq!(e.cause(), said);
+    assert_eq!(e.cause(), message);
     let chosen = Options::new().table(TableOptions::new().image("masks")).open(root.path()).unwrap();
     assert_eq!(chosen.read(0, &mut Vec::new()).unwrap().image().unwrap().1[128..], [1; 3 * 72]);
 }

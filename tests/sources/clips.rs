@@ -245,9 +245,9 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     assert!(subset == of_all);
     // Resume after two batches.
     let mut first = open().host().unwrap();
-    let taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
+    let rows_taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
     let rest = epoch(open().workers(3).resume(first.checkpoint()), 0);
-    assert!([taken, rest].concat() == one);
+    assert!([rows_taken, rest].concat() == one);
 }
 
 #[test]

@@ -217,8 +217,8 @@ fn opening_can_be_aborted_at_every_request() {
                 // Make the store fail from its first, second, … request on.
                 for sound in 0..5 {
                     let store = Outage::of(60, false);
-                    let asked = Arc::new(AtomicU8::new(0));
-                    let is_asked = asked.clone();
+                    let abort = Arc::new(AtomicU8::new(0));
+                    let is_asked = abort.clone();
                     let stop = CancelToken::new(move || is_asked.load(Ordering::SeqCst) > 0);
                     let options =
                         Options::new().store("mem", Arc::new(FailsAfter { store: store.clone(), sound, mode }));
@@ -226,7 +226,7 @@ fn opening_can_be_aborted_at_every_request() {
                         let opening = scope.spawn(|| stop.during(|| options.open(url).map(|_| ())));
                         thread::sleep(Duration::from_millis(100));
                         let begun = Instant::now();
-                        asked.store(1, Ordering::SeqCst);
+                        abort.store(1, Ordering::SeqCst);
                         let opened = opening.join().unwrap();
                         assert_eq!(opened.is_ok(), store.begun.load(Ordering::SeqCst) <= sound, "{sound}: {opened:?}");
                         begun

@@ -342,38 +342,38 @@ fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
 /// Assembles a database with a single leaf page, for any page size.
 fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 3 * page_size];
-    let mut put = |offset: usize, bytes: &[u8]| file[offset..offset + bytes.len()].copy_from_slice(bytes);
+    let mut write = |offset: usize, bytes: &[u8]| file[offset..offset + bytes.len()].copy_from_slice(bytes);
     for number in 0..2 {
         let offset = number * page_size;
-        put(offset, &(number as u64).to_ne_bytes());
-        put(offset + 10, &8_u16.to_ne_bytes()); // P_META
-        put(offset + 16, &0xBEEF_C0DE_u32.to_ne_bytes());
-        put(offset + 20, &1_u32.to_ne_bytes());
-        put(offset + 32, &(1_u64 << 20).to_ne_bytes()); // map size
-        put(offset + 40, &(page_size as u32).to_ne_bytes());
-        put(offset + 80, &u64::MAX.to_ne_bytes()); // no free list
-        put(offset + 94, &1_u16.to_ne_bytes()); // depth of the main tree
-        put(offset + 104, &1_u64.to_ne_bytes()); // its leaf pages
-        put(offset + 120, &(records.len() as u64).to_ne_bytes());
-        put(offset + 128, &2_u64.to_ne_bytes()); // its root
-        put(offset + 136, &2_u64.to_ne_bytes()); // last page
-        put(offset + 144, &(number as u64 + 1).to_ne_bytes()); // transaction
+        write(offset, &(number as u64).to_ne_bytes());
+        write(offset + 10, &8_u16.to_ne_bytes()); // P_META
+        write(offset + 16, &0xBEEF_C0DE_u32.to_ne_bytes());
+        write(offset + 20, &1_u32.to_ne_bytes());
+        write(offset + 32, &(1_u64 << 20).to_ne_bytes()); // map size
+        write(offset + 40, &(page_size as u32).to_ne_bytes());
+        write(offset + 80, &u64::MAX.to_ne_bytes()); // no free list
+        write(offset + 94, &1_u16.to_ne_bytes()); // depth of the main tree
+        write(offset + 104, &1_u64.to_ne_bytes()); // its leaf pages
+        write(offset + 120, &(records.len() as u64).to_ne_bytes());
+        write(offset + 128, &2_u64.to_ne_bytes()); // its root
+        write(offset + 136, &2_u64.to_ne_bytes()); // last page
+        write(offset + 144, &(number as u64 + 1).to_ne_bytes()); // transaction
     }
     let mut upper = page_size;
     for (i, (key, value)) in records.iter().enumerate() {
         upper -= (8 + key.len() + value.len()).next_multiple_of(2);
         let node = 2 * page_size + upper;
-        put(node, &(value.len() as u16).to_ne_bytes());
-        put(node + 6, &(key.len() as u16).to_ne_bytes());
-        put(node + 8, key);
-        put(node + 8 + key.len(), value);
-        put(2 * page_size + 16 + 2 * i, &(upper as u16).to_ne_bytes());
+        write(node, &(value.len() as u16).to_ne_bytes());
+        write(node + 6, &(key.len() as u16).to_ne_bytes());
+        write(node + 8, key);
+        write(node + 8 + key.len(), value);
+        write(2 * page_size + 16 + 2 * i, &(upper as u16).to_ne_bytes());
     }
     let page = 2 * page_size;
-    put(page, &2_u64.to_ne_bytes());
-    put(page + 10, &2_u16.to_ne_bytes()); // P_LEAF
-    put(page + 12, &(16 + 2 * records.len() as u16).to_ne_bytes());
-    put(page + 14, &(upper as u16).to_ne_bytes());
+    write(page, &2_u64.to_ne_bytes());
+    write(page + 10, &2_u16.to_ne_bytes()); // P_LEAF
+    write(page + 12, &(16 + 2 * records.len() as u16).to_ne_bytes());
+    write(page + 14, &(upper as u16).to_ne_bytes());
     file
 }
 

@@ -172,7 +172,7 @@ fn nothing_is_overwritten_unless_forced() {
     let create_shards: Create = &|o| Ok(Box::new(TarWriter::create(&shards, o)?));
 
     let mut left = Vec::new();
-    for (create, options, made) in [
+    for (create, options, created) in [
         (create_lmdb, &plain, vec!["a.lmdb"]),
         (create_tar, &plain, vec!["b.tar"]),
         (create_shards, &sharded, vec!["c-000000.tar", "c-000001.tar", "c-000002.tar", "c-000003.tar"]),
@@ -186,15 +186,15 @@ fn nothing_is_overwritten_unless_forced() {
         assert_eq!(names(), left, "a failed `finish` leaves no file");
 
         write(create(options).unwrap(), &set(8)).unwrap();
-        left.extend(made.iter().map(|name| (*name).to_owned()));
+        left.extend(created.iter().map(|name| (*name).to_owned()));
         assert_eq!(names(), left);
         let error = create(options).err().unwrap();
         assert!(error.kind() == ErrorKind::Config && error.cause().contains("already exists"), "{error}");
-        let open_before = open(root.path().join(made[0])).unwrap();
+        let open_before = open(root.path().join(created[0])).unwrap();
         let before = read_all(&*open_before);
         write(create(&WriteOptions { force: true, ..options.clone() }).unwrap(), &set(3)).unwrap();
         assert_eq!(read_all(&*open_before), before, "an open loader still reads the old dataset");
-        left.truncate(left.len() - made.len().saturating_sub(2));
+        left.truncate(left.len() - created.len().saturating_sub(2));
         assert_eq!(names(), left, "the shards of the longer dataset are removed");
     }
     assert_eq!(read_all(&*open(&lmdb).unwrap()), read_all(&set(3)));

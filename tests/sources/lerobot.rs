@@ -455,16 +455,16 @@ fn a_loader_reads_the_same_batches_from_files_and_from_a_store() {
         let stored = Options::new().store("mem", Arc::new(store.clone()));
         check_samples(&*stored.open("mem://set").unwrap(), &answers(version)[0]);
         let options = || LeRobotOptions::new().delta_indices("action", -1..2);
-        let here = |with: fn(Loader) -> Loader| epoch(with(loader(opened(version, &options()))));
+        let local = |with: fn(Loader) -> Loader| epoch(with(loader(opened(version, &options()))));
         let there =
             |with: fn(Loader) -> Loader| epoch(with(loader(LeRobot::with("mem://set", &options(), &stored).unwrap())));
         let ways: [fn(Loader) -> Loader; 3] =
             [|loader| loader, |loader| loader.shuffle(7), |loader| loader.shuffle(7).rank(1, 2).workers(3)];
         for with in ways {
-            let batches = here(with);
+            let batches = local(with);
             assert!(!batches.is_empty() && batches == there(with), "{version}");
         }
-        let first = &here(|loader| loader)[0];
+        let first = &local(|loader| loader)[0];
         let item = &answers(version)[0]["items"];
         let states: Vec<Json> = first.0.iter().map(|&number| f64::from(number).into()).collect();
         let expected = (0..4).flat_map(|index| item[index]["observation.state"].as_array().unwrap().clone());

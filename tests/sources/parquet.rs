@@ -230,8 +230,8 @@ fn a_missing_path_does_not_open_files_of_another_dataset() {
     std::fs::write(other.join("train-00000-of-00001.parquet"), &bytes).unwrap();
     store.put("mem://bucket/other/train-00000-of-00001.parquet", bytes);
     let options = Options::new().store("mem", std::sync::Arc::new(store));
-    let here = root.path().to_str().unwrap();
-    for place in [here, "mem://bucket"] {
+    let folder = root.path().to_str().unwrap();
+    for place in [folder, "mem://bucket"] {
         for name in ["train", "none"] {
             let e = options.open(format!("{place}/{name}")).err().unwrap();
             assert!(

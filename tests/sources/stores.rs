@@ -355,23 +355,23 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     let same = |local: &std::path::Path, expected: &str| {
         let store = Objects::default();
         put_all(&store, local, "mem://set");
-        let here = open(local);
+        let local = open(local);
         let there = Options::new().store("mem", Arc::new(store)).open("mem://set");
-        match (here, there) {
-            (Ok(here), Ok(there)) => {
-                assert_eq!((here.kind(), there.kind()), (expected, expected));
-                assert_eq!(samples(&*here), samples(&*there));
-                assert_eq!(here.classes(), there.classes());
+        match (local, there) {
+            (Ok(local), Ok(there)) => {
+                assert_eq!((local.kind(), there.kind()), (expected, expected));
+                assert_eq!(samples(&*local), samples(&*there));
+                assert_eq!(local.classes(), there.classes());
             }
-            (Err(here), Err(there)) => assert_eq!(expected, "error", "{here}; {there}"),
+            (Err(local), Err(there)) => assert_eq!(expected, "error", "{local}; {there}"),
             // A format that needs local files must be recognized, then rejected because there is no
             // cache.
-            (Ok(here), Err(there)) => {
-                assert_eq!(here.kind(), expected);
+            (Ok(local), Err(there)) => {
+                assert_eq!(local.kind(), expected);
                 let refused = "the loader has no cache to download them to";
                 assert!(there.cause().contains(refused), "{there}");
             }
-            (Err(here), Ok(there)) => panic!("{}: {here}", there.kind()),
+            (Err(local), Ok(there)) => panic!("{}: {local}", there.kind()),
         }
     };
     for (expected, files) in trees {

@@ -115,10 +115,10 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");
-    let kept = fs::read(&index).unwrap();
+    let original = fs::read(&index).unwrap();
     assert_eq!(labels(&*open(&path).unwrap()), first);
     // Neither a damaged index nor the index of a different file is used.
-    fs::write(&index, &kept[..kept.len() - 9]).unwrap();
+    fs::write(&index, &original[..original.len() - 9]).unwrap();
     assert_eq!(open(&path).unwrap().len(), 6 * times);
     fs::write(&path, whole.repeat(times + 1)).unwrap();
     assert_eq!(open(&path).unwrap().len(), 6 * (times + 1));

@@ -221,8 +221,8 @@ pub(super) fn truncate(text: &str, letters: u32) -> String {
     if text.chars().count() <= letters {
         return text.to_owned();
     }
-    let kept = text.chars().take(letters.saturating_sub(2));
-    kept.chain("..".chars()).take(letters).collect()
+    let letters_shown = text.chars().take(letters.saturating_sub(2));
+    letters_shown.chain("..".chars()).take(letters).collect()
 }
 
 /// Draws `text` with its upper left corner at `corner`, in dots of `dot` pixels. Text wider than

@@ -441,11 +441,11 @@ fn pack_converts_between_all_formats() {
     ok(dir.path(), &["pack", "--from", "shards", "--to", "back.lmdb", "--keep-bytes"]);
 
     let set = samples(&dir.path().join("set"));
-    for made in ["set.lmdb", "one.tar", "shards", "back.lmdb"] {
-        assert!(set == samples(&dir.path().join(made)), "{made}");
-        assert_eq!(warpfeed(dir.path(), &["verify", made]).status.code(), Some(0), "{made}");
-        let report = json(&ok(dir.path(), &["inspect", made, "--json"]));
-        assert_eq!(report["classes"][0], "dotted-triangle", "{made}");
+    for dataset in ["set.lmdb", "one.tar", "shards", "back.lmdb"] {
+        assert!(set == samples(&dir.path().join(dataset)), "{dataset}");
+        assert_eq!(warpfeed(dir.path(), &["verify", dataset]).status.code(), Some(0), "{dataset}");
+        let report = json(&ok(dir.path(), &["inspect", dataset, "--json"]));
+        assert_eq!(report["classes"][0], "dotted-triangle", "{dataset}");
     }
 }
 
@@ -456,7 +456,7 @@ fn pack_recodes_images_as_requested() {
     ok(dir.path(), &["pack", "--from", "set", "--to", "small.lmdb", "--max-side", "40"]);
     ok(dir.path(), &["pack", "--from", "set", "--to", "anew.tar", "--quality", "50"]);
     ok(dir.path(), &["pack", "--from", "set", "--to", "raw.lmdb", "--raw", "24x16"]);
-    let report = |made: &str| json(&ok(dir.path(), &["inspect", made, "--json"]));
+    let report = |name: &str| json(&ok(dir.path(), &["inspect", name, "--json"]));
     assert!(report("fast.lmdb")["restart_markers"].as_u64() > Some(0), "{}", report("fast.lmdb"));
     let longest = |r: &serde_json::Value| r["width"]["max"].as_u64().max(r["height"]["max"].as_u64());
     assert_eq!(longest(&report("small.lmdb")), Some(40));

@@ -151,8 +151,8 @@ impl Machine {
             self.patterns[i].users += 1;
             return Ok(Some(i));
         }
-        let taken = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
-        let fits = |&from: &usize| (from..from + blocks.len()).all(|i| i < LINKS && !taken(i));
+        let is_taken = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
+        let fits = |&from: &usize| (from..from + blocks.len()).all(|i| i < LINKS && !is_taken(i));
         let Some(from) = (0..LINKS).find(fits) else { return Ok(None) };
         let links = from..from + blocks.len();
         for (i, &(_, ac)) in tables.iter().enumerate() {

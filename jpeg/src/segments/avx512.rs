@@ -49,9 +49,9 @@ fn copy(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -
         let marker = is_ff & !before_zero;
         // Select all bytes before the first marker, except stuffed zeros.
         let keep = marker.wrapping_sub(1) & !marker & !(stuffed << 1 | after_ff);
-        let kept = _mm512_maskz_compress_epi8(keep, bytes);
+        let compressed = _mm512_maskz_compress_epi8(keep, bytes);
         // SAFETY: `to` has as many bytes as a vector.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), kept) };
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), compressed) };
         written += keep.count_ones() as usize;
         if marker != 0 {
             return Some((offset + marker.trailing_zeros() as usize, written));

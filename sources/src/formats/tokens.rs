@@ -120,9 +120,9 @@ impl Windows {
     /// the two is a system call, and making both for every window would take longer than the copy.
     /// Returns `None` if loading or the check fails.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
-        let taken = self.reads.load(Relaxed);
-        self.reads.store(taken.wrapping_add(1), Relaxed);
-        if taken.is_multiple_of(CHECKED_EVERY) && fs::metadata(&file.path).is_ok_and(|now| now.len() < file.len()) {
+        let reads = self.reads.load(Relaxed);
+        self.reads.store(reads.wrapping_add(1), Relaxed);
+        if reads.is_multiple_of(CHECKED_EVERY) && fs::metadata(&file.path).is_ok_and(|now| now.len() < file.len()) {
             return None;
         }
         for chunk in range.start / CHUNK..=(range.end - 1) / CHUNK {

@@ -161,9 +161,9 @@ impl<'a> Decoder<'a> {
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, after) = self.0.split_first_chunk()?;
+        let (value, after) = self.0.split_first_chunk()?;
         self.0 = after;
-        Some(*taken)
+        Some(*value)
     }
 }
 

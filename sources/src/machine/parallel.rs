@@ -130,13 +130,13 @@ pub(crate) fn in_order<T: Sync, R: Send>(
                 wait(now);
             };
             // If a panic ended this loop, the threads would wait forever, so catch panics.
-            let taken = guarded(|| result.and_then(&mut *take));
+            let result = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
             now.started -= size(item);
-            now.failed = taken.is_err();
+            now.failed = result.is_err();
             drop(now);
             changed.notify_all();
-            taken?;
+            result?;
         }
         Ok(())
     })
@@ -172,13 +172,13 @@ mod tests {
                 thread::sleep(Duration::from_micros(item * 37 % 300));
                 if Some(*item) == fails { Err(Error::in_source("broken")) } else { Ok(*item) }
             };
-            let mut taken = Vec::new();
+            let mut received = Vec::new();
             let end = in_order(16, max_bytes, &items, size, work, &mut |item| {
-                taken.push(item);
+                received.push(item);
                 size_started.fetch_sub(size(&item), Ordering::SeqCst);
                 Ok(())
             });
-            assert_eq!(taken, (0..fails.unwrap_or(200)).collect::<Vec<_>>());
+            assert_eq!(received, (0..fails.unwrap_or(200)).collect::<Vec<_>>());
             assert_eq!(end.is_err(), fails.is_some());
             // A single item may be larger than the bound.
             assert!(peak.into_inner() <= max_bytes.max(7), "bound {max_bytes}");

@@ -123,8 +123,8 @@ fn difference(names: &[String], others: &[String]) -> Option<String> {
     let len = names.len().max(others.len());
     let label = (0..len).find(|&label| names.get(label) != others.get(label))?;
     let shown = |name: Option<&String>| name.map_or("missing".to_owned(), |name| format!("{name:?}"));
-    let (here, there) = (shown(others.get(label)), shown(names.get(label)));
-    Some(format!("class {label} is {here} here, but {there}"))
+    let (own_name, there) = (shown(others.get(label)), shown(names.get(label)));
+    Some(format!("class {label} is {own_name} here, but {there}"))
 }
 
 #[cfg(test)]

@@ -30,13 +30,13 @@ impl<'a> Fields<'a> {
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
         let remaining = &self.bytes[self.position..];
-        let taken = usize::try_from(length).ok().and_then(|length| remaining.get(..length));
+        let content = usize::try_from(length).ok().and_then(|length| remaining.get(..length));
         let (offset, end) = (self.position, self.bytes.len());
-        let taken = taken.ok_or_else(|| {
+        let content = content.ok_or_else(|| {
             format!("the value at byte {offset} claims {length} bytes, but the message has only {end}")
         })?;
-        self.position += taken.len();
-        Ok(taken)
+        self.position += content.len();
+        Ok(content)
     }
 
     fn field(&mut self) -> Result<(usize, u64, Field<'a>), String> {

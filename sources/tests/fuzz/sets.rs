@@ -96,17 +96,17 @@ const TABLE: [&[u8]; 18] = [
 /// Creates a folder that contains images for all of these formats.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    let put = |name: &str, bytes: &[u8]| {
+    let write = |name: &str, bytes: &[u8]| {
         let path = root.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     };
     for name in ["a.png", "b.png", "images/a.png", "JPEGImages/a.png"] {
-        put(name, b"\x89PNG of no size");
+        write(name, b"\x89PNG of no size");
     }
-    put("data.yaml", b"train: images\nnames: [x, y]\n");
-    put("labels/a.txt", b"");
-    put("Annotations/a.xml", b"");
+    write("data.yaml", b"train: images\nnames: [x, y]\n");
+    write("labels/a.txt", b"");
+    write("Annotations/a.xml", b"");
     root
 }
 

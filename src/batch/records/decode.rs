@@ -174,9 +174,9 @@ impl DecodeOps {
     /// `None` if an offset of the image's data or coefficients does not fit in 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
         let Encoded { place, offset, bytes, block } = encoded;
-        let kept = grid.kept_blocks();
+        let kept_blocks = grid.kept_blocks();
         u32::try_from(offset.checked_add(bytes)?).ok()?;
-        u32::try_from(block.checked_add(kept)?).ok()?;
+        u32::try_from(block.checked_add(kept_blocks)?).ok()?;
         let (across, down) = plan.filter().unwrap_or_default();
         let mut ops = DecodeOps {
             kind: 1,
@@ -194,7 +194,7 @@ impl DecodeOps {
             count: grid.components().len() as u32,
             tables: grid.tables,
             place: place as u32,
-            kept: kept as u32,
+            kept: kept_blocks as u32,
             longest: grid.longest,
             region: Rect { x: grid.corner.0, y: grid.corner.1, ..plan.region },
             shown: plan.shown(),

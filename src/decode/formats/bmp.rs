@@ -233,7 +233,7 @@ impl Bmp<'_> {
     fn runs(&self, bits: u32, out: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         out.fill(0);
-        let mut put = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
+        let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
         // Returns the palette index of pixel `i`. In a run, `bytes` repeats. For literal pixels, it
         // does not.
         let index = |bytes: &[u8], i: usize| match bits {
@@ -242,9 +242,9 @@ impl Bmp<'_> {
         };
         let mut data = self.data;
         let mut take = |count: usize| {
-            let (taken, rest) = data.split_at_checked(count).ok_or("the runs end early")?;
+            let (content, rest) = data.split_at_checked(count).ok_or("the runs end early")?;
             data = rest;
-            Ok::<_, String>(taken)
+            Ok::<_, String>(content)
         };
         let (mut x, mut y) = (0, 0);
         while y < height {
@@ -265,13 +265,13 @@ impl Bmp<'_> {
                     if x + count > width {
                         return Err("a run extends past its row".into());
                     }
-                    (0..count).for_each(|i| put(x + i, y, index(literal, i)));
+                    (0..count).for_each(|i| write(x + i, y, index(literal, i)));
                     x += count;
                 }
                 // A run may extend beyond its row, because some encoders pad the last run.
                 _ => {
                     let end = (x + usize::from(pair[0])).min(width);
-                    (x..end).for_each(|column| put(column, y, index(&pair[1..], column - x)));
+                    (x..end).for_each(|column| write(column, y, index(&pair[1..], column - x)));
                     x = end;
                 }
             }

@@ -48,17 +48,17 @@ pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
         let Some((&head, rest)) = data.split_first() else { return Err(ends(filled, out)) };
         let head = head as i8;
         // -128 has no effect.
-        let (length, taken) = match head {
+        let (length, count) = match head {
             0.. => (head as usize + 1, head as usize + 1),
             -127..0 => ((1 - isize::from(head)) as usize, 1),
             -128 => (0, 0),
         };
-        let Some((values, rest)) = rest.split_at_checked(taken) else { return Err(ends(filled, out)) };
+        let Some((values, rest)) = rest.split_at_checked(count) else { return Err(ends(filled, out)) };
         let length = length.min(out.len() - filled);
         let part = &mut out[filled..filled + length];
         if head >= 0 {
             part.copy_from_slice(&values[..length])
-        } else if taken == 1 {
+        } else if count == 1 {
             part.fill(values[0])
         }
         (data, filled) = (rest, filled + length);

@@ -377,7 +377,7 @@ impl Decode {
         // Twice the mean number of lines per image. If an image has more lines, the thread blocks
         // loop over them.
         let lines = 2 * layout.arena_bytes / count / LINE_BYTES;
-        let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
+        let blocks_per_sample = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:expr),*) => {{
                 let grid = Grid { blocks: $blocks as u32, block: $block, count: rows, shared: $shared as u32 };
@@ -404,9 +404,11 @@ impl Decode {
                 let groups = (layout.segments + lines).div_ceil(BLOCK as usize).clamp(1, 64);
                 queue!(huffman, groups, BLOCK, 0, coefficients, faults, tables, arena, ops, samples, starts)
             }
-            Stage::Idct => queue!(idct, kept, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),
+            Stage::Idct => queue!(idct, blocks_per_sample, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),
             Stage::OrientationFlags if !layout.turned => Ok(()),
-            Stage::OrientationFlags => queue!(turn, kept, BLOCK, 0, coefficients, planes, faults, ops, samples),
+            Stage::OrientationFlags => {
+                queue!(turn, blocks_per_sample, BLOCK, 0, coefficients, planes, faults, ops, samples)
+            }
             Stage::Resize => {
                 // Rows begin and end at multiples of 4 pixels of the stored image.
                 let line = layout.columns + 6;

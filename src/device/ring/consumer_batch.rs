@@ -25,8 +25,8 @@ pub(crate) struct Held<G: Gpu> {
 
 impl<G: Gpu> Held<G> {
     pub(super) fn new(slot: Box<Slot<G>>, shared: Arc<Shared<G>>) -> Self {
-        let (taken, exported) = (OnceLock::new(), AtomicBool::new(false));
-        Held { slot: Some(slot), shared, taken, exported, users: Mutex::default() }
+        let (taken_on, exported) = (OnceLock::new(), AtomicBool::new(false));
+        Held { slot: Some(slot), shared, taken: taken_on, exported, users: Mutex::default() }
     }
 
     /// Makes `stream`, or the consumer's stream if it is `None`, wait for the batch. In a ring that

@@ -486,15 +486,15 @@ impl Gpu for Sim {
             if !unchanged || marked().any(|byte| byte.load(Relaxed) != mark) {
                 pixels.iter_mut().for_each(|pixel| *pixel = !*pixel);
             }
-            let put = |offset: usize, bytes: &[u8]| {
+            let write = |offset: usize, bytes: &[u8]| {
                 memory[offset..offset + bytes.len()]
                     .iter()
                     .zip(bytes)
                     .for_each(|(out, &byte)| out.store(byte, Relaxed));
             };
-            put(job.pixels, &pixels);
+            write(job.pixels, &pixels);
             for (place, fault) in faults.into_iter().enumerate() {
-                put(job.faults + 4 * place, &u32::from(fault).to_le_bytes());
+                write(job.faults + 4 * place, &u32::from(fault).to_le_bytes());
             }
             state.decoding[0].fetch_sub(1, SeqCst);
         });
@@ -504,7 +504,7 @@ impl Gpu for Sim {
     fn compute(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
         self.call("converting")?;
         let (memory, Job { from, output: to, records, count, array }) = (memory.clone(), job);
-        let SimKernel { bytes: (made, input_bytes), retouched } = kernels[array];
+        let SimKernel { bytes: (output_bytes, input_bytes), retouched } = kernels[array];
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
@@ -512,10 +512,10 @@ impl Gpu for Sim {
                 memory[to..to + count * input_bytes].iter().for_each(|byte| byte.store(0xa5, Relaxed));
                 (0..count).for_each(|n| retouch(&memory, from + n * input_bytes, records + n * SampleOps::BYTES, size));
             }
-            for start in (0..count * made).step_by(PIECE) {
+            for start in (0..count * output_bytes).step_by(PIECE) {
                 pace.pause();
-                for i in start..(count * made).min(start + PIECE) {
-                    let (sample, index) = (i / made, i % made % input_bytes);
+                for i in start..(count * output_bytes).min(start + PIECE) {
+                    let (sample, index) = (i / output_bytes, i % output_bytes % input_bytes);
                     let record = records.map_or(0, |records| memory[records + sample * SampleOps::BYTES].load(Relaxed));
                     memory[to + i]
                         .store(converted(memory[from + sample * input_bytes + index].load(Relaxed), record), Relaxed);

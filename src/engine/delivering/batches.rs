@@ -97,8 +97,8 @@ impl<B> Batches<B> {
 
     /// Returns the feed, or `None` in a forked child.
     pub(super) fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
-        let here = std::process::id() == self.process;
-        self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
+        let is_this_process = std::process::id() == self.process;
+        self.feed.as_deref_mut().filter(|_| is_this_process).map(|feed| feed as _)
     }
 
     /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. The
@@ -517,13 +517,13 @@ mod tests {
             let mut batches = loader.host().unwrap();
             assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
             let shared = batches.monitor.0.clone();
-            let held = (shared.position.lock().unwrap(), shared.faults.lock().unwrap());
+            let guards = (shared.position.lock().unwrap(), shared.faults.lock().unwrap());
             batches.process += 1;
             assert!(batches.epoch(1).next().is_some_and(|batch| batch.is_err()));
             assert!(batches.epoch_from(1, 2).next().is_some_and(|batch| batch.is_err()));
             batches.end();
             batches.process -= 1;
-            drop(held);
+            drop(guards);
             done.send(batches.epoch(2).filter(|batch| batch.is_ok()).count()).unwrap();
         });
         let received = received.recv_timeout(std::time::Duration::from_secs(60));

@@ -201,22 +201,22 @@ impl<B> Engine<B> {
     /// long waits. `waited` is the time that the consumer has waited so far.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
-        let (held, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
+        let (held_count, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
         keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_wanted(true))?;
-        let kept = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
-        if held + kept >= self.shared.run.settings.slots_in_use()
+        let kept_count = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
+        if held_count + kept_count >= self.shared.run.settings.slots_in_use()
             && waited > CAPTURE
             && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
         {
             let cause = format!(
-                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept} slots of dropped batches \
+                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots of dropped batches \
                  cannot be reused; end the capture before requesting more batches, or raise prefetch"
             );
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
-        if held >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
+        if held_count >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {next} cannot be filled: for {:.0} s, all {held} slots have been held by batches that are still alive; \
+                "batch {next} cannot be filled: for {:.0} s, all {held_count} slots have been held by batches that are still alive; \
                  drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
@@ -227,8 +227,8 @@ impl<B> Engine<B> {
             tracing::warn!(
                 batch = next,
                 waited_seconds = waited.as_secs(),
-                slots_held_by_the_consumer = held,
-                slots_that_a_device_may_read = kept,
+                slots_held_by_the_consumer = held_count,
+                slots_that_a_device_may_read = kept_count,
                 "waiting for a batch: {}",
                 self.shared.run.counters.activity().join(", ")
             );

@@ -48,7 +48,7 @@ impl Limits {
         if count == 0 || count > max_images {
             return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {max_images}")));
         }
-        let kept = images.into_iter().map(|image| {
+        let images_for_decoder = images.into_iter().map(|image| {
             // `as_ref` is user code. If it panics here, it also panics when the image is read, and
             // the image fails then.
             match guarded(|| Ok((*image).as_ref().len())) {
@@ -56,7 +56,7 @@ impl Limits {
                 _ => Image::Kept(image),
             }
         });
-        Ok(kept.collect())
+        Ok(images_for_decoder.collect())
     }
 
     /// Returns the error for a request that does not fit into the queue.

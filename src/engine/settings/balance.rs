@@ -131,7 +131,7 @@ impl Pace {
         let more = (self.decoding - self.copying).max(0.0);
         // The consumer first takes the batches that are on the device.
         let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
-        let elapsed = self.previous.map_or(0, |taken| now.saturating_duration_since(taken).as_nanos());
+        let elapsed = self.previous.map_or(0, |previous| now.saturating_duration_since(previous).as_nanos());
         let left = batches * self.between - elapsed as f64;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
         let decodes = ahead > 0 && (due || (left > Self::MARGIN * self.decoding && self.spare >= more));
@@ -166,15 +166,15 @@ impl Allowance {
     /// The budget grows for at most this long, so that no burst of decoding follows a pause.
     const MAX_GROWTH: Duration = Duration::from_millis(250);
 
-    /// Updates the budget, and returns whether it is not used up. `taken` is the total decoding
-    /// time so far, in ns.
-    fn is_left(&mut self, now: Instant, taken: u64) -> bool {
+    /// Updates the budget, and returns whether it is not used up. `device_time` is the total
+    /// decoding time so far, in ns.
+    fn is_left(&mut self, now: Instant, device_time: u64) -> bool {
         let grown = now.saturating_duration_since(self.updated).as_nanos() as f64 * self.share;
-        self.budget += grown - taken.saturating_sub(self.spent) as f64;
+        self.budget += grown - device_time.saturating_sub(self.spent) as f64;
         self.budget = self.budget.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
         // Take the maximum, because workers may report out of order, and no time may be counted
         // twice.
-        (self.updated, self.spent) = (self.updated.max(now), self.spent.max(taken));
+        (self.updated, self.spent) = (self.updated.max(now), self.spent.max(device_time));
         self.budget > 0.0
     }
 }
@@ -244,8 +244,8 @@ impl Balance {
     }
 
     /// Returns whether the device should decode the next part, which belongs to the batch with
-    /// sequence number `seq`. `taken` is the device's total decoding time so far, in ns.
-    pub(crate) fn device_decodes(&self, seq: u64, taken: u64) -> bool {
+    /// sequence number `seq`. `device_time` is the device's total decoding time so far, in ns.
+    pub(crate) fn device_decodes(&self, seq: u64, device_time: u64) -> bool {
         let wanted = match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
@@ -254,21 +254,21 @@ impl Balance {
                 !self.pace().worker_decodes(seq, ahead, now)
             }
         };
-        wanted && self.is_allowed(taken)
+        wanted && self.is_allowed(device_time)
     }
 
     /// Returns whether the device decodes images that are so large that they would delay their
     /// batch, even in a part that a worker decodes.
-    pub(crate) fn device_takes_large(&self, taken: u64) -> bool {
-        self.on == DecodeOn::Auto && self.is_allowed(taken)
+    pub(crate) fn device_takes_large(&self, device_time: u64) -> bool {
+        self.on == DecodeOn::Auto && self.is_allowed(device_time)
     }
 
     /// Returns whether more decoding is allowed by the limit on the device time, if there is one.
-    fn is_allowed(&self, taken: u64) -> bool {
+    fn is_allowed(&self, device_time: u64) -> bool {
         self.allowance.as_ref().is_none_or(|allowance| {
             let now = Instant::now();
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
-            allowance.is_left(now, taken)
+            allowance.is_left(now, device_time)
         })
     }
 }
@@ -285,7 +285,7 @@ mod tests {
         let mut allowance = Allowance { share: 0.05, budget: 0.0, updated: now, spent: 0 };
         // One batch is requested per ms. A batch takes 2 ms of device time, which the device
         // reports after 7 ms.
-        let (mut known, mut under_way, mut taken) = (0, std::collections::VecDeque::new(), 0);
+        let (mut known, mut under_way, mut device_time) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             now += Duration::from_millis(1);
             while under_way.front().is_some_and(|&done| done <= ms) {
@@ -294,10 +294,10 @@ mod tests {
             }
             if allowance.is_left(now, known) {
                 under_way.push_back(ms + 7);
-                taken += 2_000_000_u64;
+                device_time += 2_000_000_u64;
             }
         }
-        let share = taken as f64 / 10e9;
+        let share = device_time as f64 / 10e9;
         assert!((0.045..0.055).contains(&share), "{share}");
         // Decoding does not catch up after a pause.
         now += Duration::from_secs(3600);
@@ -372,7 +372,7 @@ mod tests {
         let mut ring = VecDeque::<(u64, bool)>::new();
         // The batch that waits for a slot of the device, and the end of the step of each batch.
         let (mut waiting, mut step_ends) = (None, Vec::<u64>::new());
-        let (mut taken, mut sent, mut ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
+        let (mut taken_batches, mut sent, mut ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
         let mut now = 0;
         while (step_ends.len() as u64) < batches || step_ends.last().is_some_and(|end| *end > now) {
             // The host slot of a batch is free again once the device has decoded the batch.
@@ -384,10 +384,10 @@ mod tests {
                 ring.pop_front();
                 step_ends.push(step_ends.last().map_or(now, |end| now.max(*end)) + step);
             }
-            if waiting.is_none() && parts.get(&taken).is_some_and(|(left, _)| *left == 0) {
-                waiting = parts.remove(&taken).map(|(_, device)| device);
-                choose.batch_taken(taken, now);
-                (taken, ahead) = (taken + 1, ring.len());
+            if waiting.is_none() && parts.get(&taken_batches).is_some_and(|(left, _)| *left == 0) {
+                waiting = parts.remove(&taken_batches).map(|(_, device)| device);
+                choose.batch_taken(taken_batches, now);
+                (taken_batches, ahead) = (taken_batches + 1, ring.len());
             }
             // The consumer has freed all batches that it has taken, except for the last one.
             let full = sent - (step_ends.len() as u64).saturating_sub(1) >= DEVICE_SLOTS;

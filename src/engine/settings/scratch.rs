@@ -252,17 +252,17 @@ mod tests {
     #[test]
     fn only_a_request_that_runs_alone_exceeds_the_memory() {
         let scratch = Arc::new(scratch(100));
-        let taken = Arc::new(AtomicUsize::new(0));
+        let in_use = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..8)
             .map(|i| {
-                let (scratch, taken) = (scratch.clone(), taken.clone());
+                let (scratch, in_use) = (scratch.clone(), in_use.clone());
                 thread::spawn(move || {
                     for round in 0..200 {
                         let bytes = if (i + round) % 11 == 0 { 250 } else { 10 + 13 * (i + round) % 60 };
                         let hold = scratch.take(bytes);
-                        let all = taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        let all = in_use.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         assert!(all <= 100 || all == bytes, "{all} bytes are in use, {bytes} by this thread");
-                        taken.fetch_sub(bytes, Ordering::SeqCst);
+                        in_use.fetch_sub(bytes, Ordering::SeqCst);
                         drop(hold);
                     }
                 })

@@ -205,13 +205,13 @@ impl Settings {
     }
 
     /// If the consumer requests a batch while it holds every slot in use, puts one more slot into
-    /// use permanently. `held` is the number of batches that the consumer holds.
-    pub(crate) fn lend(&self, held: usize) {
+    /// use permanently. `held_count` is the number of batches that the consumer holds.
+    pub(crate) fn lend(&self, held_count: usize) {
         if !self.prefetch.is_range() {
             return;
         }
         let mut reserve = self.reserve();
-        if held >= reserve.in_use && !reserve.slots.is_empty() {
+        if held_count >= reserve.in_use && !reserve.slots.is_empty() {
             reserve.lent += 1;
             reserve.fill(self.slots());
         }
@@ -272,10 +272,10 @@ mod tests {
             "more slots are put into use immediately, before a slot returns"
         );
         settings.use_prefetch(2);
-        let kept: Vec<_> =
+        let slots: Vec<_> =
             std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
-        assert_eq!(kept.len(), 4, "two of six slots moved to the reserve");
-        assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "no further slot moves to the reserve");
+        assert_eq!(slots.len(), 4, "two of six slots moved to the reserve");
+        assert!(slots.into_iter().all(|slot| settings.keep(slot).is_some()), "no further slot moves to the reserve");
         settings.use_prefetch(6);
         assert_eq!(freed.len(), 4, "all remaining slots are put into use");
     }

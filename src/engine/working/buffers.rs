@@ -17,9 +17,9 @@ pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
         .iter()
-        .take_while(|taken| {
+        .take_while(|sample| {
             // Saturate, because a custom codec may return any estimate.
-            sum = sum.saturating_add(taken.memory);
+            sum = sum.saturating_add(sample.memory);
             sum <= share.decode
         })
         .count()
@@ -50,15 +50,15 @@ impl PartFiller<'_> {
 
     /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
     pub(super) fn free_buffers(&mut self, samples: &[ReadSample<'_>]) {
-        let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
+        let capacity = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
-        for taken in samples {
-            let needed = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.image_count };
+        for sample in samples {
+            let needed = if self.recipe.any_fields().has_clips() { rest.len() } else { sample.image_count };
             let (in_use, others) = rest.split_at(needed);
-            sum = sum.saturating_add(kept(in_use).max(taken.memory));
+            sum = sum.saturating_add(capacity(in_use).max(sample.memory));
             rest = others;
         }
-        if sum.saturating_add(kept(rest)) > self.run.scratch.share().decode {
+        if sum.saturating_add(capacity(rest)) > self.run.scratch.share().decode {
             self.pixels.iter_mut().for_each(Pixels::release);
         }
     }

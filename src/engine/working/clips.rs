@@ -74,7 +74,7 @@ impl<'a> PartFiller<'a> {
     /// buffers contain other images of the sample.
     pub(super) fn clip(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample_read: &mut ReadSample<'a>,
         sample_image: &mut SampleImage<'a>,
         used: usize,
     ) -> Result<()> {
@@ -82,9 +82,9 @@ impl<'a> PartFiller<'a> {
         let field = &recipe.fields_of(self.part.header()).images[sample_image.field];
         let frames = sample_image.frames.map_or(0, |frames| frames.len());
         for group in groups(frames) {
-            self.meter.enter(Stage::Decode, taken.timed.id);
-            let cached = self.decode_frames(taken, field, sample_image, used, group.clone())?;
-            self.write_frames(taken, field, sample_image, used, group.zip(cached))?;
+            self.meter.enter(Stage::Decode, sample_read.timed.id);
+            let cached = self.decode_frames(sample_read, field, sample_image, used, group.clone())?;
+            self.write_frames(sample_read, field, sample_image, used, group.zip(cached))?;
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl<'a> PartFiller<'a> {
     /// cache of decoded images instead.
     fn decode_frames(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample_read: &mut ReadSample<'a>,
         field: &ImageField,
         sample_image: &mut SampleImage<'a>,
         used: usize,
@@ -111,7 +111,7 @@ impl<'a> PartFiller<'a> {
             opened.push(encoded);
             lookups.push(lookup);
         }
-        self.free_frame_buffers(&opened, taken.memory, sample_image, used);
+        self.free_frame_buffers(&opened, sample_read.memory, sample_image, used);
         let (buffers, size) = (&mut self.pixels[used..], sample_image.plan.oriented.size());
         let jobs = opened.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
@@ -142,10 +142,10 @@ impl<'a> PartFiller<'a> {
                 },
             };
             result.map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
-            let (id, key, pixels) = (taken.timed.id, taken.timed.key, hit.as_deref().unwrap_or(pixels));
+            let (id, key, pixels) = (sample_read.timed.id, sample_read.timed.key, hit.as_deref().unwrap_or(pixels));
             let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, sample_image.frames, frame, e));
             sample_image.damaged_frames += u32::from(damaged);
-            self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
+            self.meter.add_time(Stage::Decode, &mut sample_read.timed, ns, pixels.data().len());
             cached.push(hit);
         }
         Ok(cached)
@@ -155,7 +155,7 @@ impl<'a> PartFiller<'a> {
     /// cache are in `self.pixels[used..]`.
     fn write_frames(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample_read: &mut ReadSample<'a>,
         field: &ImageField,
         sample_image: &mut SampleImage<'a>,
         used: usize,
@@ -164,20 +164,20 @@ impl<'a> PartFiller<'a> {
         let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
         for ((frame, cached), pixels) in group.zip(&pixels[used..]) {
             let pixels = cached.as_deref().unwrap_or(pixels);
-            meter.enter(Stage::Transform, taken.timed.id);
+            meter.enter(Stage::Transform, sample_read.timed.id);
             // Each frame uses the same random numbers.
-            let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, taken.row).at_frame(frame));
+            let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, sample_read.row).at_frame(frame));
             let transformed = guarded(|| {
                 let scratch = (&mut **resizer, &mut **image);
                 field.transform(pixels, &sample_image.plan, &mut rng, &recipe.transforms, scratch, &mut row)
             });
             transformed.map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
             let ns = meter.lap();
-            meter.add_time(Stage::Transform, &mut taken.timed, ns, field.rgb_bytes());
-            meter.enter(Stage::Write, taken.timed.id);
+            meter.add_time(Stage::Transform, &mut sample_read.timed, ns, field.rgb_bytes());
+            meter.enter(Stage::Write, sample_read.timed.id);
             guarded(|| field.write(image, &sample_image.plan, &mut row))?;
             let ns = meter.lap();
-            meter.add_uncounted_time(Stage::Write, &mut taken.timed, ns);
+            meter.add_uncounted_time(Stage::Write, &mut sample_read.timed, ns);
         }
         Ok(())
     }

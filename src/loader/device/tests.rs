@@ -261,8 +261,8 @@ fn device_views_are_bit_identical_to_the_host() {
             let expected: Vec<Vec<u8>> = batches.epoch(1).map(bytes).collect();
             let expected = if converts { expected.into_iter().map(all_converted).collect() } else { expected };
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
-                let made = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(&name));
-                let (batches, decoded) = made.unwrap();
+                let result = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(&name));
+                let (batches, decoded) = result.unwrap();
                 assert!(batches == expected, "{name} {decode_on:?}");
                 assert_eq!(decoded > 24, decode_on == DecodeOn::Gpu, "{decoded} images");
             }
@@ -372,7 +372,7 @@ fn device_workers_have_low_priority_except_on_one_core() {
 #[test]
 fn a_loader_reports_host_decoding_once() {
     let originals = originals(false);
-    let said = |loader: Loader| {
+    let warnings_of = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
         std::mem::take(&mut *warnings.0.lock().unwrap())
@@ -381,12 +381,12 @@ fn a_loader_reports_host_decoding_once() {
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let with_transform = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
     let operation = "workers decode some images, because these operations do not run on a device: halve";
-    assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
+    assert_eq!(warnings_of(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "workers decode all images, because a custom transform runs on the host";
-    assert_eq!(said(with_transform(gpu.clone().augment(halved.clone()))), [transform]);
+    assert_eq!(warnings_of(with_transform(gpu.clone().augment(halved.clone()))), [transform]);
     let jitter = Augment::train(32).jitter(ColorJitter::new().hue(0.3));
     for quiet in [gpu.clone().augment(jitter), with_transform(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
-        assert!(said(quiet).is_empty());
+        assert!(warnings_of(quiet).is_empty());
     }
 }
 
@@ -703,7 +703,7 @@ fn prepared_responses_are_kept_while_every_batch_is_held() {
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let decoder = decoder_with(&sim, |options| options.prefetch(2).timeout(Duration::from_millis(400)));
     assert_eq!(decoder.memory_plan().device_slots, 3);
-    let held: Vec<_> = (0..3).map(|_| decoder.decode(originals[..8].to_vec()).unwrap()).collect();
+    let batches: Vec<_> = (0..3).map(|_| decoder.decode(originals[..8].to_vec()).unwrap()).collect();
     let counted: Vec<_> = originals[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();
     let first = decoder.submit(counted.clone()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -711,7 +711,7 @@ fn prepared_responses_are_kept_while_every_batch_is_held() {
     let error = first.wait().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert!(error.to_string().contains("the program holds all 3 batches of the decoder"), "{error}");
-    drop(held);
+    drop(batches);
     for answer in behind {
         assert!(pixels(&sim, &answer.wait().unwrap()) == expected[0]);
     }
@@ -725,8 +725,8 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
     for turn in 0..20 {
         let sim = Sim::new(Mistake::None, 200);
         let decoder = decoder(&sim);
-        let kept = decoder.decode(originals[..8].to_vec()).unwrap();
-        let before = pixels(&sim, &kept);
+        let batch = decoder.decode(originals[..8].to_vec()).unwrap();
+        let before = pixels(&sim, &batch);
         let pending: Vec<_> = originals.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
         std::thread::sleep(Duration::from_micros(turn * 300));
         drop(decoder);
@@ -735,7 +735,7 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
                 assert!(e.to_string().contains("the decoder was dropped"), "{e}");
             }
         }
-        assert!(pixels(&sim, &kept) == before, "a batch that the program holds does not change");
+        assert!(pixels(&sim, &batch) == before, "a batch that the program holds does not change");
     }
 }
 

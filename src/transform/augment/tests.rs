@@ -258,12 +258,12 @@ fn augmentations_round_trip_through_their_steps() {
         let begun = text.contains("preset") || begins.iter().any(|name| text.starts_with(&format!("{{\"{name}")));
         let base = if text.contains("zoom_out") { "iou_crop" } else { "letterbox" };
         let list = if begun { format!("[{text}]") } else { format!("[{{\"{base}\": [[32, 32]]}}, {text}]") };
-        let made: Augment = serde_json::from_str(&list).unwrap_or_else(|e| panic!("{list}: {e}"));
-        let written = serde_json::to_string(&made).unwrap();
+        let parsed: Augment = serde_json::from_str(&list).unwrap_or_else(|e| panic!("{list}: {e}"));
+        let written = serde_json::to_string(&parsed).unwrap();
         let again: Augment = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{written}: {e}"));
-        assert!(again == made && again.steps() == made.steps(), "{list} {written}");
-        assert_eq!(again.to_string(), made.to_string());
-        assert!(begun || made != Augment::letterbox(32, 32), "{list} does nothing");
+        assert!(again == parsed && again.steps() == parsed.steps(), "{list} {written}");
+        assert_eq!(again.to_string(), parsed.to_string());
+        assert!(begun || parsed != Augment::letterbox(32, 32), "{list} does nothing");
         seen += 1;
     }
     // `CALLS` must contain every operation except `halve` and `policy`.

@@ -74,8 +74,8 @@ fn copy(from: &Path, to: &Path) {
 fn filled(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    let made = attempt(None, || twice(&|| data.loader(folder, ROOM, 0), usize::MAX, None));
-    assert!(matches!(made.end, End::Done(Done { result: Ok(_), .. })), "{made:?}");
+    let attempt_made = attempt(None, || twice(&|| data.loader(folder, ROOM, 0), usize::MAX, None));
+    assert!(matches!(attempt_made.end, End::Done(Done { result: Ok(_), .. })), "{attempt_made:?}");
     root
 }
 

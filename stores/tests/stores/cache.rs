@@ -442,10 +442,14 @@ fn objects_without_a_strong_version_are_not_cached() {
     let cache = Cache::with_memory(folder.path(), 1 << 30, 1 << 20).unwrap();
     let store = cache.store(Objects::new(1));
     let keep = store.keep(9, &lookahead()).unwrap();
-    for (tag, kept) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
+    for (tag, is_cached) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
         let object = Object { url: "mem://set/y".to_owned(), len: 9, tag: tag.map(str::to_owned), server: None };
         keep.offer(&object, 0, b"the bytes", 1, BatchIndex::default());
-        assert_eq!((keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()), (kept, kept), "{tag:?}");
+        assert_eq!(
+            (keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()),
+            (is_cached, is_cached),
+            "{tag:?}"
+        );
     }
 }
 
@@ -461,11 +465,11 @@ fn reads_continue_if_the_folder_is_read_only() {
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(Objects::new(1));
     epochs(&store, BatchIndex::default(), 3);
-    let kept = blocks(folder.path()).len();
+    let block_count = blocks(folder.path()).len();
     fs::remove_dir_all(folder.path().join("partial")).unwrap();
     fs::write(folder.path().join("partial"), "").unwrap();
     epochs(&store, BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "existing blocks are still read");
+    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (block_count, 30), "existing blocks are still read");
 }
 
 /// This test needs the permission to mount a file system. Without this permission, only the
@@ -513,12 +517,12 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         bytes
     };
     // No next use is known, so the samples fill the memory in order.
-    let mut kept = Vec::new();
+    let mut tiers = Vec::new();
     for sample in 0..60 {
         keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
-        kept.extend((keep.get(&object, at(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
+        tiers.extend((keep.get(&object, at(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
     }
-    assert!(kept.len() > 20, "{kept:?}");
+    assert!(tiers.len() > 20, "{tiers:?}");
     let (done, end) = mpsc::channel::<()>();
     let path = folder.path().join("lock");
     let reads = std::thread::scope(|scope| {
@@ -539,7 +543,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
                 keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
             }
         });
-        let expected: Vec<_> = kept.iter().map(|&sample| (sample, bytes(sample))).collect();
+        let expected: Vec<_> = tiers.iter().map(|&sample| (sample, bytes(sample))).collect();
         let mut reads = 0_u64;
         while !writes.is_finished() {
             for (sample, expected) in &expected {
@@ -559,7 +563,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
     // per write.
     assert!(reads > 20 * 10, "{reads} reads during 20 writes");
     // The writing thread may evict a sample between these calls.
-    for &sample in &kept {
+    for &sample in &tiers {
         let tier = keep.get(&object, at(sample), &mut bytes(sample));
         assert!(keep.has(&object, at(sample), len(sample)) || tier.is_none());
     }

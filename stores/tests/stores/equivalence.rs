@@ -57,8 +57,8 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
         let url =
             |root: &str| if name.is_empty() { format!("{root}/{dataset}") } else { format!("{root}/{dataset}/{name}") };
         let objects = Arc::new(Objects::of(folder, &format!("mem://{dataset}")));
-        let kept = folder.with_extension("cache");
-        let in_memory = || Some(Cache::open(&kept, 1 << 30).unwrap().store(objects.clone()));
+        let cache_folder = folder.with_extension("cache");
+        let in_memory = || Some(Cache::open(&cache_folder, 1 << 30).unwrap().store(objects.clone()));
         let mem = if name.is_empty() { format!("mem://{dataset}") } else { format!("mem://{dataset}/{name}") };
         let mut all = vec![
             member(format, "cache", mem.clone(), in_memory(), true),

@@ -174,12 +174,12 @@ impl Server {
                 stream.write_all(answer.as_bytes()).ok()?;
                 return None;
             }
-            let (answer, kept) = match method {
+            let (answer, is_kept) = match method {
                 "PUT" | "POST" | "DELETE" => (self.change(method, target, &headers, body), true),
                 _ => self.answer(method, target, &headers),
             };
             stream.write_all(&answer).ok()?;
-            if !kept {
+            if !is_kept {
                 return None;
             }
         }

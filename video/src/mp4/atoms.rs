@@ -90,12 +90,12 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self
+        let (content, rest) = self
             .remaining
             .split_at_checked(count)
             .ok_or_else(|| Error::damaged(format!("box {} ends before its last field", name(self.kind))))?;
         self.remaining = rest;
-        Ok(taken)
+        Ok(content)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {

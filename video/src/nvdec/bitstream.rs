@@ -150,7 +150,7 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.remaining.split_at_checked(bytes).ok_or_else(|| {
+        let (content, rest) = self.remaining.split_at_checked(bytes).ok_or_else(|| {
             let offset = self.record.len() - self.remaining.len();
             Error::damaged(format!(
                 "the box {} ends at byte {} but needs {bytes} bytes from byte {offset} on",
@@ -159,7 +159,7 @@ impl<'a> Record<'a> {
             ))
         })?;
         self.remaining = rest;
-        Ok(taken)
+        Ok(content)
     }
 
     fn byte(&mut self) -> Result<u8> {

@@ -373,14 +373,14 @@ mod tests {
     #[test]
     fn what_a_gpu_cannot_decode_is_refused_with_its_limits() {
         let mut caps = Caps::zeroed();
-        let said = |caps: &Caps, size| why_not(caps, size).unwrap_or_default();
-        assert_eq!(said(&caps, (640, 480)), "its video engines do not support this format");
+        let reason = |caps: &Caps, size| why_not(caps, size).unwrap_or_default();
+        assert_eq!(reason(&caps, (640, 480)), "its video engines do not support this format");
         (caps.is_supported, caps.min_width, caps.min_height) = (1, 48, 16);
         (caps.max_width, caps.max_height, caps.max_macroblocks) = (4096, 4096, 65_536);
-        assert_eq!(said(&caps, (4096, 4096)), "");
-        assert_eq!(said(&caps, (8192, 16)), "its video engines decode at most 4096 x 4096 pixels");
-        assert_eq!(said(&caps, (32, 32)), "its video engines decode at least 48 x 16 pixels");
+        assert_eq!(reason(&caps, (4096, 4096)), "");
+        assert_eq!(reason(&caps, (8192, 16)), "its video engines decode at most 4096 x 4096 pixels");
+        assert_eq!(reason(&caps, (32, 32)), "its video engines decode at least 48 x 16 pixels");
         caps.max_macroblocks = 100;
-        assert_eq!(said(&caps, (1024, 1024)), "its video engines decode at most 25600 pixels");
+        assert_eq!(reason(&caps, (1024, 1024)), "its video engines decode at most 25600 pixels");
     }
 }

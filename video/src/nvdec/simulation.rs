@@ -490,12 +490,12 @@ fn frames_are_decoded_ahead_and_only_once() {
 /// The simulated parser may reuse the surface of the frame for a later packet.
 #[test]
 fn the_same_frames_result_with_later_frames_of_any_order() {
-    let (this, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
+    let (first_records, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::on(&pool);
     for (frame, first, second) in (0..250).map(|at| (at / 50, at / 10 % 5, at % 10)) {
-        let second = this.iter().chain(&other).nth(second).unwrap();
-        let later = [this[first].clone(), second.clone()];
-        assert_eq!(usize::from(show_before(&mut decoder, &this[frame], &later)), frame + 1);
+        let second = first_records.iter().chain(&other).nth(second).unwrap();
+        let later = [first_records[first].clone(), second.clone()];
+        assert_eq!(usize::from(show_before(&mut decoder, &first_records[frame], &later)), frame + 1);
     }
 }
 

@@ -18,9 +18,9 @@ pub(crate) struct Sgd {
 impl Sgd {
     /// Creates an optimizer for all variables of `weights`, with zero momentum.
     pub(crate) fn new(weights: &VarMap) -> Result<Self> {
-        let held = weights.data().lock().expect("no thread panicked while holding the weights");
+        let weights_by_name = weights.data().lock().expect("no thread panicked while holding the weights");
         let at_rest = |(name, var): (&String, &Var)| Ok((name.clone(), (var.clone(), var.zeros_like()?)));
-        Ok(Sgd { variables: held.iter().map(at_rest).collect::<Result<_>>()? })
+        Ok(Sgd { variables: weights_by_name.iter().map(at_rest).collect::<Result<_>>()? })
     }
 
     /// Takes one step of gradient descent. Variables without a gradient, such as the running

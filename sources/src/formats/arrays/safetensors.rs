@@ -56,9 +56,9 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
         let Tensor { dtype, shape, data_offsets: [from, to] } =
             serde_json::from_str(tensor.get()).map_err(|e| bad(format!("tensor {name:?}: {e}")))?;
         if from > to || to > all - start {
-            let held = all - start;
+            let data_bytes = all - start;
             return Err(bad(format!(
-                "tensor {name:?} claims bytes {from} to {to}, but the file has {held} bytes of data: it is damaged or \
+                "tensor {name:?} claims bytes {from} to {to}, but the file has {data_bytes} bytes of data: it is damaged or \
                  truncated"
             )));
         }

@@ -127,21 +127,21 @@ impl Layout for BetonLayout {
         })
     }
 
-    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let field = &self.fields[column];
         let record = self.record(row, field);
         let whole = RowBytes::Borrowed(bytes);
-        let from_record = |made: &mut Vec<u8>, element| {
-            let start = made.len();
-            made.extend_from_slice(&record[..8]);
-            Found::number(element, RowBytes::since(start, made))
+        let from_record = |buffer: &mut Vec<u8>, element| {
+            let start = buffer.len();
+            buffer.extend_from_slice(&record[..8]);
+            Found::number(element, RowBytes::since(start, buffer))
         };
         Ok(match &field.kind {
-            Kind::Int => from_record(made, Element::I64),
-            Kind::Float => from_record(made, Element::F64),
+            Kind::Int => from_record(buffer, Element::I64),
+            Kind::Float => from_record(buffer, Element::F64),
             Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(whole),
             Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
-            Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, made),
+            Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, buffer),
             Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
             Kind::Image if record[0] == 0 => Found::Bytes(whole),
             Kind::Image if record[0] == 1 => {
@@ -153,10 +153,10 @@ impl Layout for BetonLayout {
                         "an image of {width}x{height} pixels has {actual} bytes of data: expected 3 bytes per pixel"
                     )));
                 }
-                let start = made.len();
-                Numbers::npy_header::<u8>(&[height, width, 3], made);
-                made.extend_from_slice(bytes);
-                Found::Bytes(RowBytes::since(start, made))
+                let start = buffer.len();
+                Numbers::npy_header::<u8>(&[height, width, 3], buffer);
+                buffer.extend_from_slice(bytes);
+                Found::Bytes(RowBytes::since(start, buffer))
             }
             Kind::Image => {
                 return Err(Error::in_source(format!("image mode {}: expected 0 (JPEG) or 1 (raw)", record[0])));

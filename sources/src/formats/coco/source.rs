@@ -322,8 +322,8 @@ impl Content {
             check_listed(&content.annotations, listed, path)?;
             let named = content.categories.iter().map(|category| category.keypoints.len()).max();
             let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(listed);
-            let given = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
-            let points = named.filter(|&named| named > 0).or(given).unwrap_or(0);
+            let point_count = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
+            let points = named.filter(|&named| named > 0).or(point_count).unwrap_or(0);
             let areas = content.annotations.iter().any(|object| object.area.is_some() && listed(&object));
             let objects = content.annotations.into_iter().enumerate();
             let annotations = objects.filter_map(|(index, object)| {

@@ -104,7 +104,7 @@ impl Dtype {
     }
 
     /// Returns the array of this type and `shape` in `bytes`.
-    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
         if needed != Some(bytes.len()) {
             let actual = bytes.len();
@@ -115,8 +115,8 @@ impl Dtype {
         }
         Ok(match self {
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
-            Dtype::Half => f16_to_f32(bytes, shape, made),
-            Dtype::Brain => widened_brain(bytes, shape, made),
+            Dtype::Half => f16_to_f32(bytes, shape, buffer),
+            Dtype::Brain => widened_brain(bytes, shape, buffer),
         })
     }
 }
@@ -171,17 +171,17 @@ impl Serializer {
     }
 
     /// Decodes the value in `bytes`.
-    pub(super) fn find<'a>(self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    pub(super) fn find<'a>(self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = RowBytes::Borrowed(bytes);
         match self {
             Serializer::Image | Serializer::Bytes => Ok(Found::Bytes(part)),
-            Serializer::Pil => pil(bytes, made),
+            Serializer::Pil => pil(bytes, buffer),
             Serializer::Text => Ok(Found::Text(part)),
-            Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, made),
+            Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, buffer),
             Serializer::Int(_) => Ok(Found::number(Element::I64, part)),
             Serializer::Float => Ok(Found::number(Element::F64, part)),
             Serializer::Bool => Ok(Found::number(Element::U8, part)),
-            Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], made),
+            Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], buffer),
             Serializer::Array(library) => {
                 let cut = || {
                     Error::in_source(format!("an array is truncated after {} bytes: the chunk is damaged", bytes.len()))
@@ -199,7 +199,7 @@ impl Serializer {
                 for side in &mut *shape {
                     *side = words.next().ok_or_else(cut)? as usize;
                 }
-                library.dtype(number)?.array(&bytes[8 + 4 * shape.len()..], shape, made)
+                library.dtype(number)?.array(&bytes[8 + 4 * shape.len()..], shape, buffer)
             }
         }
     }
@@ -270,9 +270,9 @@ mod tests {
     #[test]
     fn early_versions_store_integers_as_text_or_binary() {
         let part = |early: bool, bytes: &[u8]| {
-            let mut made = Vec::new();
-            let content = Serializer::named("int", early)?.find(bytes, &mut made)?;
-            Ok::<_, Error>(content.cell(&made)?.integer().unwrap())
+            let mut buffer = Vec::new();
+            let content = Serializer::named("int", early)?.find(bytes, &mut buffer)?;
+            Ok::<_, Error>(content.cell(&buffer)?.integer().unwrap())
         };
         let digits = i64::from_le_bytes(*b"20240131");
         assert_eq!(part(false, b"20240131").unwrap(), digits);

@@ -87,9 +87,9 @@ impl<'a> Datum<'a> {
         let page: &'a [u8] = page;
         let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
         let mut sample = Sample::new(key);
-        let made = &page[start..];
+        let converted = &page[start..];
         match self.data.filter(|data| !data.is_empty()) {
-            Some(_) if raw.is_some() => sample.push(format::NPY.field, made)?,
+            Some(_) if raw.is_some() => sample.push(format::NPY.field, converted)?,
             Some(data) => match format::of(data) {
                 Some(format) => sample.push(format.field, data)?,
                 None if self.encoded => sample.push("img", data)?,
@@ -101,8 +101,8 @@ impl<'a> Datum<'a> {
                 }
             },
             None => {
-                let numbers = Numbers::from_bytes::<f32>(made, &shape);
-                let actual = made.len() / 4;
+                let numbers = Numbers::from_bytes::<f32>(converted, &shape);
+                let actual = converted.len() / 4;
                 sample.push(
                     "data.npy",
                     numbers.ok_or_else(|| {

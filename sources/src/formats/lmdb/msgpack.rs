@@ -50,12 +50,12 @@ impl<'a> Reader<'a> {
         self.remaining = from.remaining_slice();
         let mut take = |len: u32| {
             let (offset, input_len) = (self.offset(), self.input_len);
-            let (taken, left) = self
+            let (content, left) = self
                 .remaining
                 .split_at_checked(len as usize)
                 .ok_or_else(|| cut_short(len as usize, offset, input_len))?;
             self.remaining = left;
-            Ok(taken)
+            Ok(content)
         };
         match head {
             Header::Whole(value) => Ok(value),

@@ -122,18 +122,18 @@ impl Encoding {
     }
 
     /// Decodes the value in `bytes`.
-    pub(super) fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    pub(super) fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = RowBytes::Borrowed(bytes);
         Ok(match self {
             Encoding::Image | Encoding::Bytes => Found::Bytes(part),
-            Encoding::Pil => pil(bytes, made)?,
+            Encoding::Pil => pil(bytes, buffer)?,
             Encoding::Text => Found::Text(part),
             Encoding::Json => Found::Json(part),
-            Encoding::Integer => decimal(bytes, true, made)?,
-            Encoding::Decimal => decimal(bytes, false, made)?,
+            Encoding::Integer => decimal(bytes, true, buffer)?,
+            Encoding::Decimal => decimal(bytes, false, buffer)?,
             Encoding::Number(element) => Found::number(*element, part),
-            Encoding::Half => f16_to_f32(bytes, &[], made),
-            Encoding::Array(array) => array.find(bytes, made)?,
+            Encoding::Half => f16_to_f32(bytes, &[], buffer),
+            Encoding::Array(array) => array.find(bytes, buffer)?,
         })
     }
 }
@@ -166,14 +166,14 @@ impl Array {
 
     /// Decodes the array in `bytes`. If the name of the encoding does not specify the type and the
     /// shape, they precede the elements.
-    fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {
             let cut =
                 || Error::in_source(format!("an array is truncated after {} bytes: the shard is damaged", bytes.len()));
-            let (taken, after) = rest.split_at_checked(count).ok_or_else(cut)?;
+            let (content, after) = rest.split_at_checked(count).ok_or_else(cut)?;
             rest = after;
-            Ok::<_, Error>(taken)
+            Ok::<_, Error>(content)
         };
         let dtype = match self.dtype {
             Some(dtype) => dtype,
@@ -211,7 +211,7 @@ impl Array {
             )));
         }
         Ok(match dtype {
-            Dtype::Half => f16_to_f32(rest, shape, made),
+            Dtype::Half => f16_to_f32(rest, shape, buffer),
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(rest)),
         })
     }
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn arrays_contain_type_and_shape_if_the_encoding_does_not() {
         let part = |encoding: &str, bytes: &[u8]| {
-            let mut made = Vec::new();
-            let content = Encoding::named(encoding)?.find(bytes, &mut made)?;
-            Ok::<_, Error>(format!("{:?}", content.cell(&made)?))
+            let mut buffer = Vec::new();
+            let content = Encoding::named(encoding)?.find(bytes, &mut buffer)?;
+            Ok::<_, Error>(format!("{:?}", content.cell(&buffer)?))
         };
         let expected = part("ndarray:uint8:2,1", &[7, 9]).unwrap();
         assert_eq!(part("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
@@ -269,9 +269,9 @@ mod tests {
     #[test]
     fn numbers_in_text_are_parsed() {
         let integer = |text: &[u8]| {
-            let mut made = Vec::new();
-            let content = Encoding::Integer.find(text, &mut made)?;
-            Ok::<_, Error>(content.cell(&made)?.integer())
+            let mut buffer = Vec::new();
+            let content = Encoding::Integer.find(text, &mut buffer)?;
+            Ok::<_, Error>(content.cell(&buffer)?.integer())
         };
         assert_eq!(integer(b"-12").unwrap(), Some(-12));
         assert!(integer(b"9223372036854775808").unwrap_err().cause().contains("a 64-bit integer"));

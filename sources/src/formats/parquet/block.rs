@@ -227,13 +227,13 @@ impl Decoded {
     /// Assigns the values to rows, starting at row `first`.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first..first + self.rows;
-        let made = match lists {
+        let block = match lists {
             Some(levels) if levels.nested() => self.nested(levels, max_level),
             Some(levels) if !levels.all().is_empty() => self.lists(levels.all()[0], max_level),
             _ => self.flat(max_level),
         };
         let (values, bytes, dictionary_bytes) =
-            made.ok_or_else(|| Error::in_source("damaged: the number of values does not match the levels"))?;
+            block.ok_or_else(|| Error::in_source("damaged: the number of values does not match the levels"))?;
         Ok(Block { rows, values, bytes, dictionary_bytes })
     }
 

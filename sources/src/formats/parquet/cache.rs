@@ -358,17 +358,17 @@ mod tests {
         for first in [0, 10, 20] {
             get(&cache, (0, 0, 0), first, || block(first)).unwrap();
         }
-        let made = || {
+        let load = || {
             assert_eq!(cache.bytes(), 1000);
             Ok(Block::from_encoded(vec![0; 1500]))
         };
-        assert!(cache.column((0, 0, 1), 1500, made).unwrap().1.is_none());
+        assert!(cache.column((0, 0, 1), 1500, load).unwrap().1.is_none());
         assert_eq!(cache.bytes(), 2500);
-        let made = || {
+        let load = || {
             assert_eq!(cache.bytes(), 1500);
             Ok(Block::from_encoded(vec![0; 1000]))
         };
-        cache.dictionary((0, 0, 2), 1000, made).unwrap();
+        cache.dictionary((0, 0, 2), 1000, load).unwrap();
         let (now, max_running) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for group in 1..5 {

@@ -62,19 +62,19 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
                 return None;
             }
             // Writers may omit the padding of the last miniblock.
-            let here = miniblock_len.min(left);
+            let values_here = miniblock_len.min(left);
             let whole = (miniblock_len.checked_mul(width)? / 8).min(bytes.len());
-            if here * width > whole * 8 {
+            if values_here * width > whole * 8 {
                 return None;
             }
             let (packed, rest) = bytes.split_at(whole);
-            for index in 0..here {
+            for index in 0..values_here {
                 let step = read_bits(packed, index * width, width).wrapping_add(min_step as u32);
                 number = number.wrapping_add(step as i32);
                 total += u64::try_from(number).ok()?;
             }
             bytes = rest;
-            left -= here;
+            left -= values_here;
         }
     }
     Some((total, bytes))

@@ -185,8 +185,8 @@ impl ParquetFile {
             let range =
                 index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: the column has no dictionary"))?;
             let size = self.decoded_size(group, leaf.index, range.end - range.start).min(column.limit);
-            let made = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, range)?)?));
-            let block = cache.dictionary(key, size, made)?;
+            let load = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, range)?)?));
+            let block = cache.dictionary(key, size, load)?;
             Ok(block.dictionary().cloned().expect("only dictionaries have dictionary keys"))
         };
         let page = || {

@@ -199,13 +199,13 @@ impl Files {
 
     /// Converts an order of samples to an order of units. The units contain the given columns of
     /// the rows that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache
-    /// of decoded pages up to `kept` bytes.
+    /// of decoded pages up to `cache_bytes` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,
         (rows_of_samples, leaf_columns): (&Arc<dyn SampleRows>, Vec<NeededLeaf>),
         bytes: usize,
-        kept: usize,
+        cache_bytes: usize,
     ) -> Lookahead {
         let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(CacheSimulation::default()));
         let needed_rows = rows_of_samples.clone();
@@ -225,7 +225,7 @@ impl Files {
                             return;
                         }
                         files.for_each_unit(row, *needed, |unit, memory| {
-                            units.extend((!recent.record_use(unit, memory, kept)).then_some(unit));
+                            units.extend((!recent.record_use(unit, memory, cache_bytes)).then_some(unit));
                         });
                     });
                 }

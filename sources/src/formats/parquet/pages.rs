@@ -249,8 +249,8 @@ impl Column<'_> {
     fn block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
         guarded(|| {
             let shared = (pages.bytes, pages.dictionary);
-            let made = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
-            made.block(rows.start, self.about.column_descr().max_def_level(), self.levels)
+            let decoded = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
+            decoded.block(rows.start, self.about.column_descr().max_def_level(), self.levels)
         })
     }
 }

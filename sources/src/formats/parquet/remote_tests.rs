@@ -131,8 +131,9 @@ impl ObjectCache for CachingStore {
     }
 
     fn offer(&self, _object: &Object, offset: u64, bytes: &[u8], _sample: u64, _next: BatchIndex) {
-        let (kept, used) = &mut *self.0.cached.lock().unwrap();
-        if *used + bytes.len() <= self.0.limit && kept.insert((offset, bytes.len() as u64), bytes.to_vec()).is_none() {
+        let (cached, used) = &mut *self.0.cached.lock().unwrap();
+        if *used + bytes.len() <= self.0.limit && cached.insert((offset, bytes.len() as u64), bytes.to_vec()).is_none()
+        {
             *used += bytes.len();
         }
     }

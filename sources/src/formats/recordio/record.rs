@@ -83,16 +83,16 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
 }
 
 /// Joins the parts of the record at the start of `item` with the magic number between them, and
-/// appends the result to `made`.
+/// appends the result to `buffer`.
 ///
 /// # Errors
 /// See [`parts`].
-pub(super) fn join(item: &[u8], made: &mut Vec<u8>) -> Result<()> {
+pub(super) fn join(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
     for (index, part) in parts(item)?.into_iter().enumerate() {
         if index > 0 {
-            made.extend_from_slice(&MAGIC);
+            buffer.extend_from_slice(&MAGIC);
         }
-        made.extend_from_slice(&item[part]);
+        buffer.extend_from_slice(&item[part]);
     }
     Ok(())
 }
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn joining_parts_restores_the_magic_number() {
         let joined = |item: &[u8]| {
-            let mut made = Vec::new();
-            join(item, &mut made).map(|()| made)
+            let mut buffer = Vec::new();
+            join(item, &mut buffer).map(|()| buffer)
         };
         assert_eq!(joined(&part(b"abc", 0)).unwrap(), b"abc");
         let three = [part(b"abcd", 1), part(b"", 2), part(b"xyz", 3), part(b"the next record", 0)].concat();

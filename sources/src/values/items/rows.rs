@@ -74,11 +74,11 @@ pub(crate) trait Layout: Send + Sync {
     fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType>;
 
     /// Decodes `bytes`, the value of `column` in sample `row`. Numbers in it are little-endian.
-    /// Appends converted bytes to `made`.
+    /// Appends converted bytes to `buffer`.
     ///
     /// # Errors
     /// If the bytes do not match the column's encoding.
-    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>>;
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>>;
 }
 
 /// A dataset of samples with the columns of a [`Layout`].
@@ -165,17 +165,17 @@ impl<L: Layout> Rows<L> {
     }
 
     /// Parses the values of sample `index`. `item` contains the bytes of the sample. Converted
-    /// bytes are appended to `made`.
-    fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
+    /// bytes are appended to `buffer`.
+    fn row<'i>(&self, index: usize, item: &'i [u8], buffer: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let ranges = self.layout.column_ranges(index, &item[..item.len().min(self.layout.head())], item.len())?;
         let mut find = |column: usize, bytes: &'i [u8]| {
             if !self.columns.uses(column) {
                 return Ok(Found::Null);
             }
-            let content = self.layout.find(index, column, bytes, made)?;
+            let content = self.layout.find(index, column, bytes, buffer)?;
             match self.pixels {
-                Some((pixels, channels)) if pixels == column => content.image(channels, Colors::Rgb, made),
+                Some((pixels, channels)) if pixels == column => content.image(channels, Colors::Rgb, buffer),
                 _ => Ok(content),
             }
         };
@@ -193,15 +193,15 @@ const MAX_EXAMINED: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
 fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
-    let (mut scratch, mut made) = (Vec::new(), Vec::new());
+    let (mut scratch, mut buffer) = (Vec::new(), Vec::new());
     let mut of_row = |row: usize| {
         let mut candidates = Vec::new();
         for (index, column) in
             columns.iter().enumerate().filter(|(_, column)| column.column_type == ColumnType::Numbers)
         {
             let bytes = column_bytes(items, layout, row, index, &mut scratch)?;
-            made.clear();
-            if let Found::Numbers { element, shape, .. } = layout.find(row, index, bytes, &mut made)? {
+            buffer.clear();
+            if let Found::Numbers { element, shape, .. } = layout.find(row, index, bytes, &mut buffer)? {
                 candidates.push(Candidate { column: index, name: column.name.clone(), element, shape: shape.to_vec() });
             }
         }
@@ -244,16 +244,16 @@ fn with_cell<L: Layout, T>(
     scratch: &mut Vec<u8>,
     f: impl FnOnce(Cell<'_>) -> Result<T>,
 ) -> Result<T> {
-    let (bytes, mut made) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
-    let content = layout.find(row, column, bytes, &mut made);
+    let (bytes, mut buffer) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
+    let content = layout.find(row, column, bytes, &mut buffer);
     let named = |e| of_column(e, &layout.names()[column]);
-    content.and_then(|content| content.cell(&made).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
+    content.and_then(|content| content.cell(&buffer).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
 }
 
 impl<L: Layout> Source for Rows<L> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let names = self.layout.names();
-        let Read { key, row, page } = self.items.read(index, scratch, |item, made| self.row(index, item, made))?;
+        let Read { key, row, page } = self.items.read(index, scratch, |item, buffer| self.row(index, item, buffer))?;
         self.columns
             .sample(key, |column| row[column].cell(page).map_err(|e| of_column(e, &names[column])))
             .map_err(|e| e.at_path(self.items.path(index)))

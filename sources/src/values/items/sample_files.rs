@@ -169,14 +169,14 @@ impl Items {
             return Ok((parse(item, scratch)?, key));
         }
         file.fill_for(index as u64, span.start, grow_to(scratch, len as u64)?)?;
-        let mut made = MADE.take();
-        let key = begin(&mut made, index);
+        let mut buffer = MADE.take();
+        let key = begin(&mut buffer, index);
         let item = &scratch[..len];
         // Append the converted bytes after the sample in the scratch buffer.
         let moved = |content: Found<'_>| -> Found<'a> { content.map(|part| part.moved(item, 0, len)) };
-        let row = parse(item, &mut made).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
-        let copied = grow_to(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
-        MADE.set(made);
+        let row = parse(item, &mut buffer).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
+        let copied = grow_to(scratch, (len + buffer.len()) as u64).map(|to| to[len..].copy_from_slice(&buffer));
+        MADE.set(buffer);
         copied?;
         Ok((row?, len + key.start..len + key.end))
     }

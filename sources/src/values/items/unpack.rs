@@ -424,10 +424,11 @@ mod tests {
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let content = vec![7; 1 << 20];
         fs::write(&packed, gzip(&content)).unwrap();
-        let kept = ["x.txt.partial", "y.0123456789abcdef.partial", "x.partial"].map(|name| folder.path().join(name));
+        let kept_files =
+            ["x.txt.partial", "y.0123456789abcdef.partial", "x.partial"].map(|name| folder.path().join(name));
         let abandoned =
             ["x.0123456789abcdef.partial", "x.00000000000000ff.partial"].map(|name| folder.path().join(name));
-        kept.iter().chain(&abandoned).for_each(|path| fs::write(path, b"half").unwrap());
+        kept_files.iter().chain(&abandoned).for_each(|path| fs::write(path, b"half").unwrap());
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -438,8 +439,8 @@ mod tests {
             }
         });
         assert!(fs::read(&target).unwrap() == content);
-        assert!(kept.iter().all(|path| path.exists()) && !abandoned.iter().any(|path| path.exists()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + kept.len());
+        assert!(kept_files.iter().all(|path| path.exists()) && !abandoned.iter().any(|path| path.exists()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + kept_files.len());
     }
 
     #[test]

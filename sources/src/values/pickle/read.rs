@@ -351,9 +351,9 @@ impl<'a> Machine<'a> {
 
     fn take(&mut self, length: usize) -> std::result::Result<&'a [u8], String> {
         let remaining = &self.bytes[self.position..];
-        let taken = remaining.get(..length).ok_or_else(|| self.short(length))?;
+        let content = remaining.get(..length).ok_or_else(|| self.short(length))?;
         self.position += length;
-        Ok(taken)
+        Ok(content)
     }
 
     fn short(&self, length: usize) -> String {

@@ -101,12 +101,12 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
             Origin::Converted { span, records, .. } => (&host[span], records),
             Origin::SoftLabels { labels, records, .. } => (copied(labels), records),
         };
-        let (made, read) = sample_bytes(array);
+        let (output_bytes, read) = sample_bytes(array);
         let byte = |i: usize| {
-            let record = records.map_or(0, |records| copied(records)[i / made * SampleOps::BYTES]);
-            converted(from[i / made * read + i % made % read], record)
+            let record = records.map_or(0, |records| copied(records)[i / output_bytes * SampleOps::BYTES]);
+            converted(from[i / output_bytes * read + i % output_bytes % read], record)
         };
-        (0..count(spec, number) * made).map(byte).collect()
+        (0..count(spec, number) * output_bytes).map(byte).collect()
     };
     spec.arrays.iter().map(content_of).collect()
 }

@@ -33,15 +33,15 @@ fn torn(streams: usize, wrong: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let (mut ring, gate) = open_busy(&sim);
     let (streams, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
-    let (given, taken) = bounded(1);
+    let (sender, batches) = bounded(1);
     let answers = std::thread::spawn(move || {
         ring.start(Course::one(0, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
-            given.send(batch.unwrap()).unwrap();
+            sender.send(batch.unwrap()).unwrap();
         }
         (std::thread::current().id(), ring)
     });
-    for (number, batch) in taken.into_iter().enumerate() {
+    for (number, batch) in batches.into_iter().enumerate() {
         let stream = &streams[number % streams.len()];
         batch.take_on(Some(stream.twin())).unwrap();
         // Regression: the Python package once used the stream of the request instead of the stream
@@ -127,8 +127,8 @@ fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     let (mut ring, _gate) = open_busy(&sim);
     let side = sim.stream().unwrap();
     ring.start(Course::one(0, 0..BATCHES));
-    let kept: Vec<_> = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect();
-    for batch in &kept {
+    let batches: Vec<_> = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect();
+    for batch in &batches {
         batch.take_on(Some(side.twin())).unwrap();
         batch.export();
     }
@@ -137,6 +137,6 @@ fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     // The event covers the work in all streams, so the consumer's work must end before the slot is
     // overwritten.
     drop(_gate);
-    drop(kept);
+    drop(batches);
     assert_eq!(asks.join().unwrap().unwrap(), SLOTS as u64);
 }

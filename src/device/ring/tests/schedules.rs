@@ -58,10 +58,10 @@ fn kind(what: usize) -> Spec {
 fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let sim = Sim::new(mistake, drawn.device);
     let mut ring = open_spec(&sim, kind(drawn.what), drawn.loader).unwrap();
-    let (seen, mut expected, mut kept) = (Seen::default(), Vec::new(), std::collections::VecDeque::new());
-    for (epoch, &(first, taken, ends)) in (0..).zip(&drawn.runs) {
+    let (seen, mut expected, mut held_batches) = (Seen::default(), Vec::new(), std::collections::VecDeque::new());
+    for (epoch, &(first, count, ends)) in (0..).zip(&drawn.runs) {
         ring.start(Course::one(epoch, first..BATCHES));
-        for number in first..first + taken {
+        for number in first..first + count {
             let Some(batch) = next(&mut ring) else {
                 assert_eq!(number, BATCHES, "a batch is missing");
                 break;
@@ -70,9 +70,9 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
             assert_eq!((batch.info().epoch(), batch.info().number()), (epoch, number));
             read(&batch, &seen);
             expected.push((epoch, number));
-            kept.push_back(batch);
-            if kept.len() > drawn.keeps {
-                kept.pop_front();
+            held_batches.push_back(batch);
+            if held_batches.len() > drawn.keeps {
+                held_batches.pop_front();
             }
         }
         if ends {
@@ -83,9 +83,9 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let shared = ring.shared.clone();
     if drawn.ring_goes_first {
         drop(ring);
-        kept.clear();
+        held_batches.clear();
     } else {
-        kept.clear();
+        held_batches.clear();
         drop(ring);
     }
     finish(&sim, &shared.consumer);

@@ -29,8 +29,8 @@ impl Load {
     /// Returns the average counters of a window of one second.
     fn window(&self, prefetch: usize) -> Sums {
         let computed = WORKERS as f64 / self.computes;
-        let made = computed.min(self.reads * prefetch as f64).min(self.storage);
-        let batch = BATCH / made;
+        let rate = computed.min(self.reads * prefetch as f64).min(self.storage);
+        let batch = BATCH / rate;
         // The workers fill the slots during the long step. The other steps consume these batches
         // first, and then wait.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
@@ -174,10 +174,10 @@ impl Uneven {
         while self.full.len() <= next + ahead {
             self.make(slots);
         }
-        let asked = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
-        let others = self.full[next + 1..=next + ahead].iter().copied().fold(asked, f64::max);
-        let received = asked.max(self.full[next]);
-        self.sums.waited += received - asked;
+        let requested = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
+        let others = self.full[next + 1..=next + ahead].iter().copied().fold(requested, f64::max);
+        let received = requested.max(self.full[next]);
+        self.sums.waited += received - requested;
         self.sums.behind += (received - others).max(0.0);
         self.sums.batches += 1.0;
         self.sums.samples += BATCH;

@@ -55,13 +55,13 @@ fn a_device_runs_the_effects_on_each_frame() {
 
 #[test]
 fn a_loader_reports_that_workers_decode_clips() {
-    let said = |loader: Loader| {
+    let warnings_of = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
         std::mem::take(&mut *warnings.0.lock().unwrap())
     };
     let loader = clips(&originals(false)[..6], 2).drop_field("image");
     let text = "workers decode the frames of field \"clip\", because a device decodes only single images";
-    assert_eq!(said(loader.clone().decode_on(DecodeOn::Gpu)), [text]);
-    assert!(said(loader.decode_on(DecodeOn::Cpu)).is_empty());
+    assert_eq!(warnings_of(loader.clone().decode_on(DecodeOn::Gpu)), [text]);
+    assert!(warnings_of(loader.decode_on(DecodeOn::Cpu)).is_empty());
 }

@@ -129,12 +129,12 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     // Compare with `epochs(1)` rather than `epochs(0)`, which would make checkpoints mark the order
     // as stateful.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
-    for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
+    for (epoch, count) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
-            let arrived: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| pixels(sim, &batch.unwrap())).collect();
+            let arrived: Vec<_> = batches.epoch(epoch).take(count).map(|batch| pixels(sim, &batch.unwrap())).collect();
             (arrived, batches.checkpoint())
         };
-        assert!(some(&mut opened) == some(&mut plain), "{taken} of epoch {epoch}");
+        assert!(some(&mut opened) == some(&mut plain), "{count} of epoch {epoch}");
     }
 }
 
@@ -222,11 +222,11 @@ fn the_batch_that_exceeds_max_skipped_fails() {
     let source = Recorded::failing(|index| [1, 6, 13].contains(&index));
     let (mut batches, sim) = opened(loader(&source).on_error(OnError::Skip { max_skipped: 2 }));
     let mut host = loader(&source).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
-    let (mut made, mut expected) = (Vec::new(), Vec::new());
+    let (mut delivered, mut expected) = (Vec::new(), Vec::new());
     let mut actual = None;
     for batch in batches.epoch(0) {
         match batch {
-            Ok(batch) => made.push(pixels(&sim, &batch)),
+            Ok(batch) => delivered.push(pixels(&sim, &batch)),
             Err(e) => actual = Some(e),
         }
     }
@@ -236,7 +236,7 @@ fn the_batch_that_exceeds_max_skipped_fails() {
             Err(e) => assert_eq!(actual.as_ref().unwrap().to_string(), e.to_string()),
         }
     }
-    assert!(made.len() == 4 && made == expected, "the epoch continues after the batch");
+    assert!(delivered.len() == 4 && delivered == expected, "the epoch continues after the batch");
     let samples = |faults: Vec<crate::engine::SampleError>| faults.iter().map(|f| f.error.sample()).collect::<Vec<_>>();
     assert_eq!(samples(batches.sample_errors()), samples(host.sample_errors()));
     assert_eq!(batches.checkpoint(), host.checkpoint());

@@ -50,8 +50,8 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
             let failed = sim.first_failure();
             let what = format!("call {n}, {failed:?}, lasts: {lasts}: {errors:?}");
             assert!(whole, "{what}: wrong pixels");
-            let told = |e: &Error| e.kind() == ErrorKind::Cuda && e.cause().contains("simulated error");
-            assert!(errors.iter().all(told), "{what}");
+            let is_reported = |e: &Error| e.kind() == ErrorKind::Cuda && e.cause().contains("simulated error");
+            assert!(errors.iter().all(is_reported), "{what}");
             let all = batches.len() == expected.len() && batches.iter().all(|batch| !batch.is_empty());
             assert!(all || !errors.is_empty(), "{what}: a batch is missing without an error");
             let since = Instant::now();
@@ -140,9 +140,9 @@ fn every_driver_call_may_fail_while_a_decoder_answers() {
             }
         };
         for requests in [3, 1] {
-            let asked: Vec<_> =
+            let answers: Vec<_> =
                 images.chunks(8).take(requests).map(|request| decoder.submit(request.to_vec())).collect();
-            asked.into_iter().for_each(|answer| take(answer.and_then(|answer| answer.wait())));
+            answers.into_iter().for_each(|answer| take(answer.and_then(|answer| answer.wait())));
         }
         (batches, errors)
     });

@@ -202,10 +202,10 @@ fn damaged_requests_do_not_block_the_copy_thread() {
         on_host(loader.augment(Augment::eval(40, 36)), 0).concat()
     };
     let sound = originals(false)[..8].to_vec();
-    let asked = [&damaged, &sound, &damaged, &damaged, &sound];
+    let requests = [&damaged, &sound, &damaged, &damaged, &sound];
     for _ in 0..4 {
-        let answers: Vec<_> = asked.iter().map(|request| decoder.submit((*request).clone()).unwrap()).collect();
-        for (answer, request) in answers.into_iter().zip(asked) {
+        let answers: Vec<_> = requests.iter().map(|request| decoder.submit((*request).clone()).unwrap()).collect();
+        for (answer, request) in answers.into_iter().zip(requests) {
             let batch = answer.wait().unwrap();
             assert!(
                 pixels(&sim, &batch) == expected(request)
