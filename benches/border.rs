@@ -77,9 +77,9 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     let first = loaders[1].1((samples, batch, 2), Duration::ZERO);
     let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
     for (name, step) in [("no step", Duration::ZERO), ("step = 1.5x batch time", each.mul_f64(1.5))] {
-        let mut all: [Waits; 2] = Default::default();
+        let mut totals: [Waits; 2] = Default::default();
         for _ in 0..ROUNDS {
-            for (sum, (_, run)) in all.iter_mut().zip(&mut loaders) {
+            for (sum, (_, run)) in totals.iter_mut().zip(&mut loaders) {
                 let Waits { border, inside } = run(set, step);
                 sum.border.extend(border);
                 sum.inside.extend(inside);
@@ -87,8 +87,8 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
         }
         // One-batch epochs have no waits inside them. For these, compare with the median of the
         // first loader or, if that is missing too, with the time per batch.
-        let inside = median(&all[0].inside);
-        for (waits, (how, _)) in all.iter().zip(&loaders) {
+        let inside = median(&totals[0].inside);
+        for (waits, (how, _)) in totals.iter().zip(&loaders) {
             let border = median(&waits.border);
             let inside_wait = median(&waits.inside).or(inside).unwrap_or(each.as_secs_f64());
             println!(

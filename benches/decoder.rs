@@ -67,8 +67,8 @@ fn measure<B: Send + 'static>(
     seconds: f64,
     synchronize: impl Fn(),
 ) -> Result<()> {
-    let mut all = images.iter().cycle().cloned();
-    let mut request = || all.by_ref().take(size).collect::<Vec<_>>();
+    let mut cycled = images.iter().cycle().cloned();
+    let mut request = || cycled.by_ref().take(size).collect::<Vec<_>>();
     for _ in 0..10 {
         decoder.decode(request())?;
     }

@@ -85,15 +85,15 @@ impl Gpu {
     fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
-        let mut all = Vec::new();
+        let mut elapsed = Vec::new();
         for i in 0..times {
             start.record(&self.own)?;
             work(i)?;
             end.record(&self.own)?;
             end.synchronize()?;
-            all.push(f64::from(start.elapsed_ms(&end)?));
+            elapsed.push(f64::from(start.elapsed_ms(&end)?));
         }
-        Ok(median(all))
+        Ok(median(elapsed))
     }
 
     /// Returns the throughput in GB/s of plain copies of a `u8` image batch from page-locked
@@ -216,7 +216,7 @@ impl Gpu {
         for dtype in [Dtype::F16, Dtype::U8] {
             let mut batches = self.memory_loader(400, dtype, workers)?;
             println!("  {}", batches.memory_plan());
-            let mut all = Vec::new();
+            let mut times = Vec::new();
             for epoch in 0..6 {
                 let mut since = Instant::now();
                 for batch in batches.epoch(epoch) {
@@ -228,9 +228,9 @@ impl Gpu {
                     }
                 }
                 self.own.synchronize()?;
-                all.push(since.elapsed().as_secs_f64() / 380.0);
+                times.push(since.elapsed().as_secs_f64() / 380.0);
             }
-            let seconds = median(all);
+            let seconds = median(times);
             let rate = (BATCH * IMAGE) as f64 / seconds / 1e9;
             println!("  {:<8} {rate:.2} GB/s, {:.1} % of the bare copy", dtype.name(), 100.0 * rate / bare);
             per_batch = seconds * 1e3;

@@ -118,12 +118,12 @@ impl Set {
             }
             for (kind, path) in paths.iter().enumerate() {
                 let alone = |loader: Loader| loader.codec(Nothing).augment(Augment::resize(8, 8));
-                let whole = |loader: Loader| loader.augment(Augment::train(self.crop));
+                let cropped = |loader: Loader| loader.augment(Augment::train(self.crop));
                 forget(path);
                 rates[0][kind].push(per_second(epoch(path, alone)));
                 forget(path);
-                rates[1][kind].push(per_second(epoch(path, whole)));
-                rates[2][kind].push(per_second(epoch(path, whole)));
+                rates[1][kind].push(per_second(epoch(path, cropped)));
+                rates[2][kind].push(per_second(epoch(path, cropped)));
             }
         }
         raw.iter_mut().for_each(|rates| _ = rates.remove(0));
@@ -189,7 +189,7 @@ fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     // SAFETY: the descriptor is open, and the call does not access memory of this process.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     let len = file.metadata().unwrap().len() as usize;
-    let all: usize = sizes.iter().sum();
+    let total_bytes: usize = sizes.iter().sum();
     // One offset per size, spread over the file without overlaps.
     let mut places = Vec::with_capacity(sizes.len());
     let mut offset = 0;
@@ -197,7 +197,7 @@ fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
         places.push((offset, *size));
         offset += size;
     }
-    let spread = len as f64 / all as f64;
+    let spread = len as f64 / total_bytes as f64;
     let order = Shuffled::new(sizes.len() as u64, seed);
     let (next, longest) = (AtomicUsize::new(0), *sizes.iter().max().unwrap());
     let started = Instant::now();

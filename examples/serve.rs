@@ -51,8 +51,8 @@ fn main() -> Result<()> {
 /// Returns the expected response for each image of the dataset.
 fn expected(training: &Loader) -> Result<Vec<f32>> {
     let mut batches = training.clone().host()?;
-    let all = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
-    Ok(all.collect::<Result<Vec<_>>>()?.concat())
+    let expected_means = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
+    Ok(expected_means.collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// Returns the mean of each `f32` image.

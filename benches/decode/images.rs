@@ -96,8 +96,8 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
         from = offset + 2;
     }
     let margin = u32::from(mcu != (8, 8));
-    let reach = |from: u32, count: u32, step: u32, all: u32| {
-        ((from / step).saturating_sub(margin), ((from + count - 1) / step + 1 + margin).min(all.div_ceil(step)))
+    let reach = |from: u32, count: u32, step: u32, side: u32| {
+        ((from / step).saturating_sub(margin), ((from + count - 1) / step + 1 + margin).min(side.div_ceil(step)))
     };
     let (left, right) = reach(crop.x, crop.width, mcu.0, size.width);
     let (top, bottom) = reach(crop.y, crop.height, mcu.1, size.height);

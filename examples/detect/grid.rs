@@ -89,10 +89,10 @@ pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
         let corners = [edge(x - w), edge(y - h), edge(x + w), edge(y + h)];
         Found { corners, class, sure: sigmoid(score(0)) }
     };
-    let mut all: Vec<Found> = (0..CELLS * CELLS).map(read).filter(|object| object.sure >= SURE).collect();
-    all.sort_by(|a, b| b.sure.total_cmp(&a.sure));
+    let mut candidates: Vec<Found> = (0..CELLS * CELLS).map(read).filter(|object| object.sure >= SURE).collect();
+    candidates.sort_by(|a, b| b.sure.total_cmp(&a.sure));
     let mut objects: Vec<Found> = Vec::new();
-    for object in all {
+    for object in candidates {
         if objects.iter().all(|other| iou(&other.corners, &object.corners) < SAME) {
             objects.push(object);
         }

@@ -61,8 +61,8 @@ fn run() -> Result<()> {
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
-    let whole = Augment::letterbox(SIDE as u32, SIDE as u32);
-    let mut held_out = json("instances_val.json").augment(whole).field("boxes", boxes()).host()?;
+    let letterbox = Augment::letterbox(SIDE as u32, SIDE as u32);
+    let mut held_out = json("instances_val.json").augment(letterbox).field("boxes", boxes()).host()?;
 
     let mut net = Net::new(vec![
         Convolution::new(3, 16, 3, 2, true),

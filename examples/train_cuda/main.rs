@@ -115,8 +115,8 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     for epoch in 0..epochs {
         let since = Instant::now();
         let (loss, stall, samples) = train_epoch(stream, &mut net, &mut batches, epoch, |in_epoch| {
-            let (now, all) = ((step + in_epoch) as f32, steps as f32);
-            RATE * ((now + 1.0) / 50.0).min(1.0) * (1.0 - now / all)
+            let (now, steps_in_run) = ((step + in_epoch) as f32, steps as f32);
+            RATE * ((now + 1.0) / 50.0).min(1.0) * (1.0 - now / steps_in_run)
         })?;
         let seconds = since.elapsed().as_secs_f64();
         step += batches.num_batches(epoch);

@@ -52,13 +52,13 @@ impl Plan {
     /// each convolution, then for the linear layer. Arrays with fan-in 0 are initialized to zero.
     /// These are the biases and the linear layer, so that initially no class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
-        let mut all = Vec::new();
+        let mut sizes = Vec::new();
         for pair in self.widths.windows(2) {
-            all.extend([(pair[1] * pair[0] * 9, pair[0] * 9), (pair[1], 0)]);
+            sizes.extend([(pair[1] * pair[0] * 9, pair[0] * 9), (pair[1], 0)]);
         }
         let features = self.widths[self.convolutions()];
-        all.extend([(self.classes * features, 0), (self.classes, 0)]);
-        all
+        sizes.extend([(self.classes * features, 0), (self.classes, 0)]);
+        sizes
     }
 
     /// Returns initial values by He initialization ("Delving Deep into Rectifiers", 2015), from a

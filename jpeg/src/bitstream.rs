@@ -378,9 +378,9 @@ mod tests {
 
     fn take(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
         let jpeg = Jpeg::open(jpeg).unwrap();
-        let whole = Rect::full(jpeg.size());
-        let grid = stream.take(&jpeg, whole, limit);
-        let bound = Bitstream::memory_for(&jpeg, whole, limit);
+        let region = Rect::full(jpeg.size());
+        let grid = stream.take(&jpeg, region, limit);
+        let bound = Bitstream::memory_for(&jpeg, region, limit);
         assert!(
             stream.memory() <= bound.max(INITIAL_CAPACITY),
             "{} bytes are allocated, but the bound is {bound}",

@@ -198,9 +198,9 @@ impl Decoder {
     /// they exceed `limit` bytes in total. Returns the number of bytes that remain allocated.
     pub fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
-        let all = self.plain.coefficients.memory() + stored;
-        if all <= limit {
-            return all;
+        let kept_bytes = self.plain.coefficients.memory() + stored;
+        if kept_bytes <= limit {
+            return kept_bytes;
         }
         self.plain.coefficients.shrink(0);
         self.idle.iter_mut().for_each(|flight| flight.stored = Vec::new());

@@ -152,9 +152,9 @@ mod tests {
             assert_eq!(actual, expected, "tag {tag}");
 
             // The region of a single upright pixel maps to the stored pixel with the same value.
-            let whole = orientation.size(size);
+            let upright = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
-                let raw = orientation.region(Rect::new(i % whole.width, i / whole.width, 1, 1), size);
+                let raw = orientation.region(Rect::new(i % upright.width, i / upright.width, 1, 1), size);
                 assert_eq!((raw.y * 2 + raw.x) as u8, *value, "tag {tag}, pixel {i}");
             }
         }

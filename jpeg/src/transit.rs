@@ -108,12 +108,13 @@ pub(crate) enum Refusal {
     Never,
 }
 
-/// Returns the initial size of the stream buffer for segments with `needed` of the image's `all`
-/// MCUs. The image has `bytes` bytes of data. A region of a large image needs only a small part of
-/// the data, and allocating a buffer for all data would take more time and memory than decoding.
-fn first_capacity(bytes: usize, needed: u64, all: u64) -> usize {
+/// Returns the initial size of the stream buffer for segments with `needed` of the image's
+/// `image_mcus` MCUs. The image has `bytes` bytes of data. A region of a large image needs only a
+/// small part of the data, and allocating a buffer for all data would take more time and memory
+/// than decoding.
+fn first_capacity(bytes: usize, needed: u64, image_mcus: u64) -> usize {
     const SMALL: usize = 1 << 20;
-    let share = (bytes as u64).saturating_mul(needed.min(all)) / all * 5 / 4;
+    let share = (bytes as u64).saturating_mul(needed.min(image_mcus)) / image_mcus * 5 / 4;
     bytes.min(SMALL.saturating_add(share as usize))
 }
 
@@ -209,12 +210,12 @@ impl Transit {
         blocks: usize,
     ) -> Option<(Slot, bool)> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
-        let (data, all) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
-        let interval = if header.restart_interval == 0 { all } else { header.restart_interval };
-        let mut capacity = first_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), all.into());
+        let (data, mcus) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
+        let interval = if header.restart_interval == 0 { mcus } else { header.restart_interval };
+        let mut capacity = first_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), mcus.into());
         loop {
             let slot = machine.reserve(capacity, blocks)?;
-            let (lengths, stream) = (header.lengths(bytes, all), machine.stream(&slot));
+            let (lengths, stream) = (header.lengths(bytes, mcus), machine.stream(&slot));
             match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
                 Err(segments::Refusal::BufferFull) if capacity < data.len() => machine.free(slot),
                 result => return Some((slot, result.is_ok())),

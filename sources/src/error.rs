@@ -438,11 +438,11 @@ pub(crate) fn push<T>(vec: &mut Vec<T>, value: T) -> Result<()> {
 /// Like [`Iterator::collect`], but returns an error if memory runs out.
 ///
 /// # Errors
-/// Returns the first error that `all` yields, or [`ErrorKind::Memory`] if the allocation fails.
-pub(crate) fn try_collect<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
+/// Returns the first error that `results` yields, or [`ErrorKind::Memory`] if the allocation fails.
+pub(crate) fn try_collect<T>(results: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
     let mut vec = Vec::new();
-    reserve(&mut vec, all.size_hint().0)?;
-    for value in all {
+    reserve(&mut vec, results.size_hint().0)?;
+    for value in results {
         push(&mut vec, value?)?;
     }
     Ok(vec)

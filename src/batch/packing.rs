@@ -56,21 +56,21 @@ impl Full {
             let stored = full.bytes(counts).as_chunks().0[sample];
             usize::try_from(i64::from_ne_bytes(stored)).unwrap_or(0).min(max_rows)
         };
-        let all: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
+        let total_rows: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
         let mut moved = 0;
         for number in 0..self.len() {
             // Rows that move to the end of the array are moved last to first, so that no row is
             // overwritten.
             let sample = if together { number } else { self.len() - 1 - number };
             let count = rows(self, sample);
-            let packed = if together { moved } else { all - moved - count } * row_bytes;
+            let packed = if together { moved } else { total_rows - moved - count } * row_bytes;
             let (from, to) = if together { (sample * capacity, packed) } else { (packed, sample * capacity) };
             if from != to {
                 self.bytes_mut(span).copy_within(from..from + count * row_bytes, to);
             }
             moved += count;
         }
-        all
+        total_rows
     }
 
     /// Writes to `span` the cumulative numbers of patches of `images` images. Their grids are in
@@ -126,10 +126,10 @@ mod tests {
         let mut rng = Rng::new(max_rows as u64, 1, 1);
         let mut rows = Vec::new();
         for (sample, count) in counts.iter().enumerate() {
-            let all: Vec<u8> = (0..max_rows * 2).map(|_| rng.next_u64() as u8).collect();
-            part.bytes(0, sample).copy_from_slice(&all);
+            let values: Vec<u8> = (0..max_rows * 2).map(|_| rng.next_u64() as u8).collect();
+            part.bytes(0, sample).copy_from_slice(&values);
             part.bytes(1, sample).copy_from_slice(&(*count as i64).to_ne_bytes());
-            rows.push(all[..count * 2].to_vec());
+            rows.push(values[..count * 2].to_vec());
         }
         (part.finish().unwrap(), rows)
     }

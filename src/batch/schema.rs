@@ -246,7 +246,7 @@ impl Schema {
         for (field, role) in arrays {
             let elements = field.shape.iter().try_fold(field.dtype.bytes(), |n, &d| n.checked_mul(d));
             let sized = elements.and_then(|one| Some((one, one.checked_mul(batch)?.checked_next_multiple_of(ALIGN)?)));
-            let next = sized.and_then(|(_, all)| bytes.checked_add(all)).filter(|&n| n <= isize::MAX as usize);
+            let next = sized.and_then(|(_, total)| bytes.checked_add(total)).filter(|&n| n <= isize::MAX as usize);
             let (Some((sample_bytes, _)), Some(next)) = (sized, next) else {
                 return Err(Error::config(format!(
                     "a batch of {batch} samples of {:?} ({}) is larger than the address space",

@@ -192,10 +192,10 @@ impl Part {
         // If there is no space for the coefficients, the bytes stay reserved, but are not used in
         // this batch.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
-        let all = slot.bytes(span, 0..schema.batch);
+        let bytes_of_span = slot.bytes(span, 0..schema.batch);
         // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
         // only this call (invariant 4). `&mut self` limits this part to one borrow.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(all.cast::<u8>().add(offset), len) };
+        let bytes = unsafe { std::slice::from_raw_parts_mut(bytes_of_span.cast::<u8>().add(offset), len) };
         Some((offset, block, bytes))
     }
 
@@ -440,7 +440,7 @@ mod tests {
                     .collect();
                 threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
-            let [full] = <[Full; 1]>::try_from(full).unwrap_or_else(|all| panic!("{} full slots", all.len()));
+            let [full] = <[Full; 1]>::try_from(full).unwrap_or_else(|slots| panic!("{} full slots", slots.len()));
             slot = full.release();
         }
     }

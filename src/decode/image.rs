@@ -426,16 +426,16 @@ mod tests {
     #[test]
     fn truncated_files_fail() {
         for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
-            let whole = encode(&original(), format);
-            let pixels = decode(&whole).unwrap();
-            for end in 0..whole.len() - 1 {
+            let file = encode(&original(), format);
+            let pixels = decode(&file).unwrap();
+            for end in 0..file.len() - 1 {
                 // A PNG or JPEG without its trailer can be decoded, because the trailer contains no
                 // pixels.
-                if let Ok(cut) = decode(&whole[..end]) {
+                if let Ok(cut) = decode(&file[..end]) {
                     let trailer = [(ImageFormat::Png, 12), (ImageFormat::Jpeg, 2)]
                         .iter()
-                        .any(|&(f, n)| f == format && end + n >= whole.len());
-                    assert!(trailer, "{format:?} cut at {end} of {}", whole.len());
+                        .any(|&(f, n)| f == format && end + n >= file.len());
+                    assert!(trailer, "{format:?} cut at {end} of {}", file.len());
                     assert_eq!(cut.data(), pixels.data());
                 }
             }

@@ -106,13 +106,13 @@ impl<'a> Indexed<'a> {
                 let (mut image, mut pixels) = (standard().open(bytes)?, Pixels::new());
                 image.decode(Rect::full(size), &mut pixels)?;
                 let color = |&[red, green, blue]: &[u8; 3]| u32::from_be_bytes([0, red, green, blue]);
-                let all = pixels.data().as_chunks::<3>().0;
+                let rgb = pixels.data().as_chunks::<3>().0;
                 if colors {
-                    out.extend(all.iter().map(color));
-                } else if let Some([red, green, blue]) = all.iter().find(|[r, g, b]| r != g || g != b) {
+                    out.extend(rgb.iter().map(color));
+                } else if let Some([red, green, blue]) = rgb.iter().find(|[r, g, b]| r != g || g != b) {
                     return Err(Error::decode(format!("a pixel has the color ({red}, {green}, {blue}): {ONE_NUMBER}")));
                 } else {
-                    out.extend(all.iter().map(|pixel| u32::from(pixel[0])));
+                    out.extend(rgb.iter().map(|pixel| u32::from(pixel[0])));
                 }
             }
             Form::Indices(reader) => {

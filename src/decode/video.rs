@@ -101,8 +101,8 @@ impl Codec for VideoFrames {
     }
 
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        let whole = Rect::full(image.size());
-        self.decode(image, whole, &mut Pixels::new()).map(|()| None)
+        let area = Rect::full(image.size());
+        self.decode(image, area, &mut Pixels::new()).map(|()| None)
     }
 }
 
@@ -221,12 +221,12 @@ mod tests {
             let size = image.size();
             let turned = orientation > 4;
             assert_eq!((size.width, size.height), if turned { (64, 96) } else { (96, 64) });
-            let (mut whole, mut part) = (Pixels::new(), Pixels::new());
-            image.decode(Rect::full(size), &mut whole).unwrap();
+            let (mut whole_frame, mut part) = (Pixels::new(), Pixels::new());
+            image.decode(Rect::full(size), &mut whole_frame).unwrap();
             image.decode(Rect::new(7, 9, 25, 11), &mut part).unwrap();
             for (y, row) in part.data().chunks_exact(25 * 3).enumerate() {
                 let offset = ((y + 9) * size.width as usize + 7) * 3;
-                assert_eq!(row, &whole.data()[offset..offset + 25 * 3], "{orientation} {y}");
+                assert_eq!(row, &whole_frame.data()[offset..offset + 25 * 3], "{orientation} {y}");
             }
         }
     }

@@ -206,8 +206,8 @@ impl Spec {
             staging_bytes: a.staging_bytes.max(b.staging_bytes),
             scratch_bytes: a.scratch_bytes.max(b.scratch_bytes),
         };
-        let all = specs.iter().map(|spec| spec.memory(prefetch));
-        all.reduce(largest).expect("batches have a variant")
+        let memories = specs.iter().map(|spec| spec.memory(prefetch));
+        memories.reduce(largest).expect("batches have a variant")
     }
 
     /// Returns the length of an array's first axis in a batch, and the other axes.
@@ -305,7 +305,8 @@ impl Spec {
     /// are small, because they are decoded one after the other.
     fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
         let samples = layout.samples;
-        let [encoded_bytes, blocks] = [decoding.encoded_bytes, decoding.blocks].map(|all| all / self.batch * samples);
+        let [encoded_bytes, blocks] =
+            [decoding.encoded_bytes, decoding.blocks].map(|total| total / self.batch * samples);
         (layout.encoded_bytes, layout.blocks) = (encoded_bytes, blocks);
         let take = |end: &mut usize, bytes: usize| {
             let start = *end;

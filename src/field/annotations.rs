@@ -90,16 +90,16 @@ impl Annotations {
     fn read_boxes(&mut self, sample: &Sample<'_>, image: Oriented) -> Result<()> {
         let (reader, mut numbers) = (BoxReader::default(), Vec::new());
         let (frame, units) = reader.read("boxes", sample, image, &mut numbers, &mut self.boxes)?;
-        let all = self.boxes.len();
+        let box_count = self.boxes.len();
         let column = |name: &str| -> Result<Vec<i64>> {
             let mut numbers = Vec::new();
             if !encoded::has(sample, name) {
                 return Ok(numbers);
             }
             encoded::numbers(sample, name, &mut numbers)?;
-            if numbers.len() != all {
+            if numbers.len() != box_count {
                 let actual = numbers.len();
-                let cause = format!("field {name:?} has {actual} numbers: expected {all}, one for each box");
+                let cause = format!("field {name:?} has {actual} numbers: expected {box_count}, one for each box");
                 return Err(Error::in_source(cause));
             }
             Ok(numbers)
@@ -110,23 +110,25 @@ impl Annotations {
             let (mut segments, mut mask) = (Segments::default(), Vec::new());
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
             let actual = segments.read(masks).map_err(at_field)?;
-            if actual != all {
-                return Err(at_field(Error::in_source(format!("{actual} masks: expected {all}, one for each box"))));
+            if actual != box_count {
+                return Err(at_field(Error::in_source(format!(
+                    "{actual} masks: expected {box_count}, one for each box"
+                ))));
             }
-            for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
+            for index in (0..box_count).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
                 segments.draw(index, frame.size(), units, &mut mask).map_err(at_field)?;
                 self.has_masks = true;
             }
         }
-        if all > 0 && encoded::has(sample, "boxes.points") {
+        if box_count > 0 && encoded::has(sample, "boxes.points") {
             let mut numbers = Vec::new();
             let shape = encoded::numbers::<f32>(sample, "boxes.points", &mut numbers)?;
-            let skeleton = Skeleton { count: numbers.len() / (3 * all), pairs: Vec::new() };
+            let skeleton = Skeleton { count: numbers.len() / (3 * box_count), pairs: Vec::new() };
             if skeleton.count == 0 {
-                let cause = format!("field \"boxes.points\" has the shape {shape:?}: expected ({all}, count, 3)");
+                let cause = format!("field \"boxes.points\" has the shape {shape:?}: expected ({box_count}, count, 3)");
                 return Err(Error::in_source(cause));
             }
-            skeleton.read("boxes.points", sample, Some(all), 3, (frame, units), &mut numbers)?;
+            skeleton.read("boxes.points", sample, Some(box_count), 3, (frame, units), &mut numbers)?;
             self.points = skeleton.count;
             self.labeled_points = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
         }

@@ -341,7 +341,7 @@ impl Boxes {
         }
         let hidden = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);
         let Scratch { corners, visible_boxes, numbers, name: full, segments, drawn, .. } = scratch;
-        let (all, after) = (corners.len(), count + visible_boxes.len());
+        let (box_count, after) = (corners.len(), count + visible_boxes.len());
         let first = count.min(self.max_boxes);
         visible_boxes.truncate(self.max_boxes - first);
         // Returns the byte range of the new boxes in an array with `box_bytes` bytes per box.
@@ -351,7 +351,7 @@ impl Boxes {
         for column in &self.columns {
             let indices = visible_boxes.iter().map(|visible_box| visible_box.index);
             let out = &mut row.bytes(array)[range(column.dtype.bytes())];
-            column.write(join_name(full, name, &column.name), sample, all, indices, out)?;
+            column.write(join_name(full, name, &column.name), sample, box_count, indices, out)?;
             array += 1;
         }
         if self.masks {
@@ -361,7 +361,7 @@ impl Boxes {
                 name,
                 sample,
                 (plan, frame, units),
-                (all, visible_boxes, hidden),
+                (box_count, visible_boxes, hidden),
                 (segments, drawn),
                 out,
             );
@@ -372,9 +372,9 @@ impl Boxes {
             array += 1;
         }
         if let Some(points) = &self.points
-            && all > 0
+            && box_count > 0
         {
-            points.read(join_name(full, name, "points"), sample, Some(all), 3, (frame, units), numbers)?;
+            points.read(join_name(full, name, "points"), sample, Some(box_count), 3, (frame, units), numbers)?;
             let out: &mut [f32] = bytemuck::cast_slice_mut(&mut row.bytes(array)[range(points.count * 12)]);
             out.fill(0.0);
             let from = numbers.chunks_exact(points.count * 3);

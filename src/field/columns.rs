@@ -44,16 +44,16 @@ impl Column {
     }
 
     /// Writes the numbers of the boxes in `indices` to `out`, without padding. The sample's field
-    /// `name` contains the numbers of all `all` boxes.
+    /// `name` contains the numbers of all `box_count` boxes.
     pub(super) fn write(
         &self,
         name: &str,
         sample: &Sample<'_>,
-        all: usize,
+        box_count: usize,
         indices: impl Iterator<Item = usize>,
         out: &mut [u8],
     ) -> Result<()> {
-        if all == 0 {
+        if box_count == 0 {
             return Ok(());
         }
         let field = encoded::find(sample, name)?;
@@ -62,9 +62,9 @@ impl Column {
         // assigns to them fit.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
-            if bytes.len() != all * read.bytes() {
+            if bytes.len() != box_count * read.bytes() {
                 let actual = bytes.len() as f64 / read.bytes() as f64;
-                return Err(field.error(format_args!("has {actual} numbers: expected {all}, one for each box")));
+                return Err(field.error(format_args!("has {actual} numbers: expected {box_count}, one for each box")));
             }
             for (index, out) in indices.zip(out.chunks_exact_mut(size)) {
                 let number = &bytes[index * read.bytes()..][..read.bytes()];

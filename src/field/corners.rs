@@ -76,8 +76,8 @@ impl BoxReader {
         let field = encoded::find(sample, name)?;
         numbers.clear();
         let shape = encoded::numbers(sample, name, numbers)?;
-        let whole = numbers.len().is_multiple_of(4) && (shape.len() == 1 || shape.last() == Some(&4));
-        if !(whole || numbers.is_empty()) || shape.len() > 2 {
+        let is_whole = numbers.len().is_multiple_of(4) && (shape.len() == 1 || shape.last() == Some(&4));
+        if !(is_whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}: expected (n, 4)")));
         }
         // Without boxes, it does not matter whether the stored or the upright image was annotated.

@@ -124,12 +124,12 @@ impl FieldType for Packed {
         }
         let padding = self.length - lengths.iter().sum::<i64>() as usize;
         let numbered = lengths.iter().zip(0_i32..).map(|(length, document)| (*length as usize, document));
-        let all = || numbered.clone().chain([(padding, -1)]);
-        let documents = all().flat_map(|(length, document)| std::iter::repeat_n(document, length));
+        let runs = || numbered.clone().chain([(padding, -1)]);
+        let documents = runs().flat_map(|(length, document)| std::iter::repeat_n(document, length));
         put(row.bytes(1), documents);
-        put(row.bytes(2), all().flat_map(|(length, _)| 0..length as i32));
+        put(row.bytes(2), runs().flat_map(|(length, _)| 0..length as i32));
         let mut end = 0;
-        let ends = all().map(|(length, _)| {
+        let ends = runs().map(|(length, _)| {
             end += length as i32;
             end
         });

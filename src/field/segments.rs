@@ -185,9 +185,9 @@ impl Segments {
                     (position, is_ones) = (next, !is_ones);
                 }
                 if position != mask.len() as u64 {
-                    let all = mask.len();
+                    let pixels = mask.len();
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: the run lengths cover {position} pixels, but the image has {all}"
+                        "segmentation {index}: the run lengths cover {position} pixels, but the image has {pixels}"
                     )));
                 }
                 Ok(())
@@ -203,8 +203,8 @@ fn add_polygon(
     scale: (f64, f64),
     crossings: &mut Crossings,
 ) -> Result<(), String> {
-    let all = points.as_chunks::<2>().0;
-    if all.len() < 3 || !points.len().is_multiple_of(2) {
+    let vertices = points.as_chunks::<2>().0;
+    if vertices.len() < 3 || !points.len().is_multiple_of(2) {
         return Err(format!("{} numbers: expected an even number of at least 6", points.len()));
     }
     let fine = |number: f64, scale: f64| {
@@ -215,9 +215,9 @@ fn add_polygon(
         Ok((STEPS_PER_PIXEL * pixels + 0.5) as i64)
     };
     let point = |[x, y]: [f64; 2]| Ok::<_, String>((fine(x, scale.0)?, fine(y, scale.1)?));
-    let first = point(all[0])?;
+    let first = point(vertices[0])?;
     let mut from = first;
-    for corner in all[1..].iter().map(|&corner| point(corner)).chain([Ok(first)]) {
+    for corner in vertices[1..].iter().map(|&corner| point(corner)).chain([Ok(first)]) {
         let corner = corner?;
         add_edge(from, corner, (width, height), crossings)?;
         from = corner;

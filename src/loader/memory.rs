@@ -91,8 +91,8 @@ impl MemoryBound {
         let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
         let fixed = demand.scratch.needed();
         // Without a limit, the driver checks device memory.
-        let all = host.checked_add(device)?.checked_add(fixed)?;
-        Some(if let MemoryBound::Limit(_) = self { all } else { host + fixed })
+        let total = host.checked_add(device)?.checked_add(fixed)?;
+        Some(if let MemoryBound::Limit(_) = self { total } else { host + fixed })
     }
 
     /// Returns the error for a plan that does not fit. The message contains the required memory,
@@ -100,7 +100,7 @@ impl MemoryBound {
     fn refusal(self, demand: &Demand<'_>) -> Error {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (ahead, batch, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
-        let all = slots.checked_mul(schemas.bytes());
+        let slot_bytes = slots.checked_mul(schemas.bytes());
         // Print exact numbers of bytes if the rounded numbers would be equal.
         let exact =
             self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
@@ -111,7 +111,7 @@ impl MemoryBound {
             format!("{ahead} batches of {batch} ahead")
         };
         let verb = if ahead == 1 { "needs" } else { "need" };
-        let sum = all.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
+        let sum = slot_bytes.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
         let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schemas.bytes()));
         let device = device_bytes(schemas, prefetch.min);
         if device > 0 {

@@ -249,8 +249,8 @@ impl Opened {
         // workers mix images, it also needs a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if augments.common().mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
-        let all = fields[0].augments(augments.common()).chain(augments.variants());
-        let effects = all.map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let used_augments = fields[0].augments(augments.common()).chain(augments.variants());
+        let effects = used_augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
         let pasted = augments.iter().flat_map(Augment::pasted_outputs).map(Pasted::memory).max().unwrap_or(0);
         let transforms = images.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
@@ -374,8 +374,8 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
             "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
         ));
     }
-    let mut all = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment()).chain([augment]);
-    if all.any(|augment| augment.changes().next().is_some()) {
+    let mut augments = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment()).chain([augment]);
+    if augments.any(|augment| augment.changes().next().is_some()) {
         return Err(Error::config(
             "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
         ));

@@ -366,10 +366,10 @@ impl Sampling {
         if let (Some(positions), Some(indices)) = (&positions, &self.subset) {
             part.subset = Some(positions.iter().map(|&position| indices[position]).collect());
         }
-        if let Some(all) = &self.weights {
+        if let Some(weights) = &self.weights {
             part.weights = Some(match positions {
-                Some(positions) => positions.iter().map(|&position| all[position]).collect(),
-                None => all[range.start as usize..range.end as usize].into(),
+                Some(positions) => positions.iter().map(|&position| weights[position]).collect(),
+                None => weights[range.start as usize..range.end as usize].into(),
             });
         }
         part

@@ -89,9 +89,9 @@ pub(super) trait Destination: Sync {
     /// Returns the path of shard `number`.
     fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf;
 
-    /// Returns whether shard `number` exists and has the size in `entry`. If `whole` is true,
-    /// compares the checksum as well.
-    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool>;
+    /// Returns whether shard `number` exists and has the size in `entry`. If `must_be_complete` is
+    /// true, compares the checksum as well.
+    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool>;
 
     /// Acquires the lock for merging, and for discarding the files of other packs. Waits until no
     /// other process holds the lock.

@@ -133,9 +133,9 @@ impl Destination for FolderDestination {
         }
     }
 
-    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
+    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
         let path = self.shard_path(number, state);
-        if whole { has(&path, entry) } else { Ok(has_size(&path, entry)) }
+        if must_be_complete { has(&path, entry) } else { Ok(has_size(&path, entry)) }
     }
 
     fn lock(&self) -> Result<Lock> {

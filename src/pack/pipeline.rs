@@ -88,9 +88,9 @@ impl Run<'_> {
             let key = key.map_err(|e| source::sample_error(self.source, index, "", e))?;
             Ok(wanted.contains(&key).then_some((index as u64, key)))
         };
-        let all = 0..self.source.len();
+        let indices = 0..self.source.len();
         let keyed: Vec<(u64, String)> = self.pool()?.install(|| {
-            all.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
+            indices.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
         })?;
         let seen: HashSet<&str> = keyed.iter().map(|(_, key)| &**key).collect();
         let mut missing: Vec<&str> = wanted.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();

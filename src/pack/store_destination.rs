@@ -132,8 +132,8 @@ impl Destination for StoreDestination {
         self.path_of(&dest::shard(number))
     }
 
-    fn has_shard(&self, number: u64, _: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
-        has(&self.remote, &self.url(&dest::shard(number)), entry, whole)
+    fn has_shard(&self, number: u64, _: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
+        has(&self.remote, &self.url(&dest::shard(number)), entry, must_be_complete)
     }
 
     /// Returns a lock that does nothing. A lock is not needed: a merge only writes the manifest,
@@ -220,11 +220,11 @@ fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     })
 }
 
-/// Returns whether the object at `url` exists and has the size in `entry`. If `whole` is true,
-/// compares the checksum as well.
-fn has(remote: &Remote, url: &str, entry: &ShardEntry, whole: bool) -> Result<bool> {
+/// Returns whether the object at `url` exists and has the size in `entry`. If `must_be_complete` is
+/// true, compares the checksum as well.
+fn has(remote: &Remote, url: &str, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
     let Some(object) = object(remote, url)?.filter(|object| object.len == entry.bytes) else { return Ok(false) };
-    if !whole {
+    if !must_be_complete {
         return Ok(true);
     }
     let (mut hasher, mut offset) = (crc32fast::Hasher::new(), 0);

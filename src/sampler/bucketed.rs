@@ -148,15 +148,15 @@ impl Bucketed {
         }
         let counts: Arc<[u64]> =
             self.widths.iter().map(|width| (budget / u64::from(*width).max(1)).min(self.batch)).collect();
-        let (mut start, mut batches, mut all) = (0, 0, 0);
+        let (mut start, mut batches, mut delivered) = (0, 0, 0);
         let ends = self.ends.iter().zip(counts.iter()).map(|(end, count)| {
             let samples = end - std::mem::replace(&mut start, *end);
             batches += if drop { samples / count } else { samples.div_ceil(*count) };
-            all += if drop { samples - samples % count } else { samples };
+            delivered += if drop { samples - samples % count } else { samples };
             batches
         });
         let ends = ends.collect();
-        self.budget = Some(Budget { budget, counts, samples: all, ends });
+        self.budget = Some(Budget { budget, counts, samples: delivered, ends });
         Ok(self)
     }
 
@@ -314,17 +314,17 @@ mod tests {
                 filled.sort_unstable();
                 filled.dedup();
                 for (order, epoch) in [(order.clone(), 0), (order.clone().shuffled(3), 0), (order.shuffled(3), 5)] {
-                    let all: Vec<u64> = (0..count).map(|position| order.index(epoch, position)).collect();
-                    let mut sorted = all.clone();
+                    let drawn: Vec<u64> = (0..count).map(|position| order.index(epoch, position)).collect();
+                    let mut sorted = drawn.clone();
                     sorted.sort_unstable();
                     assert!(sorted.into_iter().eq(0..count));
-                    let mixed = all.chunks(batch as usize).filter(|batch| {
+                    let mixed = drawn.chunks(batch as usize).filter(|batch| {
                         let buckets = || batch.iter().map(|sample| scanned(lengths[*sample as usize], bounds));
                         buckets().min() != buckets().max()
                     });
                     assert!(mixed.count() < filled.len(), "{count} samples, batches of {batch}, {bounds:?}");
                     for (sample, from) in (0..count + 2).flat_map(|sample| [0, count / 2].map(|from| (sample, from))) {
-                        let next = (from..count).find(|&position| all[position as usize] == sample);
+                        let next = (from..count).find(|&position| drawn[position as usize] == sample);
                         let next = next.map_or(Position::Absent, Position::At);
                         assert_eq!(order.position(epoch, sample, from), next);
                     }

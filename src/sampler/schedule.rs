@@ -312,10 +312,10 @@ impl Schedule {
     /// If the sampler panics, or if its length has decreased so that the batch no longer exists.
     pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
         let len = self.order.len(epoch);
-        let all = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
-        let first = all.as_ref().map_or(batch * self.batch, |all| all.start);
+        let range = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
+        let first = range.as_ref().map_or(batch * self.batch, |range| range.start);
         assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
-        let samples = all.map_or(self.batch.min(len - first), |all| all.end - all.start);
+        let samples = range.map_or(self.batch.min(len - first), |range| range.end - range.start);
         let (share, padding) = (self.share(samples), self.padding(self.rank.rank, samples));
         let entry = |Occurrence { index: sample, variant }, valid| Entry { sample, variant, valid };
         entries.clear();
@@ -411,12 +411,12 @@ mod tests {
                             let read: Vec<Vec<u64>> = (0..batches)
                                 .map(|number| {
                                     let mut entries = Vec::new();
-                                    let mut all = Vec::new();
+                                    let mut samples_of_epoch = Vec::new();
                                     for rank in machine.clone() {
                                         schedule(rank).fill(epoch, number, &mut entries);
-                                        all.extend(entries.iter().map(|entry| entry.sample));
+                                        samples_of_epoch.extend(entries.iter().map(|entry| entry.sample));
                                     }
-                                    all
+                                    samples_of_epoch
                                 })
                                 .collect();
                             for sample in 0..20 {
@@ -536,18 +536,18 @@ mod tests {
                 let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
                 for number in 0..alone.num_batches(1) {
                     let world = [1024, 1000, 513, 1024][number as usize % 4];
-                    let (mut all, mut entries) = (Vec::new(), Vec::new());
+                    let (mut samples_of_batch, mut entries) = (Vec::new(), Vec::new());
                     for rank in 0..world {
                         let rank = Schedule::new(order.clone(), batch, last, Rank::new(rank, world).unwrap());
                         assert_eq!(rank.num_batches(1), alone.num_batches(1));
                         rank.fill(1, number, &mut entries);
                         assert!(!entries.is_empty());
-                        all.extend(entries.iter().filter(|entry| entry.valid).copied());
+                        samples_of_batch.extend(entries.iter().filter(|entry| entry.valid).copied());
                     }
                     alone.fill(1, number, &mut entries);
                     entries.retain(|entry| entry.valid);
-                    assert!(all == entries, "batch {number} of {name} on {world} ranks");
-                    seen.append(&mut all);
+                    assert!(samples_of_batch == entries, "batch {number} of {name} on {world} ranks");
+                    seen.append(&mut samples_of_batch);
                 }
                 let samples = alone.order().len(1);
                 let expected = if last == LastBatch::Drop { samples / batch * batch } else { samples };

@@ -94,10 +94,10 @@ mod tests {
     fn a_split_is_disjoint_and_has_the_requested_sizes() {
         for n in [1, 2, 10, 999, 10_000] {
             let [a, b, c] = split(0..n, [0.7, 0.2, 0.1], 3).unwrap();
-            let mut all = [&a[..], &b, &c].concat();
+            let mut samples_of_parts = [&a[..], &b, &c].concat();
             assert!(a.is_sorted() && b.is_sorted() && c.is_sorted());
-            all.sort_unstable();
-            assert!(all.into_iter().eq(0..n));
+            samples_of_parts.sort_unstable();
+            assert!(samples_of_parts.into_iter().eq(0..n));
             for (part, share) in [(a, 0.7), (b, 0.2), (c, 0.1)] {
                 assert!((part.len() as f64 - share * n as f64).abs() <= 1.0, "{} of {n}", part.len());
             }

@@ -80,8 +80,8 @@ impl Naive {
 
     /// Returns the samples of the first `count` draws of the run, or all of them if it is shorter.
     fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
-        let (mut all, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
-        while all.len() < count {
+        let (mut draws, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
+        while draws.len() < count {
             let left =
                 |k: usize| if self.once.contains(&k) { self.lens[k] / self.units[k] - drawn[k] } else { u64::MAX };
             let left: Vec<u64> = (0..self.lens.len()).map(left).collect();
@@ -98,15 +98,15 @@ impl Naive {
                     (self.lens[source], self.lens[..source].iter().sum::<u64>(), self.units[source]);
                 let order = Shuffled::new(len, Mixture::seed_within(self.seed, source));
                 let samples = (turn * unit..(turn + 1) * unit).map(|sample| order.at(sample / len, sample % len));
-                all.push(samples.map(|Occurrence { index, variant }| (first + index, variant)).collect());
+                draws.push(samples.map(|Occurrence { index, variant }| (first + index, variant)).collect());
             }
             round += 1;
             if (tickets.len() as u64) < self.round {
                 break;
             }
         }
-        all.truncate(count);
-        all
+        draws.truncate(count);
+        draws
     }
 
     fn call(&mut self, from: u64, proportions: Vec<f64>) {
@@ -149,14 +149,15 @@ fn delivered(
     let schedule = |rank, world| schedule(rank, world).with_batches(order.clone().batched());
     let batches = schedule(0, 1).num_batches(epoch);
     let of_batch = |number| {
-        let (mut all, mut entries) = (Vec::new(), Vec::<Entry>::new());
+        let (mut samples_of_ranks, mut entries) = (Vec::new(), Vec::<Entry>::new());
         let world = 1 + draw.to(4) as usize;
         for rank in 0..world {
             assert_eq!(schedule(rank, world).num_batches(epoch), batches);
             schedule(rank, world).fill(epoch, number, &mut entries);
-            all.extend(entries.iter().filter(|entry| entry.valid).map(|entry| (entry.sample, entry.variant)));
+            samples_of_ranks
+                .extend(entries.iter().filter(|entry| entry.valid).map(|entry| (entry.sample, entry.variant)));
         }
-        all
+        samples_of_ranks
     };
     let lists: Vec<Vec<_>> = (0..batches).map(of_batch).collect();
     assert_eq!(schedule(0, 1).samples(epoch), lists.iter().flatten().count() as u64);

@@ -347,8 +347,8 @@ impl Stats {
     /// Returns the fraction of time in which the workers were busy, from 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
         // Statistics from older versions contain only the number of workers.
-        let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
-        ratio(self.worked_seconds(), all).min(1.0)
+        let total = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
+        ratio(self.worked_seconds(), total).min(1.0)
     }
 
     /// Returns the average number of concurrent reads by the reader threads.
@@ -390,24 +390,24 @@ impl Stats {
             "stage", "count", "mean us", "p50 us", "p99 us", "MB/s"
         )?;
         let row =
-            |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, all: f64, suffix: &str, parallel: bool| {
+            |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, total: f64, suffix: &str, parallel: bool| {
                 let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
                 let speed = match stage.bytes {
                     0 => String::new(),
                     bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
                 };
                 let share = if parallel {
-                    format!("{:>5.1} at a time", ratio(stage.seconds, all))
+                    format!("{:>5.1} at a time", ratio(stage.seconds, total))
                 } else {
-                    format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0)))
+                    format!("{:>5.1} %", percent(ratio(stage.seconds, total).min(1.0)))
                 };
                 let count = stage.count;
                 writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {suffix}")
             };
         let busy = self.busy_fraction();
-        let all = ratio(self.worked_seconds(), busy);
+        let share = ratio(self.worked_seconds(), busy);
         for (name, stage) in self.stages() {
-            row(f, name, stage, all, "the workers' time", false)?;
+            row(f, name, stage, share, "the workers' time", false)?;
         }
         let idle = percent(1.0 - busy);
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;

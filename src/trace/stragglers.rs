@@ -48,8 +48,8 @@ impl Evidence<'_> {
     pub(super) fn stragglers(&self) -> Option<Judgment> {
         let (stats, slow) = (self.stats, self.slow(false));
         let (first, max_excess) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let sum = |all: bool| {
-            slow.iter().filter(|(straggler, _)| all || self.is_large(straggler)).map(|(_, s)| s).sum::<f64>()
+        let sum = |include_all: bool| {
+            slow.iter().filter(|(straggler, _)| include_all || self.is_large(straggler)).map(|(_, s)| s).sum::<f64>()
         };
         let (excess, large) = (sum(true), sum(false));
         // The waits for late batches cover all samples, but `slowest` lists only a few.

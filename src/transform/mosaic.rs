@@ -276,15 +276,19 @@ mod tests {
     #[test]
     fn mosaics_have_the_configured_distributions() {
         let mosaic = Mosaic::new().probability(0.25).scale(0.8, 1.25).translate(0.2);
-        let all: Vec<_> = (0..8000).filter_map(|sample| mosaic.draw((7, 3, sample), 1000)).collect();
-        assert!((1850..2150).contains(&all.len()), "{} of 8000 samples are mosaics: expected about 2000", all.len());
-        let mean = |value_of: &dyn Fn(&Tiling) -> f64| all.iter().map(value_of).sum::<f64>() / all.len() as f64;
+        let tilings: Vec<_> = (0..8000).filter_map(|sample| mosaic.draw((7, 3, sample), 1000)).collect();
+        assert!(
+            (1850..2150).contains(&tilings.len()),
+            "{} of 8000 samples are mosaics: expected about 2000",
+            tilings.len()
+        );
+        let mean = |value_of: &dyn Fn(&Tiling) -> f64| tilings.iter().map(value_of).sum::<f64>() / tilings.len() as f64;
         assert!((mean(&|t| t.partners[1] as f64) - 499.5).abs() < 25.0 && (mean(&|t| t.scale) - 1.025).abs() < 0.01);
-        for tiling in &all {
+        for tiling in &tilings {
             assert!(tiling.center.iter().all(|v| (0.5..1.5).contains(v)) && (0.8..1.25).contains(&tiling.scale));
             assert!(tiling.shift.iter().all(|v| (0.3..0.7).contains(v)));
         }
-        assert_ne!(all[0], all[1]);
+        assert_ne!(tilings[0], tilings[1]);
         assert!(mosaic.draw((7, 3, 0), 0).is_none());
     }
 }

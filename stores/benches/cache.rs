@@ -53,14 +53,14 @@ fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
 
 /// Returns the hit rate from epoch `from` up to epoch `to`.
 fn rate(reads: &[(BatchIndex, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, BatchIndex, u64) -> bool) -> f64 {
-    let (mut hits, mut all) = (0, 0);
+    let (mut hits, mut total) = (0, 0);
     for (number, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < to) {
         let hit = hit(number, batch, sample);
         if batch.epoch >= from {
-            (hits, all) = (hits + u64::from(hit), all + 1);
+            (hits, total) = (hits + u64::from(hit), total + 1);
         }
     }
-    hits as f64 / all as f64
+    hits as f64 / total as f64
 }
 
 fn hit_rates(nodes: u64, len: u64, share: f64) {

@@ -50,12 +50,12 @@ fn storages(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
     let path = if name.is_empty() { folder.to_owned() } else { folder.join(name) };
     let path = path.to_str().unwrap().to_owned();
     let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };
-    let mut all = vec![member(format, "machine", path.clone(), None, true)];
+    let mut members = vec![member(format, "machine", path.clone(), None, true)];
     if format.mapped {
-        all.push(member(format, "read", path, None, false));
+        members.push(member(format, "read", path, None, false));
     }
-    all.push(member(format, "store", url, Some(Arc::new(Objects::of(folder, "mem://set"))), true));
-    all
+    members.push(member(format, "store", url, Some(Arc::new(Objects::of(folder, "mem://set"))), true));
+    members
 }
 
 fn combinations() -> Combinations<'static> {

@@ -195,9 +195,9 @@ pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Pat
     observations.classes = classes.to_vec();
     observations.samples = samples(&*source, root);
     let open = |resumed: bool| choice.of((member.load)(), resumed);
-    let whole = open(false).and_then(Loader::host);
+    let opened = open(false).and_then(Loader::host);
     let mut run = Run { root, observations: &mut observations };
-    match whole {
+    match opened {
         Err(e) => {
             let line = run.error(&e);
             run.observations.batches.push(line);

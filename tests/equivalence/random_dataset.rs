@@ -94,14 +94,14 @@ pub struct RandomDataset {
 
 fn pixels(random: &mut Random, (width, height): (u32, u32)) -> Vec<u8> {
     let [a, b, c] = [0; 3].map(|_| 1 + random.below(9) as u32);
-    let mut all = Vec::new();
+    let mut data = Vec::new();
     for y in 0..height {
         for x in 0..width {
             let noise = (random.next() & 15) as u32;
-            all.extend([x * a + noise, y * b + noise, (x + y) * c].map(|value| (value * 5) as u8));
+            data.extend([x * a + noise, y * b + noise, (x + y) * c].map(|value| (value * 5) as u8));
         }
     }
-    all
+    data
 }
 
 fn encoded(extension: &str, pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {

@@ -91,7 +91,7 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
         open: Box::new(move || Ok(open.clone())),
         load: Box::new(move || Loader::source(load.clone())),
     });
-    let mut all = vec![];
+    let mut results = vec![];
     if let Some(difference) = resumed_difference(&expected) {
         counts.differences.push(format!("seed {seed}: {difference}\n    {choice:?}"));
     }
@@ -116,11 +116,11 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
                     counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.storage));
                 }
             }
-            all.push((place, actual));
+            results.push((place, actual));
         }
     }
-    all.push((Opened { format: "memory", storage: "machine" }, expected));
-    all
+    results.push((Opened { format: "memory", storage: "machine" }, expected));
+    results
 }
 
 /// Returns how an interrupted and resumed run differs from an uninterrupted one, if it does. Runs
@@ -129,9 +129,9 @@ fn resumed_difference(observations: &Observations) -> Option<String> {
     let batches = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()
     };
-    let (whole, resumed) = (batches(&observations.batches), batches(&observations.resumed));
-    let failed = whole.iter().chain(&resumed).any(|line| line.starts_with("error "));
-    (!failed && whole != resumed).then(|| format!("the resumed run differs:\n    {whole:?}\n    {resumed:?}"))
+    let (unbroken, resumed) = (batches(&observations.batches), batches(&observations.resumed));
+    let failed = unbroken.iter().chain(&resumed).any(|line| line.starts_with("error "));
+    (!failed && unbroken != resumed).then(|| format!("the resumed run differs:\n    {unbroken:?}\n    {resumed:?}"))
 }
 
 /// Returns the first difference from the dataset in memory, if any.
@@ -196,8 +196,8 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "equivalence: {} combinations in {} draws", self.combinations, self.draws)?;
-        let counts_in = |all: &BTreeMap<String, u64>| {
-            all.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
+        let counts_in = |counts: &BTreeMap<String, u64>| {
+            counts.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
         };
         writeln!(f, "formats and storage: {}", counts_in(&self.by_format))?;
         writeln!(f, "options: {}", counts_in(&self.by_option))?;

@@ -55,11 +55,11 @@ fn twice(
         return Err(format!("wrong: the error names no location: {e}"));
     }
     let expected = expected.expect("the first run succeeds");
-    let whole: BTreeMap<&str, &str> = expected.lines().filter_map(|line| line.split_once(' ')).collect();
+    let complete: BTreeMap<&str, &str> = expected.lines().filter_map(|line| line.split_once(' ')).collect();
     for (name, hash) in files(folder) {
         let old = before.get(&name).is_some_and(|old| *old == hash);
-        if !old && whole.get(&*name).is_some_and(|whole| *whole != hash) {
-            return Err(format!("wrong: after {e}: {name} is {hash}, not {}", whole[&*name]));
+        if !old && complete.get(&*name).is_some_and(|complete_hash| *complete_hash != hash) {
+            return Err(format!("wrong: after {e}: {name} is {hash}, not {}", complete[&*name]));
         }
     }
     match pack(folder) {

@@ -288,10 +288,11 @@ fn masks_maps_and_points_follow_every_rotation() {
         let placed = |upright: bool, x: u32, y: u32| if upright { frame.pixel(x, y) } else { (x, y) };
         let sample = |upright: bool| {
             let [width, height] = if upright { case.upright } else { case.stored };
-            let all = || (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| placed(upright, x, y));
-            let mask: Vec<u8> = all().map(|(x, y)| ((x * 7 + y * 11) % 251) as u8).collect();
-            let depth = all().flat_map(|(x, y)| ((x * 3 + y * 5) as f32).to_le_bytes()).collect::<Vec<_>>();
-            let flow = all().flat_map(|(x, y)| {
+            let pixels =
+                || (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| placed(upright, x, y));
+            let mask: Vec<u8> = pixels().map(|(x, y)| ((x * 7 + y * 11) % 251) as u8).collect();
+            let depth = pixels().flat_map(|(x, y)| ((x * 3 + y * 5) as f32).to_le_bytes()).collect::<Vec<_>>();
+            let flow = pixels().flat_map(|(x, y)| {
                 let flow = (x as f32 / 2.0 - 3.0, y as f32 / 4.0 + 1.0);
                 let (across, down) = if upright { frame.displacement(flow) } else { flow };
                 [across.to_le_bytes(), down.to_le_bytes()].concat()

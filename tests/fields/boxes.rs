@@ -102,8 +102,8 @@ impl Truth {
         let (x1, x2) = axis(x1, x2, 0, plan[12] == 1, output.width.into());
         let (y1, y2) = axis(y1, y2, 1, plan[13] == 1, output.height.into());
         let [a, b, c, d] = self.boxes[i];
-        let all = (c - a) * (d - b) * t[4] / t[2] * t[5] / t[3];
-        (x1 < x2 && y1 < y2).then(|| ([x1, y1, x2, y2], (x2 - x1) * (y2 - y1) / all))
+        let visible_area = (c - a) * (d - b) * t[4] / t[2] * t[5] / t[3];
+        (x1 < x2 && y1 < y2).then(|| ([x1, y1, x2, y2], (x2 - x1) * (y2 - y1) / visible_area))
     }
 
     fn point(&self, [x, y, v]: [f64; 3], plan: &[i64], output: Size) -> [f64; 3] {
@@ -202,13 +202,13 @@ fn boxes_and_their_annotations_follow_the_image() {
 /// Returns the bytes of all batches of an epoch, with the sample indices.
 fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
     let mut batches = loader.host().unwrap();
-    let all = |batch: Result<HostBatch>| {
+    let content_of = |batch: Result<HostBatch>| {
         let batch = batch.unwrap();
         let names: Vec<_> = batch.fields().map(|field| field.name.clone()).collect();
         let fields = names.iter().flat_map(|name| batch.field(name).unwrap().bytes().to_vec());
         (batch.ids().collect(), fields.collect())
     };
-    batches.epoch_from(1, from).map(all).collect()
+    batches.epoch_from(1, from).map(content_of).collect()
 }
 
 #[test]
@@ -244,16 +244,16 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
                 for (place, id) in batch.ids().enumerate() {
                     let (truth, plan) = (&truths[id as usize], &plan[place * 14..][..14]);
                     let [x, y, width, height] = [0, 1, 2, 3].map(|i| plan[i] as f64);
-                    let whole = (width, height) == (truth.size.width.into(), truth.size.height.into());
+                    let is_whole = (width, height) == (truth.size.width.into(), truth.size.height.into());
                     let inside = |corners: &[f64; 4]| {
                         let (cx, cy) = ((corners[0] + corners[2]) / 2.0, (corners[1] + corners[3]) / 2.0);
-                        whole || (x < cx && cx < x + width && y < cy && cy < y + height)
+                        is_whole || (x < cx && cx < x + width && y < cy && cy < y + height)
                     };
                     let expected = truth.boxes.iter().filter(|corners| inside(corners)).count();
                     assert_eq!(batch.counts("boxes").unwrap()[place], expected as i64, "sample {id} by {plan:?}");
                     assert!(truth.boxes.is_empty() || expected > 0);
                     dropped += truth.boxes.len() - expected;
-                    cropped += usize::from(!whole);
+                    cropped += usize::from(!is_whole);
                 }
             }
         }

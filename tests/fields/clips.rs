@@ -103,17 +103,17 @@ fn each_frame_is_the_image_that_the_plan_makes_of_it() {
         (Dtype::Bf16, Layout::Nchw),
     ];
     for (number, (augment, (dtype, layout))) in augments.into_iter().zip(formats).enumerate() {
-        let all = |loader: Loader| {
+        let read_all = |loader: Loader| {
             let loader = loader.augment(augment.clone()).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
             if number % 2 == 0 { loader } else { loader.transform(noise) }
         };
         // Eleven frames are decoded in two groups.
         for count in [1, 3, 11] {
-            let actual = rows(all(clips(count)), 1, "image");
-            assert!(actual == rows(all(clips(count)).workers(3).prefetch(3), 1, "image"), "{count} {augment:?}");
+            let actual = rows(read_all(clips(count)), 1, "image");
+            assert!(actual == rows(read_all(clips(count)).workers(3).prefetch(3), 1, "image"), "{count} {augment:?}");
             for frame in 0..count {
-                let expected = rows(all(singles(frame)), 1, "image");
+                let expected = rows(read_all(singles(frame)), 1, "image");
                 let each = expected[0].len();
                 let frames: Vec<_> = actual.iter().map(|row| row[frame * each..][..each].to_vec()).collect();
                 assert!(frames == expected, "frame {frame} of {count}, {dtype:?} {layout:?} {augment:?}");
@@ -180,17 +180,17 @@ fn cameras_and_masks_of_a_sample_share_its_crop() {
 #[test]
 fn a_run_with_clips_resumes_and_is_divided_among_ranks() {
     let loader = || clips(3).augment(Augment::train(16));
-    let whole = [rows(loader(), 0, "image"), rows(loader(), 1, "image")];
+    let unbroken = [rows(loader(), 0, "image"), rows(loader(), 1, "image")];
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 3);
     assert!(batches.epoch(1).next().is_some());
     let state = batches.handle().checkpoint();
-    assert!(rows(loader().resume(state).workers(3), 1, "image") == whole[1][4..]);
+    assert!(rows(loader().resume(state).workers(3), 1, "image") == unbroken[1][4..]);
     let mut divided: Vec<_> = (0..2).flat_map(|rank| rows(loader().rank(rank, 2), 0, "image")).collect();
-    let mut all = whole[0].clone();
+    let mut expected_rows = unbroken[0].clone();
     divided.sort();
-    all.sort();
-    assert!(divided == all);
+    expected_rows.sort();
+    assert!(divided == expected_rows);
 }
 
 fn one(name: &str, content: Vec<u8>) -> Loader {

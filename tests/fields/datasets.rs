@@ -41,9 +41,9 @@ fn mixture() -> Loader {
 fn rows(batch: &HostBatch) -> Vec<Row> {
     let bytes = |row: usize| {
         let rows_of = |name: &str| {
-            let all = batch.field(name).unwrap().bytes();
-            let each = all.len() / batch.len();
-            all[row * each..][..each].to_vec()
+            let bytes = batch.field(name).unwrap().bytes();
+            let each = bytes.len() / batch.len();
+            bytes[row * each..][..each].to_vec()
         };
         FIELDS.map(rows_of).to_vec()
     };
@@ -54,9 +54,9 @@ fn rows(batch: &HostBatch) -> Vec<Row> {
 fn run(loader: Loader, epochs: u64) -> Vec<Row> {
     let mut batches = loader.host().unwrap();
     let first = batches.first_epoch();
-    let all =
+    let batches =
         (first..epochs).flat_map(|epoch| batches.epoch(epoch).map(|batch| rows(&batch.unwrap())).collect::<Vec<_>>());
-    all.flatten().collect()
+    batches.flatten().collect()
 }
 
 /// Pairs of augmentations with the same image size.
@@ -123,9 +123,9 @@ fn batches_of_one_dataset_have_its_augmentation_and_size() {
         let images = |loader: Loader| {
             let mut batches = loader.host().unwrap();
             let image = |batch: HostBatch| (batch.ids().next().unwrap(), batch.images().bytes().to_vec());
-            let all =
+            let batches =
                 (0..2).flat_map(|epoch| batches.epoch(epoch).map(|batch| image(batch.unwrap())).collect::<Vec<_>>());
-            all.collect::<Vec<_>>()
+            batches.collect::<Vec<_>>()
         };
         let [first, second] = [&common, &second_mix].map(|augment| images(make(augment)));
         let expected: Vec<_> =
@@ -139,11 +139,11 @@ fn batches_of_one_dataset_have_its_augmentation_and_size() {
 fn a_run_with_an_augmentation_for_each_dataset_resumes() {
     let (common, second_augment) = (Augment::train(24), Augment::letterbox(24, 24).flip(0.5).solarize(100.0, 0.5));
     let make = |augment: &Augment| mixture().augment(common.clone()).augment_for(1, augment.clone());
-    let whole = run(make(&second_augment), 2);
+    let unbroken = run(make(&second_augment), 2);
     let mut batches = make(&second_augment).host().unwrap();
     let delivered: usize = batches.epoch(0).take(5).map(|batch| batch.unwrap().len()).sum();
     let saved = batches.checkpoint();
-    assert!(run(make(&second_augment).workers(1).resume(saved.clone()), 2) == whole[delivered..]);
+    assert!(run(make(&second_augment).workers(1).resume(saved.clone()), 2) == unbroken[delivered..]);
     let refused = |loader: Loader, words: &str| {
         let e = loader.resume(saved.clone()).host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");

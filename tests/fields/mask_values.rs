@@ -66,14 +66,14 @@ fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<
 fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     let loader = loader.drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
     let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
-    let mut all = Vec::new();
+    let mut masks_by_key = Vec::new();
     for batch in loader.field("mask", Mask::new(Dtype::I64)) {
         let batch = batch?;
         let classes = batch.field("boxes.class").unwrap().as_i64().unwrap().to_vec();
         let masks = batch.field("mask").unwrap().as_i64().unwrap();
-        all.extend(classes.into_iter().zip(masks.chunks(200).map(<[i64]>::to_vec)));
+        masks_by_key.extend(classes.into_iter().zip(masks.chunks(200).map(<[i64]>::to_vec)));
     }
-    Ok(all)
+    Ok(masks_by_key)
 }
 
 /// Reference implementation: replaces each index into the class list `old` with the index of the

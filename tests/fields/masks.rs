@@ -366,17 +366,17 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
 fn damage_anywhere_in_a_png_mask_fails_every_crop() {
     no_hang(|| {
         let size = Size::new(23, 19);
-        let whole = png(&values(size, 8, 3), size, STORED[0], 3);
+        let file = png(&values(size, 8, 3), size, STORED[0], 3);
         let image = image(size);
         let sample = |mask: Vec<u8>| OwnedSample::new("x").field("rgb.npy", image.clone()).field("mask.png", mask);
         let mut rng = Rng::new(8, 8, 8);
-        let mut samples = vec![sample(whole.clone())];
+        let mut samples = vec![sample(file.clone())];
         for case in 0..300 {
-            let mut bytes = whole.clone();
+            let mut bytes = file.clone();
             if case % 3 == 0 {
-                bytes.truncate(rng.below(whole.len() as u64 - 1) as usize);
+                bytes.truncate(rng.below(file.len() as u64 - 1) as usize);
             } else {
-                let offset = rng.below(whole.len() as u64) as usize;
+                let offset = rng.below(file.len() as u64) as usize;
                 bytes[offset] ^= 1 << rng.below(8);
             }
             samples.push(sample(bytes));

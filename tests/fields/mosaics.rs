@@ -50,9 +50,9 @@ fn loader() -> Loader {
 fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let contents = ["image", "boxes", "boxes.class"].map(|name| {
-            let all = batch.field(name).unwrap().bytes();
-            let each = all.len() / batch.len();
-            all[place * each..][..each].to_vec()
+            let bytes = batch.field(name).unwrap().bytes();
+            let each = bytes.len() / batch.len();
+            bytes[place * each..][..each].to_vec()
         });
         (sample, contents)
     })
@@ -105,16 +105,16 @@ impl Source for Slow {
 #[test]
 fn a_run_with_mosaics_resumes() {
     let mut batches = loader().host().unwrap();
-    let whole: Vec<_> = (0..2)
+    let unbroken: Vec<_> = (0..2)
         .map(|epoch| batches.epoch(epoch).map(Result::unwrap).collect::<Vec<_>>())
-        .map(|all| all.iter().flat_map(|batch| shown(batch).collect::<Vec<_>>()).collect::<Vec<_>>())
+        .map(|batches| batches.iter().flat_map(|batch| shown(batch).collect::<Vec<_>>()).collect::<Vec<_>>())
         .collect();
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 10);
     assert_eq!(batches.epoch(1).take(3).count(), 3);
     let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
     let rest: Vec<_> = again.epoch(1).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
-    assert!(rest == whole[1][whole[1].len() - rest.len()..] && rest.len() == 28);
+    assert!(rest == unbroken[1][unbroken[1].len() - rest.len()..] && rest.len() == 28);
 }
 
 #[test]
@@ -122,10 +122,10 @@ fn partners_stay_within_the_samples_of_the_epoch() {
     let few = vec![3, 8, 9, 20, 31];
     let samples = epoch(loader().subset(few.clone()), 0);
     assert_eq!(samples.keys().copied().collect::<Vec<_>>(), few);
-    let mut all: Vec<u64> = samples.values().flat_map(|[image, ..]| seen(image)).collect();
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all, few);
+    let mut partners: Vec<u64> = samples.values().flat_map(|[image, ..]| seen(image)).collect();
+    partners.sort_unstable();
+    partners.dedup();
+    assert_eq!(partners, few);
 }
 
 #[test]
@@ -232,9 +232,13 @@ fn too_many_boxes_in_a_mosaic_fail_or_are_truncated() {
     };
     let e = few(Boxes::new(1)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.cause().contains("boxes remain after the crop, but Boxes::new(1)"), "{e}");
-    let (all, cut) = (epoch(loader(), 0), epoch(few(Boxes::new(2).truncated()), 0));
+    let (every_box, cut) = (epoch(loader(), 0), epoch(few(Boxes::new(2).truncated()), 0));
     for (sample, [image, boxes, classes]) in &cut {
-        assert!(*image == all[sample][0] && *boxes == all[sample][1][..32] && *classes == all[sample][2][..16]);
+        assert!(
+            *image == every_box[sample][0]
+                && *boxes == every_box[sample][1][..32]
+                && *classes == every_box[sample][2][..16]
+        );
     }
 }
 
@@ -280,7 +284,7 @@ fn a_prefetching_source_receives_mosaic_partners() {
     let expected: Vec<u64> = order.from(BatchIndex { epoch: 0, batch: 0 }).flat_map(|(_, samples)| samples).collect();
     assert_eq!(expected.len() as u64, 5 * LEN, "four reads for each image of the first epoch");
     let mut sorted = [expected, read.lock().unwrap().clone()];
-    sorted.iter_mut().for_each(|all| all.sort_unstable());
+    sorted.iter_mut().for_each(|indices| indices.sort_unstable());
     assert_eq!(sorted[0], sorted[1]);
 }
 

@@ -225,8 +225,8 @@ fn a_field_name_suffix_determines_the_number_format() {
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
         // Select the field by its full name. Data without a shape is read as one-dimensional.
         if *name != "x.npy" && *name != "x.json" {
-            let whole = all(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
-            assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
+            let every_value = all(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
+            assert_eq!(every_value[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
         }
     }
     let cause = |loader: Loader| loader.into_iter().find_map(Result::err).unwrap().cause().to_owned();
@@ -235,8 +235,8 @@ fn a_field_name_suffix_determines_the_number_format() {
     assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2]: expected [2, 3]");
     let rows = open(name, bytes).field("x", Ragged::new(Dtype::F32, [3], 4));
     assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of shape [3]");
-    let whole = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
-    assert_eq!(cause(whole), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
+    let fractional = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
+    assert_eq!(cause(fractional), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
 
 /// A field that records the region of the source image that a sample shows.
@@ -308,18 +308,18 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
             numbers
         };
         let open = |seed: u64| loader().augment(Augment::train(8)).shuffle(seed);
-        let all = thrown(open(3).workers(1), 1, 0);
-        assert_eq!(all.len(), 50);
-        assert_eq!(all.values().collect::<std::collections::HashSet<_>>().len(), 50);
-        assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), all);
-        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), all, "the numbers do not depend on the image");
+        let drawn = thrown(open(3).workers(1), 1, 0);
+        assert_eq!(drawn.len(), 50);
+        assert_eq!(drawn.values().collect::<std::collections::HashSet<_>>().len(), 50);
+        assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), drawn);
+        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), drawn, "the numbers do not depend on the image");
         let rest = thrown(open(3).workers(3), 1, 4);
         assert!(
-            rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers),
+            rest.len() == 18 && rest.iter().all(|(id, numbers)| drawn[id] == *numbers),
             "a run from batch 4 draws the same numbers"
         );
         for (seed, epoch) in [(3, 0), (4, 1)] {
-            assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| all[id] != *numbers));
+            assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| drawn[id] != *numbers));
         }
     });
 }

@@ -55,9 +55,9 @@ fn loader() -> Loader {
 fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let contents = ["image", "boxes.class", "boxes.masks"].map(|name| {
-            let all = batch.field(name).unwrap().bytes();
-            let each = all.len() / batch.len();
-            all[place * each..][..each].to_vec()
+            let bytes = batch.field(name).unwrap().bytes();
+            let each = bytes.len() / batch.len();
+            bytes[place * each..][..each].to_vec()
         });
         (sample, contents)
     })
@@ -70,8 +70,8 @@ fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
 
 /// Returns the classes of an image's boxes.
 fn classes(contents: &[Vec<u8>; 3]) -> Vec<i64> {
-    let all = contents[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
-    all.filter(|&class| class >= 0).collect()
+    let classes = contents[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
+    classes.filter(|&class| class >= 0).collect()
 }
 
 #[test]
@@ -96,12 +96,12 @@ fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
 #[test]
 fn a_run_with_pasted_objects_resumes() {
     let mut batches = loader().host().unwrap();
-    let all: Vec<_> = batches.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    let samples: Vec<_> = batches.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).take(3).count(), 3);
     let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
     let rest: Vec<_> = again.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
-    assert!(rest == all[all.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
+    assert!(rest == samples[samples.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
 }
 
 /// Checks that geometric effects apply to the image after pasting. No other object covers the last
@@ -134,9 +134,9 @@ fn objects_that_are_mostly_hidden_are_dropped() {
         samples.iter().filter(|(sample, content)| classes(content).contains(&(**sample as i64))).count()
     };
     let plain = epoch(loader().augment(plain()), 1);
-    let all = plain.values().filter(|content| !classes(content).is_empty()).count();
+    let total = plain.values().filter(|content| !classes(content).is_empty()).count();
     let (some, visible) = (counts(Boxes::new(4)), counts(Boxes::new(4).min_visible(0.9)));
-    assert!(visible < some && some <= all, "{visible} {some} {all}");
+    assert!(visible < some && some <= total, "{visible} {some} {total}");
 }
 
 #[test]

@@ -27,9 +27,9 @@ fn jpeg(number: usize) -> Vec<u8> {
 fn resized(bytes: &[u8], size: Size, filter: Interpolation) -> Vec<u8> {
     let codecs = Codecs::new();
     let (mut image, mut pixels) = (codecs.open(bytes).unwrap(), Pixels::new());
-    let whole = image.size();
-    image.decode(Rect::full(whole), &mut pixels).unwrap();
-    let mut plan = Plan::resized_crop(whole, Rect::full(whole), size, Rect::full(size));
+    let original = image.size();
+    image.decode(Rect::full(original), &mut pixels).unwrap();
+    let mut plan = Plan::resized_crop(original, Rect::full(original), size, Rect::full(size));
     plan.interpolation = filter;
     let mut rgb = vec![0; size.area() as usize * 3];
     Resizer::new().run(&pixels, &plan, &mut rgb).unwrap();
@@ -266,7 +266,7 @@ fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
     let loader = || samples(&lists).batch_size(4).shuffle(3).field("p", small(true));
     let joined = |batches: Vec<Vec<u8>>| batches.concat();
     let bytes = |batch: Result<HostBatch>| -> Result<Vec<u8>> { Ok(batch?.field("p").unwrap().bytes().to_vec()) };
-    let whole = loader().host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?;
+    let unbroken = loader().host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?;
     let mut ranks = Vec::new();
     for rank in 0..2 {
         let loader = samples(&lists).batch_size(2).shuffle(3).field("p", small(true)).rank(rank, 2);
@@ -277,7 +277,7 @@ fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
         ranks.push(loader.host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?);
     }
     let both = (0..3).map(|batch| [&ranks[0][batch][..], &ranks[1][batch]].concat()).collect();
-    assert!(joined(both) == whole[..3].concat());
+    assert!(joined(both) == unbroken[..3].concat());
     let mut first = loader().host()?;
     let state = {
         let mut epoch = first.epoch(0);
@@ -287,7 +287,7 @@ fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
         first.checkpoint()
     };
     let rest = loader().resume(state).host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?;
-    assert!(rest == whole[2..]);
+    assert!(rest == unbroken[2..]);
     Ok(())
 }
 

@@ -58,7 +58,7 @@ fn sized() -> Vec<Augment> {
 fn growing(sized: Vec<Augment>) -> Augment {
     let mut sized = sized.into_iter();
     let first = sized.next().unwrap();
-    sized.zip(1..).fold(first, |all, (augment, epoch)| all.from_epoch(epoch, augment))
+    sized.zip(1..).fold(first, |sum, (augment, epoch)| sum.from_epoch(epoch, augment))
 }
 
 /// The samples of a batch, and all of its arrays with their shapes.
@@ -141,11 +141,11 @@ fn ranks_and_a_resumed_run_have_the_size_of_the_epoch() {
         for world in [1, 3] {
             for rank in 0..world {
                 let open = |augment| with_fields(&samples).augment(augment).rank(rank, world);
-                let whole = expected(open, sized());
-                for (epoch, count) in [(0, 1), (2, whole[2].len()), (3, 1)] {
+                let unbroken = expected(open, sized());
+                for (epoch, count) in [(0, 1), (2, unbroken[2].len()), (3, 1)] {
                     let mut batches = open(growing(sized())).workers(2).host().unwrap();
                     for number in 0..epoch {
-                        assert_eq!(batches.epoch(number).count(), whole[number as usize].len());
+                        assert_eq!(batches.epoch(number).count(), unbroken[number as usize].len());
                     }
                     assert_eq!(batches.epoch(epoch).take(count).count(), count);
                     let state = batches.checkpoint();
@@ -153,7 +153,7 @@ fn ranks_and_a_resumed_run_have_the_size_of_the_epoch() {
                     for number in again.first_epoch()..EPOCHS {
                         let skipped = if number == epoch { count } else { 0 };
                         let actual: Vec<_> = again.epoch(number).map(content).collect();
-                        assert!(actual == whole[number as usize][skipped..], "epoch {number} of rank {rank}");
+                        assert!(actual == unbroken[number as usize][skipped..], "epoch {number} of rank {rank}");
                     }
                 }
             }
@@ -184,7 +184,7 @@ fn slots_have_room_for_the_largest_size() {
 fn images_in_their_original_sizes_are_unchanged() {
     no_hang(|| {
         let samples = samples();
-        let whole = Rect::full(Size::new(60, 50));
+        let area = Rect::full(Size::new(60, 50));
         let open = |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::Stop);
         for (workers, flip) in [(1, 0.0), (3, 1.0)] {
             let mut batches = open(Augment::own_size(60, 50).flip(flip)).workers(workers).host().unwrap();
@@ -197,7 +197,7 @@ fn images_in_their_original_sizes_are_unchanged() {
                     let size = size_of(id as usize);
                     assert_eq!(shown, Rect::new(0, 0, size.width, size.height));
                     let (pixels, mask) = (noise(id as usize, 3), noise(id as usize, 1));
-                    for (x, y) in (0..whole.height).flat_map(|y| (0..whole.width).map(move |x| (x, y))) {
+                    for (x, y) in (0..area.height).flat_map(|y| (0..area.width).map(move |x| (x, y))) {
                         let index = ((place as u32 * 50 + y) * 60 + x) as usize;
                         let inside = x < size.width && y < size.height;
                         let from = if flip > 0.0 { size.width.wrapping_sub(1).wrapping_sub(x) } else { x };
@@ -336,7 +336,7 @@ fn a_custom_transform_gets_the_image_without_its_padding() {
 #[test]
 fn a_custom_transform_gets_padding_inside_the_image() {
     let samples = samples();
-    let whole = Rect::new(0, 0, 48, 48);
+    let area = Rect::new(0, 0, 48, 48);
     for augment in [
         Augment::letterbox(48, 48).rotate(30.0),
         Augment::random_crop(48).padding(4).pad_if_needed(),
@@ -350,9 +350,9 @@ fn a_custom_transform_gets_padding_inside_the_image() {
         let parts = |loader: Loader| -> Vec<Rect> {
             loader.into_iter().flat_map(|batch| batch.unwrap().shown().collect::<Vec<_>>()).collect()
         };
-        assert!(parts(loader.clone().transform(check)).iter().all(|part| *part == whole));
+        assert!(parts(loader.clone().transform(check)).iter().all(|part| *part == area));
         let plain = parts(loader.clone());
-        assert!(plain.iter().any(|part| *part != whole));
+        assert!(plain.iter().any(|part| *part != area));
         assert!(parts(loader.transform(check).transform_moves_pixels(false)) == plain);
     }
 }

@@ -50,7 +50,7 @@ fn a_view_equals_the_image_that_its_augmentation_makes_alone() {
 #[test]
 fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
     let rows_of = |loader: Loader, number: u64, view: usize| epoch(loader, number, &format!("views.{view}"));
-    let all = |loader: Loader, epoch: u64| -> Vec<Vec<u8>> {
+    let every_view = |loader: Loader, epoch: u64| -> Vec<Vec<u8>> {
         let mut batches = loader.views(Augment::dino_views(16, 8, 8)).host().unwrap();
         let mut views = vec![Vec::new(); 10];
         for batch in batches.epoch(epoch) {
@@ -60,9 +60,9 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
         }
         views
     };
-    let one = all(loader().workers(1), 1);
-    assert!(one == all(loader().workers(5).prefetch(3), 1));
-    for other in [all(loader(), 2), all(loader().seed(6), 1)] {
+    let one = every_view(loader().workers(1), 1);
+    assert!(one == every_view(loader().workers(5).prefetch(3), 1));
+    for other in [every_view(loader(), 2), every_view(loader().seed(6), 1)] {
         assert!(one.iter().zip(&other).all(|(a, b)| a != b));
     }
     // Views with the same augmentation draw different random numbers.
@@ -81,7 +81,7 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
 #[test]
 fn a_run_with_views_resumes() {
     let loader = || loader().views(Augment::simclr_views(16)).shuffle(3);
-    let whole = [epoch(loader(), 0, "views.1"), epoch(loader(), 1, "views.1")];
+    let unbroken = [epoch(loader(), 0, "views.1"), epoch(loader(), 1, "views.1")];
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 4);
     assert!(batches.epoch(1).next().is_some());
@@ -89,7 +89,7 @@ fn a_run_with_views_resumes() {
     let mut again = loader().resume(state).workers(1).host().unwrap();
     let rest: Vec<u8> =
         again.epoch(1).flat_map(|batch| batch.unwrap().field("views.1").unwrap().bytes().to_vec()).collect();
-    assert!(rest == whole[1][whole[1].len() / 4..]);
+    assert!(rest == unbroken[1][unbroken[1].len() / 4..]);
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn fields_follow_the_image_when_there_are_views() {
 fn views_that_cannot_work_are_refused_when_the_loader_opens() {
     let mixed = Augment::train(16).mix(Mix::mixup(0.2));
     assert!(refused(loader().views([mixed.clone()])).contains("\"views.0\" is a view, and views cannot be mixed"));
-    let all = loader().views([Augment::train(16)]).augment(mixed).soft_labels(4, 0.0);
-    assert!(refused(all).contains("views cannot be mixed"));
+    let every_option = loader().views([Augment::train(16)]).augment(mixed).soft_labels(4, 0.0);
+    assert!(refused(every_option).contains("views cannot be mixed"));
     assert!(refused(loader().views([Augment::iou_crop(16, 16)])).contains("boxes cannot follow a view"));
     let many = loader().views(vec![Augment::train(8); 17]);
     assert!(refused(many).contains("17 images per sample: expected at most 16"));

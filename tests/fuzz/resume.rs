@@ -150,9 +150,9 @@ fn change(value: &mut Value, random: &mut Random) {
 
 /// Checks that a damaged checkpoint fails to parse, is rejected because its options differ, or is a
 /// valid position of this loader.
-fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
+fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
-    let saved = &all[random.below(all.len())];
+    let saved = &saved_runs[random.below(saved_runs.len())];
     let text = if random.below(3) == 0 {
         random.mutated(texts, &WORDS)
     } else {
@@ -235,15 +235,15 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
 
 #[test]
 fn checkpoints() {
-    let all = saved();
-    let texts: Vec<_> = all.iter().map(|saved| saved.text.clone()).collect();
-    fuzz::briefly("checkpoints", |seed| checkpoint(&all, &texts, seed));
+    let saved_runs = saved();
+    let texts: Vec<_> = saved_runs.iter().map(|saved| saved.text.clone()).collect();
+    fuzz::briefly("checkpoints", |seed| checkpoint(&saved_runs, &texts, seed));
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn checkpoints_for_long() {
-    let all = saved();
-    let texts: Vec<_> = all.iter().map(|saved| saved.text.clone()).collect();
-    fuzz::for_long("checkpoints", |seed| checkpoint(&all, &texts, seed));
+    let saved_runs = saved();
+    let texts: Vec<_> = saved_runs.iter().map(|saved| saved.text.clone()).collect();
+    fuzz::for_long("checkpoints", |seed| checkpoint(&saved_runs, &texts, seed));
 }

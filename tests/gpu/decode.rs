@@ -137,10 +137,10 @@ fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
             let loader = loader(&images).augment(augment);
             for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
                 let left = compare(&loader, &stream, decode_on, name);
-                let (all, min_decoded) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
+                let (total, min_decoded) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
                 assert!(
                     decode_on == DecodeOn::Auto || left > min_decoded,
-                    "{name}: the device decoded {left} of {all}"
+                    "{name}: the device decoded {left} of {total}"
                 );
             }
         }
@@ -174,9 +174,9 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let loader_of = |images: &[Vec<u8>]| loader(images).batch_size(images.len()).augment(Augment::resize(224, 224));
     let small = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "small"), 200);
     images.extend([large, packed]);
-    let all = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "large"), 202);
+    let large = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "large"), 202);
     // A batch with large images has space for more encoded bytes, so more small images may fit.
-    assert!(all <= small, "workers decode {all} images of an epoch, but only {small} without the large images");
+    assert!(large <= small, "workers decode {large} images of an epoch, but only {small} without the large images");
     compare(&loader_of(&images), &stream, DecodeOn::Auto, "large");
 }
 

@@ -82,31 +82,31 @@ pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
 /// Returns JPEGs of many types, including rotated and damaged ones and the fixtures, and also PNG
 /// and WebP files.
 fn zoo() -> Vec<Vec<u8>> {
-    let mut all = drawn(40);
+    let mut images = drawn(40);
     // Damage the entropy-coded data, so that a decoder loses synchronization.
-    for image in all.iter_mut().skip(5).step_by(7) {
+    for image in images.iter_mut().skip(5).step_by(7) {
         let offset = image.len() * 3 / 4;
         image[offset..offset + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
     }
     let exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
-    let turned = [&all[0][..2], exif, &all[0][2..]].concat();
-    all.push(turned);
+    let turned = [&images[0][..2], exif, &images[0][2..]].concat();
+    images.push(turned);
     for format in [image::ImageFormat::Png, image::ImageFormat::WebP, image::ImageFormat::Bmp] {
         let image = image::RgbImage::from_fn(90, 70, |x, y| image::Rgb([x as u8, y as u8, (x * y) as u8]));
         let mut bytes = std::io::Cursor::new(Vec::new());
         image.write_to(&mut bytes, format).unwrap();
-        all.push(bytes.into_inner());
+        images.push(bytes.into_inner());
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/jpeg_kinds");
     for name in ["cmyk", "cmyk_progressive", "ycck", "sampling_1x3", "sampling_3x2", "sampling_chroma_larger"] {
-        all.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
+        images.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
     }
     // One image is as large as all others of its request together.
     let mut large = Vec::new();
     let pixels: Vec<u8> = (0..1500 * 1500 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     Encoder::new(&mut large, 90).encode(&pixels, 1500, 1500, ColorType::Rgb).unwrap();
-    all.push(large);
-    all
+    images.push(large);
+    images
 }
 
 pub(crate) fn pixels(loader: Loader) -> Loader {

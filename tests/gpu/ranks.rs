@@ -84,11 +84,11 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
             .collect();
         assert!(states.iter().all(|state| *state == states[0]), "every rank saves the same checkpoint");
         for rank in 0..after {
-            let whole = host_run(open(rank, after));
+            let unbroken = host_run(open(rank, after));
             let resumed = || open(rank, after).resume(states[0].clone());
             let what = format!("from batch {stop}, rank {rank} of {after} after {before} ranks");
-            assert_eq!(device_run(resumed(), &streams[rank % streams.len()]), whole[stop..], "{what}");
-            assert_eq!(host_run(resumed()), whole[stop..], "{what}, on the host");
+            assert_eq!(device_run(resumed(), &streams[rank % streams.len()]), unbroken[stop..], "{what}");
+            assert_eq!(host_run(resumed()), unbroken[stop..], "{what}, on the host");
         }
     }
     eprintln!("on {} devices", streams.len());

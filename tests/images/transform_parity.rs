@@ -155,11 +155,11 @@ fn without_antialiasing_pixels_equal_torchvision() {
 }
 
 /// Returns only the pixels of `rect`, like a decoder that decodes only a region.
-fn part(whole: &Pixels, rect: Rect) -> Pixels {
+fn part(image: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
     for (row, out) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
-        let offset = ((y as usize + row) * whole.size().width as usize + x as usize) * 3;
-        out.copy_from_slice(&whole.data()[offset..offset + out.len()]);
+        let offset = ((y as usize + row) * image.size().width as usize + x as usize) * 3;
+        out.copy_from_slice(&image.data()[offset..offset + out.len()]);
     }
     part.set_origin(x, y);
     part
@@ -181,9 +181,9 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     let plan = augment.plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     assert!(plan.region.width < SOURCE.width && plan.region.height <= SOURCE.height);
     // Only the region is decoded.
-    let whole = source();
-    let ours = run(&part(&whole, plan.region), &plan);
-    assert!(ours == run(&whole, &plan));
+    let image = source();
+    let ours = run(&part(&image, plan.region), &plan);
+    assert!(ours == run(&image, &plan));
     for library in ["tensor", "pillow"] {
         let name = format!("eval.bicubic.{library}");
         assert_filtered(&name, &ours, &fixture(&name).1);
@@ -213,11 +213,12 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
         let plan = with(Augment::eval(shorter, crop)).plan(size, &mut rng).unwrap();
         let mut ours = vec![0; plan.output.area() as usize * 3];
         resizer.run(&part(&pixels, plan.region), &plan, &mut ours).unwrap();
-        let (all, (x, y)) = (plan.resized, plan.offset);
-        let whole = with(Augment::resize(all.width, all.height)).plan(size, &mut rng).unwrap();
-        let whole = run(&pixels, &whole);
-        let row = |row: u32| ((y + row) * all.width + x) as usize * 3;
-        let theirs: Vec<u8> = (0..crop).flat_map(|y| whole[row(y)..][..crop as usize * 3].iter().copied()).collect();
+        let (resized, (x, y)) = (plan.resized, plan.offset);
+        let full_plan = with(Augment::resize(resized.width, resized.height)).plan(size, &mut rng).unwrap();
+        let whole_image = run(&pixels, &full_plan);
+        let row = |row: u32| ((y + row) * resized.width + x) as usize * 3;
+        let theirs: Vec<u8> =
+            (0..crop).flat_map(|y| whole_image[row(y)..][..crop as usize * 3].iter().copied()).collect();
         let (mean, largest) = difference(&ours, &theirs);
         let tolerance = if filter == Interpolation::Bilinear { 2 } else { 0 };
         assert!(
@@ -231,11 +232,11 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
 #[test]
 fn a_random_crop_is_a_part_of_torchvisions_padded_image() {
     let (left, top, size) = (33, 21, Size::new(40, 30));
-    let whole = source();
+    let image = source();
     let mut pixels = Pixels::new();
     for (row, out) in pixels.reset(size).chunks_exact_mut(size.width as usize * 3).enumerate() {
         let offset = ((top + row) * SOURCE.width as usize + left) * 3;
-        out.copy_from_slice(&whole.data()[offset..offset + out.len()]);
+        out.copy_from_slice(&image.data()[offset..offset + out.len()]);
     }
     for (name, border) in [
         ("constant", Border::Constant),
@@ -279,10 +280,10 @@ fn flips_only_mirror_the_image() {
 
 #[test]
 fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
-    let whole = source();
+    let image = source();
     let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     assert!(plan.region != Rect::full(SOURCE));
-    assert_eq!(run(&part(&whole, plan.region), &plan), run(&whole, &plan));
+    assert_eq!(run(&part(&image, plan.region), &plan), run(&image, &plan));
 }
 
 /// Resizes the same window with `fast_image_resize`, and then flips the result.

@@ -22,11 +22,11 @@ pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
         .collect();
     let jpeg = |progressive, interval| crate::jpeg(&pixels, (width, height), progressive, interval);
     let (plain, rows, packed, progressive) = (jpeg(false, 0), jpeg(false, 13), jpeg(false, 2), jpeg(true, 0));
-    let mut all = Vec::new();
+    let mut files = Vec::new();
     for (name, file) in [("plain", &plain), ("rows", &rows), ("packed", &packed), ("progressive", &progressive)] {
-        all.push((name, file.clone()));
+        files.push((name, file.clone()));
         for orientation in [3, 6, 8] {
-            all.push((name, [&file[..2], &exif(orientation), &file[2..]].concat()));
+            files.push((name, [&file[..2], &exif(orientation), &file[2..]].concat()));
         }
         let data = file.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14;
         for _ in 0..8 {
@@ -38,16 +38,16 @@ pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
                 2 => damaged[offset..offset + 2].fill(0x55),
                 _ => damaged.truncate(offset),
             }
-            all.push((name, damaged));
+            files.push((name, damaged));
         }
     }
     let bmp = image::RgbImage::from_raw(width.into(), height.into(), pixels).unwrap();
     for format in [image::ImageFormat::Bmp, image::ImageFormat::Png] {
         let mut bytes = std::io::Cursor::new(Vec::new());
         bmp.write_to(&mut bytes, format).unwrap();
-        all.push(("other", bytes.into_inner()));
+        files.push(("other", bytes.into_inner()));
     }
-    all
+    files
 }
 
 /// The images of a sample, or `None` if the sample failed, and the number of damaged images.
@@ -96,9 +96,9 @@ fn views_decoded_together_equal_views_decoded_alone() {
             seen(&loader.clone().drop_field("image").field(&format!("views.{n}"), view_field), samples)
         })
         .collect();
-    let all = seen(&together, samples);
+    let decoded = seen(&together, samples);
     let (mut sound, mut damaged, mut failed, mut partly) = (0, 0, 0, 0);
-    for (number, (images, count)) in all.iter().enumerate() {
+    for (number, (images, count)) in decoded.iter().enumerate() {
         let (kind, alone) = (files[number].0, || alone.iter().map(|view| &view[number]));
         let place = format!("sample {number}, {kind}");
         let Some(images) = images else {
@@ -124,9 +124,9 @@ fn views_decoded_together_equal_views_decoded_alone() {
             let batch = batch.unwrap();
             let images = batch.field("views.1").unwrap().bytes().chunks_exact(24 * 24 * 3);
             for (image, valid) in images.zip(batch.valid()) {
-                assert_eq!(valid, all[index].0.is_some());
+                assert_eq!(valid, decoded[index].0.is_some());
                 assert!(
-                    all[index].0.as_ref().is_none_or(|images| images[1] == *image),
+                    decoded[index].0.as_ref().is_none_or(|images| images[1] == *image),
                     "sample {index} of {workers} workers"
                 );
                 index += 1;

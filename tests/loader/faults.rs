@@ -167,9 +167,9 @@ fn more_failures_than_allowed_are_an_error() {
     assert_eq!((results.iter().position(Result::is_err), e.kind()), (Some(2), ErrorKind::TooManySkipped));
     assert!(e.to_string().contains("more than 2 samples failed") && e.to_string().contains("sample 20"), "{e}");
 
-    let all = Faulty { is_bad: |_| true, panic: false };
+    let every_sample_fails = Faulty { is_bad: |_| true, panic: false };
     let e = loader(Numbers::new(60))
-        .codec(all)
+        .codec(every_sample_fails)
         .on_error(OnError::Skip { max_skipped: 1000 })
         .into_iter()
         .next()
@@ -446,9 +446,12 @@ fn a_failed_sample_reports_its_file() {
     }
     // If there are several datasets, the error names the file in the dataset that contains the
     // sample.
-    let all = Concat::new(sets.iter().map(open).collect()).unwrap();
-    let mut batches =
-        Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
+    let joined = Concat::new(sets.iter().map(open).collect()).unwrap();
+    let mut batches = Loader::source(joined)
+        .augment(Augment::resize(8, 8))
+        .on_error(OnError::Skip { max_skipped: 3 })
+        .host()
+        .unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
     for ((fault, sample), file) in batches.sample_errors().into_iter().zip([1, 4, 7]).zip(&files) {
         check(fault.error, sample, file);

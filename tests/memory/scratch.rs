@@ -86,8 +86,8 @@ fn large_images_of_patches_fit_the_plan() {
         });
         let (one, max_decoding) =
             (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.max_decoding.load(SeqCst));
-        let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
-        assert!(peak <= all && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
+        let limit = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
+        assert!(peak <= limit && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, limit / MIB);
         assert!(
             max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),
             "{max_decoding} images at once: {plan}"
@@ -126,8 +126,8 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
             // An image that needs more than the shared memory is decoded alone. The margin covers
             // threads, channels, counters and keys.
             let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
-            let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
-            assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
+            let limit = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
+            assert!(peak <= limit, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, limit / MIB);
             assert!(
                 max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),
                 "{max_decoding} images at once: {plan}"
@@ -210,10 +210,10 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
         let mut batches = loader.prefetch(2).workers(2).memory_limit(48 * MIB).host().unwrap();
         let plan = batches.memory_plan();
         (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| assert!(batch.unwrap().mixing().is_some())));
-        let all = LIVE.load(SeqCst) - before;
+        let held_bytes = LIVE.load(SeqCst) - before;
         // A sample's metadata (entry, key, error) is not part of the plan.
         let metadata = plan.slots * 10_000 * 128 + 2 * MIB;
-        assert!(all <= plan.host_bytes + metadata, "{} MiB are held: {plan}", all / MIB);
+        assert!(held_bytes <= plan.host_bytes + metadata, "{} MiB are held: {plan}", held_bytes / MIB);
     });
 }
 
@@ -351,12 +351,12 @@ fn the_cache_of_decoded_images_stays_within_its_size() {
             };
             let (without, none) = used(0);
             assert_eq!(none, None);
-            let all = count * side * side * 3;
-            for bytes in [all / 3, all / 2, 2 * all] {
+            let total = count * side * side * 3;
+            for bytes in [total / 3, total / 2, 2 * total] {
                 let (with, cache) = used(bytes);
                 let cache = cache.unwrap();
                 assert!(cache.bytes <= bytes as u64 && cache.hits > 0, "{cache:?}");
-                assert!(cache.images as usize * side * side * 3 >= bytes.min(all) * 8 / 10, "{cache:?}");
+                assert!(cache.images as usize * side * side * 3 >= bytes.min(total) * 8 / 10, "{cache:?}");
                 let slack = 8 * side * side * 3;
                 assert!(with <= without + cache.bytes as usize + slack, "{with} with, {without} without, {cache:?}");
             }

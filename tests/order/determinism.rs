@@ -99,11 +99,11 @@ fn epochs_and_seeds_differ_and_repeat() {
 #[test]
 fn an_epoch_can_start_at_any_batch() {
     let source = Numbers::new(60);
-    let whole = all(loader(source.clone()).shuffle(9), 4);
+    let unbroken = all(loader(source.clone()).shuffle(9), 4);
     let mut batches = loader(source).shuffle(9).host().unwrap();
     for first in [0, 3, 8, 9, 20] {
         let rest: Vec<_> = batches.epoch_from(4, first).map(|b| Content::from(&b.unwrap())).collect();
-        assert!(rest == whole[whole.len().min(first as usize)..], "from batch {first}");
+        assert!(rest == unbroken[unbroken.len().min(first as usize)..], "from batch {first}");
     }
 }
 

@@ -193,7 +193,7 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                 };
                 let first = if rng.below(6) == 0 { rng.below(6) } else { 0 };
                 let count = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
-                let all = |batches: &mut Batches<HostBatch>| -> Vec<_> {
+                let contents = |batches: &mut Batches<HostBatch>| -> Vec<_> {
                     let mut epoch = batches.epoch_from(epoch, first);
                     let mut contents = Vec::new();
                     while let Some(batch) = epoch.next().filter(|_| contents.len() < count) {
@@ -201,7 +201,10 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                     }
                     contents
                 };
-                assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {count} taken");
+                assert!(
+                    contents(&mut batches) == contents(&mut plain),
+                    "step {step}, epoch {epoch} from {first}, {count} taken"
+                );
                 assert_eq!(batches.checkpoint(), plain.checkpoint());
                 if rng.below(20) == 0 && step > 0 {
                     // A replay does not change the position.
@@ -560,7 +563,7 @@ fn a_prefetching_source_learns_when_a_run_starts_and_ends() {
         // A repeated epoch is not prepared, because the source prefetches the epoch after it.
         let mut batches = open().host().unwrap();
         (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
-        let all = "start 0.0 to Some((19, 4))";
-        assert_eq!(new_calls(), [all, "stop", all, all]);
+        let call = "start 0.0 to Some((19, 4))";
+        assert_eq!(new_calls(), [call, "stop", call, call]);
     });
 }

@@ -56,10 +56,10 @@ fn a_timed_out_wait_loses_no_batch() {
     no_hang(|| {
         let mut epochs = loader(Numbers::new(50)).host().unwrap();
         epochs.begin(0);
-        let whole = rest(&mut epochs);
+        let unbroken = rest(&mut epochs);
         epochs.begin(0);
         let (mut came, mut given_up) = (Vec::new(), 0);
-        while came.len() < whole.len() {
+        while came.len() < unbroken.len() {
             match epochs.next(&mut || None) {
                 Some(batch) => came.push(Content::from(&batch.unwrap())),
                 None => given_up += 1,
@@ -69,7 +69,7 @@ fn a_timed_out_wait_loses_no_batch() {
                 came.extend(epochs.next(&mut || Some(WAIT)).map(|batch| Content::from(&batch.unwrap())));
             }
         }
-        assert_eq!(came, whole);
+        assert_eq!(came, unbroken);
         assert!(given_up > 0, "no wait timed out");
     });
 }

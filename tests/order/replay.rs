@@ -32,7 +32,7 @@ fn a_resumed_loader_continues_where_it_was_after_a_replay() {
         let open = || loader(Numbers::new(70)).shuffle(2).workers(2).prefetch(2);
         let mut batches = open().host().unwrap();
         let first: Vec<Content> = batches.epoch(0).take(2).map(|b| Content::from(&b.unwrap())).collect();
-        let whole: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        let unbroken: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
         for _ in batches.epoch(1).take(4) {}
         let state = batches.checkpoint();
         drop(batches);
@@ -46,7 +46,7 @@ fn a_resumed_loader_continues_where_it_was_after_a_replay() {
         assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "a replay is not part of the run");
         assert_eq!(resumed.epoch(0).count(), 0);
         let rest: Vec<Content> = resumed.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
-        assert!(rest == whole[4..]);
+        assert!(rest == unbroken[4..]);
     });
 }
 

@@ -81,10 +81,10 @@ proptest! {
             let saved: Vec<_> = (0..before.1).map(|rank| stop(make(before.0, rank, before.1), seen)).collect();
             assert!(saved.iter().all(|state| *state == saved[0]));
             for rank in 0..after.1 {
-                let whole = rest(make(1, rank, after.1), false);
+                let unbroken = rest(make(1, rank, after.1), false);
                 let state: Checkpoint = serde_json::from_str(&saved[0]).unwrap();
                 let rest = rest(make(after.0, rank, after.1).resume(state), all_epochs);
-                assert!(rest == whole[seen..], "after batch {seen} of {steps}");
+                assert!(rest == unbroken[seen..], "after batch {seen} of {steps}");
             }
         });
     }

@@ -158,36 +158,36 @@ fn batches_of_size_buckets_equal_naive_ones() {
         }
         checked += 1;
         let epoch = seed % 3;
-        let whole = read(&case, case.loader().workers(1), epoch, 0);
+        let unbroken = read(&case, case.loader().workers(1), epoch, 0);
         let buckets = case.buckets();
-        let mut counts: Vec<_> = whole.iter().map(|batch| (buckets[batch[0].0 as usize], batch.len())).collect();
+        let mut counts: Vec<_> = unbroken.iter().map(|batch| (buckets[batch[0].0 as usize], batch.len())).collect();
         counts.sort_unstable();
         assert_eq!(counts, expected, "seed {seed}");
         mixed_sizes += usize::from(counts[0].0 != counts[counts.len() - 1].0);
-        let mut ids: Vec<u64> = whole.iter().flatten().map(|(id, _)| *id).collect();
-        for (id, pixels) in whole.iter().flatten().step_by(5) {
+        let mut ids: Vec<u64> = unbroken.iter().flatten().map(|(id, _)| *id).collect();
+        for (id, pixels) in unbroken.iter().flatten().step_by(5) {
             assert!(*pixels == case.alone(epoch, *id), "seed {seed}, sample {id}");
         }
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), whole.iter().map(Vec::len).sum::<usize>(), "seed {seed}: a sample occurs twice");
-        assert!(read(&case, case.loader().workers(3), epoch, 0) == whole, "seed {seed}: three workers");
+        assert_eq!(ids.len(), unbroken.iter().map(Vec::len).sum::<usize>(), "seed {seed}: a sample occurs twice");
+        assert!(read(&case, case.loader().workers(3), epoch, 0) == unbroken, "seed {seed}: three workers");
         for world in [2, 3] {
             let share = |rank| read(&case, case.loader().workers(1).rank(rank, world), epoch, 0);
             let shares: Vec<_> = (0..world).map(share).collect();
-            for (number, batch) in whole.iter().enumerate() {
+            for (number, batch) in unbroken.iter().enumerate() {
                 let joined: Batch = shares.iter().flat_map(|share| share[number].clone()).collect();
                 assert!(joined == *batch, "seed {seed}, {world} ranks, batch {number}");
             }
         }
         // Resume on a different number of ranks.
-        let stop = seed % (whole.len() as u64 + 1);
+        let stop = seed % (unbroken.len() as u64 + 1);
         let mut first = case.loader().workers(1).rank(0, 2).host().unwrap();
         first.epoch_from(epoch, 0).take(stop as usize).for_each(drop);
         let state = first.checkpoint();
-        if stop > 0 && stop < whole.len() as u64 {
+        if stop > 0 && stop < unbroken.len() as u64 {
             let rest = read(&case, case.loader().workers(1).resume(state.clone()), epoch, stop);
-            assert!(rest == whole[stop as usize..], "seed {seed}: resumed at {stop}");
+            assert!(rest == unbroken[stop as usize..], "seed {seed}: resumed at {stop}");
             let doubled: Vec<Size> = case.sizes.iter().map(|s| Size::new(s.width * 2, s.height * 2)).collect();
             let budget = case.budget.map_or(u64::MAX, |budget| budget * 4);
             let other = case.loader().size_buckets(case.images.clone(), doubled).budget(budget);

@@ -53,8 +53,8 @@ impl Objects {
 
     /// Returns the objects, keyed by the name that each file would have in a folder.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let all = self.contents.lock().unwrap();
-        all.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()
+        let contents = self.contents.lock().unwrap();
+        contents.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()
     }
 
     fn names(&self) -> Vec<String> {
@@ -89,8 +89,8 @@ impl Objects {
 impl Store for Objects {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.request("list", prefix)?;
-        let all = self.contents.lock().unwrap();
-        let matching = all.iter().filter(|(url, _)| url.starts_with(prefix));
+        let contents = self.contents.lock().unwrap();
+        let matching = contents.iter().filter(|(url, _)| url.starts_with(prefix));
         Ok(matching.map(|(url, b)| Object { url: url.clone(), len: b.len() as u64, tag: None, server: None }).collect())
     }
 
@@ -104,8 +104,8 @@ impl Store for Objects {
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         self.request("read", &object.url)?;
-        let all = self.contents.lock().unwrap();
-        let bytes = all.get(&object.url).ok_or_else(|| Error::in_source("gone"))?;
+        let contents = self.contents.lock().unwrap();
+        let bytes = contents.get(&object.url).ok_or_else(|| Error::in_source("gone"))?;
         out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
         Ok(())
     }
@@ -138,15 +138,15 @@ impl Upload for Written {
         if self.store.refused.is_some_and(|end| self.url.ends_with(end)) {
             return Ok(false);
         }
-        let mut all = self.store.contents.lock().unwrap();
-        if all.contains_key(&self.url) {
+        let mut contents = self.store.contents.lock().unwrap();
+        if contents.contains_key(&self.url) {
             assert!(new || !self.url.ends_with(".tar"), "{} is replaced", self.url);
             if new {
                 return Ok(false);
             }
         }
-        all.insert(self.url.clone(), self.bytes.clone());
-        drop(all);
+        contents.insert(self.url.clone(), self.bytes.clone());
+        drop(contents);
         self.store.call("stored", &self.url)?;
         Ok(true)
     }
@@ -370,9 +370,9 @@ fn unmerged_shards_do_not_open_even_without_the_plan() {
     for kept_end in [".json", ".partial"] {
         let store = Objects::default();
         store.part(&set, (0, 2)).unwrap();
-        let all = || store.contents.lock().unwrap();
-        all().retain(|url, _| url.ends_with(".tar") || url.ends_with(kept_end));
-        all().remove(&format!("{FOLDER}x.plan.partial"));
+        let contents = || store.contents.lock().unwrap();
+        contents().retain(|url, _| url.ends_with(".tar") || url.ends_with(kept_end));
+        contents().remove(&format!("{FOLDER}x.plan.partial"));
         assert!(store.names().iter().any(|name| name.ends_with(kept_end)), "{:?}", store.names());
         let e = store.open().unwrap_err();
         assert!(e.cause().contains("the set x is incomplete"), "{e}");

@@ -149,10 +149,10 @@ fn keep_bytes_stores_files_unchanged() {
 
 #[test]
 fn a_broken_jpeg_is_stored_unchanged_and_listed() {
-    let whole = jpeg(1, 64, 64, false);
-    let cut = whole[..whole.len() / 2].to_vec();
+    let original = jpeg(1, 64, 64, false);
+    let cut = original[..original.len() / 2].to_vec();
     let set = Memory::new(vec![
-        OwnedSample::new("good").field("jpg", whole),
+        OwnedSample::new("good").field("jpg", original),
         OwnedSample::new("cut").field("jpg", cut.clone()).field("json", "{}").label(3),
         OwnedSample::new("good").field("txt", "no image at all"),
     ]);
@@ -173,11 +173,11 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
 
 /// Returns two valid images, with a text file and a truncated JPEG between them.
 fn four_samples_two_bad() -> Memory {
-    let whole = jpeg(1, 64, 64, false);
+    let original = jpeg(1, 64, 64, false);
     Memory::new(vec![
-        OwnedSample::new("good").field("jpg", whole.clone()),
+        OwnedSample::new("good").field("jpg", original.clone()),
         OwnedSample::new("text").field("jpg", "I am no image"),
-        OwnedSample::new("cut").field("jpg", whole[..whole.len() / 2].to_vec()),
+        OwnedSample::new("cut").field("jpg", original[..original.len() / 2].to_vec()),
         OwnedSample::new("png").field("png", png(3, 20, 20)),
     ])
 }
@@ -305,9 +305,9 @@ fn raw_arrays_hold_the_decoded_pixels() {
         assert!(images(&*packed).iter().all(|(name, _)| name == "rgb.npy"));
         pixels(&*packed).into_iter().map(|s| s.2.unwrap()).collect::<Vec<_>>()
     };
-    let whole = pixels(&set);
+    let original_pixels = pixels(&set);
     let same_size = pack(RawSize::Shorter(64));
-    assert!(same_size[1] == *whole[1].2.as_ref().unwrap(), "an image of that size is not resized");
+    assert!(same_size[1] == *original_pixels[1].2.as_ref().unwrap(), "an image of that size is not resized");
     assert_eq!(same_size[0].0, Size::new(96, 64));
     let exact = pack(RawSize::Exact(Size::new(48, 40)));
     assert!(exact.iter().all(|(size, pixels)| *size == Size::new(48, 40) && pixels.len() == 48 * 40 * 3));
@@ -527,9 +527,9 @@ fn tiny(pixels: u8) -> Vec<u8> {
 fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     let root = tempfile::tempdir().unwrap();
     let sample = |key: &str, bytes: Vec<u8>| OwnedSample::new(key).field("tiny", bytes).label(0);
-    let whole = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
+    let originals = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
     let path = root.path().join("whole.lmdb");
-    let report = Pack::new(&whole).codec(Tiny).to(&path).unwrap();
+    let report = Pack::new(&originals).codec(Tiny).to(&path).unwrap();
     assert_eq!((report.samples, report.kept, report.refused_count), (2, 2, 0));
     let read = read_all(&*open(&path).unwrap());
     assert_eq!(read[0].as_sample().unwrap().field("tiny").as_deref(), Some(&tiny(20)[..]));
@@ -541,7 +541,7 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
 
     let path = root.path().join("raw.lmdb");
     let exact = Recode::Raw(RawSize::Exact(Size::new(4, 5)));
-    assert_eq!(Pack::new(&whole).codec(Tiny).recode(exact).to(&path).unwrap().raw, 2);
+    assert_eq!(Pack::new(&originals).codec(Tiny).recode(exact).to(&path).unwrap().raw, 2);
     let read = read_all(&*open(&path).unwrap());
     let (size, pixels) = decoded(read[1].as_sample().unwrap().image().unwrap().1).unwrap();
     assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);

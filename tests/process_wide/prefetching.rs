@@ -86,8 +86,8 @@ impl State {
     /// dropped samples.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.open_count;
-        self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));
-        self.fetched.retain(|_, all| !all.is_empty());
+        self.fetched.values_mut().for_each(|times| times.retain(|(place, _)| keep(*place)));
+        self.fetched.retain(|_, times| !times.is_empty());
         self.open_count = self.fetched.values().map(VecDeque::len).sum();
         before - self.open_count
     }
@@ -337,10 +337,14 @@ fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
             let loader = loader(Store { bytes: wish, ..Store::new(2_000, 1, 0) }).prefetch(0).memory_limit(1 << 30);
             loader.host().unwrap().memory_plan()
         };
-        let (none, all) = (plan(0), plan(usize::MAX));
-        assert!(none.slots > 10 && all.slots == none.slots, "{none} | {all}");
-        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a source gets at most a quarter of the limit");
-        assert_eq!(all.shared_scratch_bytes, none.shared_scratch_bytes, "{all}");
+        let (none, unlimited) = (plan(0), plan(usize::MAX));
+        assert!(none.slots > 10 && unlimited.slots == none.slots, "{none} | {unlimited}");
+        assert_eq!(
+            (none.source_bytes, unlimited.source_bytes),
+            (0, 1 << 28),
+            "a source gets at most a quarter of the limit"
+        );
+        assert_eq!(unlimited.shared_scratch_bytes, none.shared_scratch_bytes, "{unlimited}");
     });
 }
 

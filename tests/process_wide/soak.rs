@@ -100,11 +100,11 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldRe
 
 /// Creates the images as a folder, a tar and an LMDB.
 fn sets(root: &Path) -> [PathBuf; 3] {
-    let all = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
-    images(&all[0]);
-    let folder = Folder::open(&all[0]).unwrap();
-    all[1..].iter().for_each(|path| drop(Pack::new(&folder).to(path).unwrap()));
-    all
+    let paths = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
+    images(&paths[0]);
+    let folder = Folder::open(&paths[0]).unwrap();
+    paths[1..].iter().for_each(|path| drop(Pack::new(&folder).to(path).unwrap()));
+    paths
 }
 
 const WORKERS: usize = 2;
@@ -117,9 +117,9 @@ fn open_loader(path: &Path) -> Batches<HostBatch> {
 /// Runs epochs of three loaders for three quarters of `length`, then opens and closes loaders.
 fn soak(length: Duration) {
     let root = tempfile::tempdir().unwrap();
-    let mut all = sets(root.path()).map(|path| open_loader(&path));
+    let mut loaders = sets(root.path()).map(|path| open_loader(&path));
     let (middle, last) = watch(length.mul_f64(0.75), |round| {
-        for batches in &mut all {
+        for batches in &mut loaders {
             // Every third epoch is abandoned early, and its last batch outlives it.
             let take = if round % 3 == 0 { 3 } else { usize::MAX };
             let last = batches.epoch(round).take(take).map(|batch| batch.unwrap()).last();
@@ -134,9 +134,9 @@ fn soak(length: Duration) {
         "memory grew: {middle:?}, then {last:?}, KiB"
     );
     // Workers may still have files open from an abandoned epoch.
-    let open = WORKERS * all.len();
+    let open = WORKERS * loaders.len();
     assert!(last.files <= middle.files + open && last.threads <= middle.threads, "{middle:?}, then {last:?}");
-    drop(all);
+    drop(loaders);
     wait_for_threads(0);
 
     // After thousands of loaders have been opened, glibc's per-thread arenas would hide leaks. The

@@ -151,8 +151,8 @@ fn the_pages_use_only_commands_that_exist() {
     let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
     let pages =
         pages.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|name| name == "md"));
-    let all: BTreeSet<String> = pages.flat_map(|path| called(&fs::read_to_string(path).unwrap())).collect();
-    assert!(all.len() > 4, "{all:?}");
-    assert!(all.is_subset(&commands), "{all:?}, but the program has {commands:?}");
+    let used: BTreeSet<String> = pages.flat_map(|path| called(&fs::read_to_string(path).unwrap())).collect();
+    assert!(used.len() > 4, "{used:?}");
+    assert!(used.is_subset(&commands), "{used:?}, but the program has {commands:?}");
     assert!(!called("\n```sh\nwarpfeed repack a b\n```").is_subset(&commands));
 }

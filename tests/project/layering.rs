@@ -94,13 +94,13 @@ impl Crate {
             add(&mut modules, &mut tests, name, &file, &code.items);
         }
         modules.retain(|name, _| !tests.iter().any(|test| name.starts_with(test)));
-        let mut all = Crate { modules, uses: BTreeMap::new() };
+        let mut tree = Crate { modules, uses: BTreeMap::new() };
         let known = |(name, module): (&Name, &Module)| {
-            let known = |(alias, path): &(String, Name)| Some((alias.clone(), all.absolute(name, path)?.0));
+            let known = |(alias, path): &(String, Name)| Some((alias.clone(), tree.absolute(name, path)?.0));
             (name.clone(), module.references.uses.iter().filter_map(known).collect())
         };
-        all.uses = all.modules.iter().map(known).collect();
-        all
+        tree.uses = tree.modules.iter().map(known).collect();
+        tree
     }
 
     /// Resolves `path` in module `module` to an absolute name. Also returns whether the path

@@ -155,7 +155,7 @@ fn silent(files: &[(String, String)]) -> Vec<String> {
 
 #[test]
 fn no_rust_test_returns_early_without_a_report() {
-    let mut all = Vec::new();
+    let mut named_files = Vec::new();
     for path in FOLDERS.iter().flat_map(|folder| files(&root().join(folder), "rs")) {
         let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&path).unwrap();
@@ -164,9 +164,9 @@ fn no_rust_test_returns_early_without_a_report() {
                 text.lines().find(|line| line.contains("println!(\"skipped") || line.contains("println!(\"not tested"));
             assert_eq!(printed, None, "{name}: call `missing` instead of printing");
         }
-        all.push((name, text));
+        named_files.push((name, text));
     }
-    let silent = silent(&all);
+    let silent = silent(&named_files);
     assert!(
         silent.is_empty(),
         "these tests return early; return `missing(word, why)` instead (see {HOME}):\n{}",

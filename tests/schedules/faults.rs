@@ -211,10 +211,10 @@ impl Schedule {
     fn samples(&self, epoch: u64) -> Vec<Vec<u64>> {
         let len = self.fates.len() as u64;
         let order = Shuffled::new(len, self.seed);
-        let all: Vec<u64> =
+        let samples: Vec<u64> =
             (0..len).map(|position| if self.shuffle { order.index(epoch, position) } else { position }).collect();
-        let whole = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
-        all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
+        let is_delivered = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
+        samples.chunks(self.batch).filter(is_delivered).map(<[u64]>::to_vec).collect()
     }
 
     fn is_bad(&self, sample: u64) -> bool {
@@ -344,7 +344,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut held_batches: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
     // Epoch of each round, and the first batch that was not delivered.
     let (mut epoch, mut step) = (0, (0, 0));
-    let whole = schedule.samples(0).len() as u64;
+    let batch_count = schedule.samples(0).len() as u64;
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
         epoch = if round == 0 { 0 } else { epoch + 1 };
         let first = match begin {
@@ -406,7 +406,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             check(schedule, &batch, &samples);
             account.delivered += (samples.len() - bad.len()) as u64;
             account.skipped += if skips { bad.len() as u64 } else { 0 };
-            step = if number + 1 == whole { (epoch + 1, 0) } else { (epoch, number + 1) };
+            step = if number + 1 == batch_count { (epoch + 1, 0) } else { (epoch, number + 1) };
             if keeps {
                 held_batches.push_back((batch, samples));
             }
@@ -475,13 +475,13 @@ fn run_all(seeds: std::ops::Range<u64>) {
         let schedule = Schedule::draw(seed);
         let account = std::panic::catch_unwind(|| run(&schedule));
         let Ok(account) = account else { panic!("schedule {seed} failed: {schedule:?}") };
-        let Account { delivered, skipped, undelivered, total: all, stopped } = account;
-        assert_eq!(delivered + skipped + undelivered, all, "schedule {seed}: {account:?}");
+        let Account { delivered, skipped, undelivered, total: total, stopped } = account;
+        assert_eq!(delivered + skipped + undelivered, total, "schedule {seed}: {account:?}");
         wait_for_threads(0);
         sum.delivered += delivered;
         sum.skipped += skipped;
         sum.undelivered += undelivered;
-        sum.total += all;
+        sum.total += total;
         sum.stopped += stopped;
     }
     println!("{} schedules: {sum:?}", seeds.end - seeds.start);

@@ -154,10 +154,10 @@ fn unusable_arrays_are_refused_with_advice() {
 fn damaged_and_changed_files_fail() {
     let root = tempfile::tempdir().unwrap();
     for name in ["stored.npz", "splits.npz", "a.safetensors", "tuple.pt", "npy/images.npy"] {
-        let whole = fs::read(at(name)).unwrap();
+        let file = fs::read(at(name)).unwrap();
         let path = root.path().join(Path::new(name).file_name().unwrap());
         for part in 0..40 {
-            fs::write(&path, &whole[..whole.len() * part / 40]).unwrap();
+            fs::write(&path, &file[..file.len() * part / 40]).unwrap();
             let shown = cause(&path);
             assert!(shown.contains(&*path.to_string_lossy()), "{shown}");
         }

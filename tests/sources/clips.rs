@@ -100,7 +100,7 @@ fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -
     let mut videos = BTreeMap::new();
     for index in 0..set.len() {
         let path = set.path(index).unwrap();
-        let (track, whole) = videos.entry(path.clone()).or_insert_with(|| all_frames(&path));
+        let (track, all_of_video) = videos.entry(path.clone()).or_insert_with(|| all_frames(&path));
         let (base, choices) = &expected(track)[index % per_video];
         let what = format!("{what}: sample {index}, {}", path.display());
         let sample = set.read(index, &mut scratch).unwrap();
@@ -119,7 +119,7 @@ fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -
             for (position, &frame) in frames.iter().enumerate() {
                 assert_eq!(chosen.index(position), Some(frame as u64), "{what}: choice {number}, position {position}");
                 assert!(
-                    pixels(chosen.get(position).unwrap()) == whole[frame],
+                    pixels(chosen.get(position).unwrap()) == all_of_video[frame],
                     "{what}: choice {number}, frame {frame}"
                 );
             }
@@ -256,7 +256,7 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
     let set = Arc::new(jittered(folder.path()));
     let mut starts = BTreeSet::new();
     let mut scratch = Vec::new();
-    let mut whole = BTreeMap::new();
+    let mut frames_by_video = BTreeMap::new();
     let mut batches = Loader::source(set.clone())
         .field("video", Image::of("video").frames(3))
         .field("view", Image::of("video").frames(3))
@@ -271,7 +271,8 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
             assert!(batch.field("video").unwrap().bytes() == batch.field("view").unwrap().bytes());
             let clips = batch.field("video").unwrap().bytes().chunks(3 * 96 * 64 * 3);
             for (id, clip) in batch.ids().zip(clips) {
-                let frames = whole.entry(id / 2).or_insert_with(|| all_frames(&set.path(id as usize).unwrap()).1);
+                let frames =
+                    frames_by_video.entry(id / 2).or_insert_with(|| all_frames(&set.path(id as usize).unwrap()).1);
                 let offset = |start: usize| {
                     [0, 2, 4].iter().flat_map(|clip_from| frames[start + clip_from].clone()).collect::<Vec<_>>()
                 };
@@ -285,8 +286,8 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
         let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("no frames") };
         Frames::read(bytes).unwrap().choices()
     };
-    let all: usize = (0..set.len()).map(choices).sum();
-    assert_eq!(starts.len(), all);
+    let total: usize = (0..set.len()).map(choices).sum();
+    assert_eq!(starts.len(), total);
 }
 
 #[test]
@@ -364,10 +365,10 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
     let folder = folder(&VIDEOS[..2]);
     let set = || Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).jitter(2)).unwrap();
     let path = folder.path().join("archery/b.mov");
-    let whole = fs::read(&path).unwrap();
+    let file = fs::read(&path).unwrap();
     let read = || set().read(1, &mut Vec::new()).map(drop).unwrap_err().to_string();
     for (bytes, wanted) in
-        [(&whole[..0], "b.mov"), (&whole[..40], "b.mov"), (&b"<html>not found</html>"[..], "unsupported video file")]
+        [(&file[..0], "b.mov"), (&file[..40], "b.mov"), (&b"<html>not found</html>"[..], "unsupported video file")]
     {
         fs::write(&path, bytes).unwrap();
         let e = read();
@@ -375,14 +376,14 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
         assert!(set().read(0, &mut Vec::new()).is_ok(), "the other videos are not affected");
         assert!(set().key(1, &mut Vec::new()).is_err());
     }
-    let track = warpfeed_video::open(&whole).unwrap();
+    let track = warpfeed_video::open(&file).unwrap();
     let packet = track.packets()[track.packet_of(6)];
-    let mut damaged = whole.clone();
+    let mut damaged = file.clone();
     damaged[packet.offset as usize..][..8].fill(0xff);
     fs::write(&path, damaged).unwrap();
     let e = loader(set()).host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string();
     assert!(e.contains("b.mov") && e.contains("of field \"video\", frame ") && e.contains("of the video"), "{e}");
-    let truncated = &whole[..packet.offset as usize + 3];
+    let truncated = &file[..packet.offset as usize + 3];
     if warpfeed_video::open(&truncated.to_vec()).is_ok() {
         fs::write(&path, truncated).unwrap();
         let e = read();

@@ -102,8 +102,8 @@ impl Outage {
 
 impl Store for Outage {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let all = || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.found(url)).collect();
-        self.call(all)?
+        let objects = || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.found(url)).collect();
+        self.call(objects)?
     }
 
     fn object(&self, url: &str) -> Result<Object> {

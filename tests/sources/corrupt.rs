@@ -50,12 +50,12 @@ fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
 
 #[test]
 fn a_tar_truncated_anywhere_fails() {
-    let whole = fixture("pax.tar");
-    let expected = open_tar(&whole).unwrap();
-    let end = whole.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(BLOCK);
-    let lengths = (0..whole.len()).filter(|len| len % 101 == 0 || len % BLOCK < 2 || len % BLOCK == BLOCK - 1);
+    let archive = fixture("pax.tar");
+    let expected = open_tar(&archive).unwrap();
+    let end = archive.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(BLOCK);
+    let lengths = (0..archive.len()).filter(|len| len % 101 == 0 || len % BLOCK < 2 || len % BLOCK == BLOCK - 1);
     for len in lengths {
-        match open_tar(&whole[..len]) {
+        match open_tar(&archive[..len]) {
             Ok(samples) => assert!(samples == expected && len >= end + BLOCK, "cut at {len}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Source, "cut at {len}: {error}");
@@ -307,11 +307,11 @@ fn open_lmdb(bytes: &[u8]) -> Result<Lmdb> {
 
 #[test]
 fn an_lmdb_file_truncated_anywhere_fails() {
-    let whole = fixture("bare.mdb");
-    assert_eq!(open_lmdb(&whole).unwrap().len(), 11);
-    let lengths = (0..whole.len()).filter(|len| len % 997 == 0 || len % 4096 < 2 || len % 4096 == 4095 || *len < 200);
+    let file = fixture("bare.mdb");
+    assert_eq!(open_lmdb(&file).unwrap().len(), 11);
+    let lengths = (0..file.len()).filter(|len| len % 997 == 0 || len % 4096 < 2 || len % 4096 == 4095 || *len < 200);
     for len in lengths {
-        let error = open_lmdb(&whole[..len]).unwrap_err();
+        let error = open_lmdb(&file[..len]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Source, "cut at {len}: {error}");
         assert!(error.cause().contains(&len.to_string()), "cut at {len}: {error}");
     }
@@ -319,9 +319,9 @@ fn an_lmdb_file_truncated_anywhere_fails() {
 
 #[test]
 fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
-    let whole = fixture("bare.mdb");
+    let file = fixture("bare.mdb");
     let changed = |offset: usize, bytes: &[u8]| {
-        let mut changed = whole.clone();
+        let mut changed = file.clone();
         changed[offset..offset + bytes.len()].copy_from_slice(bytes);
         open_lmdb(&changed).unwrap_err().cause().to_owned()
     };

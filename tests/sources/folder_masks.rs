@@ -19,15 +19,15 @@ fn image(path: &Path, value: u8) {
 /// Returns the key, the label and the mask value of each sample.
 fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
     let loader = loader.augment(Augment::pass_through(6, 4)).unlabeled(true).batch_size(2);
-    let mut all = Vec::new();
+    let mut delivered_rows = Vec::new();
     for batch in loader.field("mask", Mask::new(Dtype::U8)) {
         let batch = batch.unwrap();
         let masks = batch.field("mask").unwrap().bytes();
         assert!(masks.chunks(24).all(|mask| mask.iter().all(|value| *value == mask[0])));
         let rows = batch.keys().zip(batch.labels().unwrap()).zip(masks.chunks(24));
-        all.extend(rows.map(|((key, &label), mask)| (key.to_owned(), label, mask[0])));
+        delivered_rows.extend(rows.map(|((key, &label), mask)| (key.to_owned(), label, mask[0])));
     }
-    all
+    delivered_rows
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn a_folder_with_masks_can_be_split() {
         image(&path_of(&format!("trainannot/{value}.png")), value);
     }
     let parts = Loader::new(path_of("train")).masks("trainannot").split([0.5, 0.5], 3).unwrap();
-    let mut all: Vec<_> = parts.into_iter().flat_map(delivered).map(|(key, _, mask)| (key, mask)).collect();
-    all.sort();
+    let mut delivered: Vec<_> = parts.into_iter().flat_map(delivered).map(|(key, _, mask)| (key, mask)).collect();
+    delivered.sort();
     let expected: Vec<_> = (0..4).map(|value| (value.to_string(), value)).collect();
-    assert_eq!(all, expected);
+    assert_eq!(delivered, expected);
 }

@@ -16,13 +16,13 @@ fn at(name: &str) -> PathBuf {
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
 fn samples(source: &dyn Source) -> Vec<Fields> {
-    let all = owned(source);
-    let all = all.iter().map(|sample| {
+    let samples_of_file = owned(source);
+    let rows = samples_of_file.iter().map(|sample| {
         let sample = sample.as_sample().unwrap();
         let fields = sample.fields().iter().map(|(name, value)| ((*name).to_owned(), value.encoded(name).into_owned()));
         (sample.label().unwrap(), fields.collect())
     });
-    all.collect()
+    rows.collect()
 }
 
 #[test]
@@ -121,19 +121,19 @@ fn unsupported_arrays_are_named_unless_others_are_chosen() {
 fn damaged_and_changed_hdf5_files_fail() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.h5");
-    let whole = fs::read(at("growing-v114.h5")).unwrap();
+    let file = fs::read(at("growing-v114.h5")).unwrap();
     let options = |mapped| Options::new().mmap(mapped).table(TableOptions::new().columns(["images"]));
     for mapped in [true, false] {
-        for len in [0, 7, 48, 500, whole.len() / 2, whole.len() - 1] {
-            fs::write(&path, &whole[..len]).unwrap();
+        for len in [0, 7, 48, 500, file.len() / 2, file.len() - 1] {
+            fs::write(&path, &file[..len]).unwrap();
             let e = options(mapped).format("hdf5").open(&path).err().unwrap();
             assert_eq!(e.path(), Some(&*path), "{len} bytes: {e}");
         }
         // The checksum that follows each compressed chunk detects damage.
-        fs::write(&path, &whole).unwrap();
+        fs::write(&path, &file).unwrap();
         let source = options(mapped).open(&path).unwrap();
         let good = samples(&*source).len();
-        let mut damaged = whole.clone();
+        let mut damaged = file.clone();
         let middle = damaged.len() / 2;
         damaged[middle] ^= 1;
         fs::write(&path, &damaged).unwrap();
@@ -154,6 +154,6 @@ fn decoded_chunks_are_part_of_the_memory_plan() {
         loader.host().unwrap().memory_plan().source_bytes
     };
     assert_eq!(bytes("contiguous-v114.h5", None), 0);
-    let all = bytes("gzip-v114.h5", None);
-    assert!(all > 0 && all <= 2 * (32 << 20), "{all}");
+    let total = bytes("gzip-v114.h5", None);
+    assert!(total > 0 && total <= 2 * (32 << 20), "{total}");
 }

@@ -70,7 +70,7 @@ fn described(name: &str, value: Value<'_>, expected: &Json) -> Json {
             let mut flat: Vec<Json> = Vec::new();
             flat.extend(numbers.iter::<f32>().into_iter().flatten().map(|number| f64::from(number).into()));
             flat.extend(numbers.iter::<i64>().into_iter().flatten().map(Json::from));
-            let is_flag = |json: &Json| json.as_array().map_or(json, |all| &all[0]).is_boolean();
+            let is_flag = |json: &Json| json.as_array().map_or(json, |items| &items[0]).is_boolean();
             let flags = numbers.iter::<u8>().into_iter().flatten();
             flat.extend(flags.map(|flag| if is_flag(expected) { Json::from(flag == 1) } else { Json::from(flag) }));
             nested(&mut flat.into_iter(), &shape)
@@ -167,9 +167,9 @@ fn statistics_are_those_of_the_library() {
                 None => out.push(json.as_f64().unwrap_or_else(|| f64::from(u8::from(json.as_bool().unwrap())))),
             }
         }
-        let mut all = Vec::new();
-        flat(json, &mut all);
-        all
+        let mut numbers = Vec::new();
+        flat(json, &mut numbers);
+        numbers
     };
     for version in VERSIONS {
         for answer in answers(version) {
@@ -195,8 +195,8 @@ fn statistics_are_those_of_the_library() {
 #[test]
 fn episodes_and_splits_choose_the_samples() {
     for version in VERSIONS {
-        let all = answers(version);
-        let items = all[0]["items"].as_array().unwrap();
+        let cases = answers(version);
+        let items = cases[0]["items"].as_array().unwrap();
         for (episodes, expected) in [(vec![2, 0], vec![(0, 5), (8, 15)]), (vec![1], vec![(5, 8)])] {
             let set = opened(version, &LeRobotOptions::new().episodes(episodes.clone()));
             let expected: Vec<Json> = expected.iter().flat_map(|&(start, end)| items[start..end].to_vec()).collect();

@@ -141,8 +141,8 @@ fn cameras_become_jpegs_of_the_given_quality() {
 fn parts_of_frames_are_merged_to_the_same_files() {
     let root = tempfile::tempdir().unwrap();
     let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
-    let whole = root.path().join("whole");
-    Pack::new(&set).frames(true).shard_samples(4).to(&whole).unwrap();
+    let packed = root.path().join("whole");
+    Pack::new(&set).frames(true).shard_samples(4).to(&packed).unwrap();
     let parts = root.path().join("parts");
     let pack = |part| Pack::new(&set).frames(true).shard_samples(4).part(part, 2).to(&parts).unwrap();
     pack(1);
@@ -162,8 +162,8 @@ fn parts_of_frames_are_merged_to_the_same_files() {
         contents.sort();
         contents
     };
-    assert_eq!(files(&whole), files(&parts));
-    assert_eq!(files(&whole).len(), 5);
+    assert_eq!(files(&packed), files(&parts));
+    assert_eq!(files(&packed).len(), 5);
     assert_eq!(open(&parts).unwrap().len(), 15);
 }
 
@@ -230,14 +230,14 @@ fn a_packed_dataset_in_a_store_has_the_same_batches() {
             .shuffle(3)
             .workers(2);
         let mut batches = loader.host().unwrap();
-        let mut all = Vec::new();
+        let mut contents = Vec::new();
         for epoch in 0..2 {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
-                all.push([batch.field("top").unwrap().bytes(), batch.field("action").unwrap().bytes()].concat());
+                contents.push([batch.field("top").unwrap().bytes(), batch.field("action").unwrap().bytes()].concat());
             }
         }
-        all
+        contents
     };
     let local = batches(with(root.path(), &options).unwrap());
     let original = batches(with(&fixture("lerobot/v30"), &options).unwrap());

@@ -143,11 +143,11 @@ fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u
         .workers(threads)
         .host()
         .unwrap();
-    let all = |batch: warpfeed::Result<warpfeed::HostBatch>| {
+    let content_of = |batch: warpfeed::Result<warpfeed::HostBatch>| {
         let batch = batch.unwrap();
         [FRONT, "wrist", "action"].iter().flat_map(|name| batch.field(name).unwrap().bytes().to_vec()).collect()
     };
-    batches.epoch(epoch).map(all).skip(skip).collect()
+    batches.epoch(epoch).map(content_of).skip(skip).collect()
 }
 
 #[test]
@@ -185,9 +185,9 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
         assert_eq!(one, batches(Loader::source(open()), 8, 0, 0), "{name}");
         assert_eq!(one[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
         // The same frames, decoded in a different order.
-        let all: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
-        let forward: Vec<_> = all.iter().map(|frame| pixels(frame).data().to_vec()).collect();
-        let mut backward: Vec<_> = all.iter().rev().map(|frame| pixels(frame).data().to_vec()).collect();
+        let expected: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
+        let forward: Vec<_> = expected.iter().map(|frame| pixels(frame).data().to_vec()).collect();
+        let mut backward: Vec<_> = expected.iter().rev().map(|frame| pixels(frame).data().to_vec()).collect();
         backward.reverse();
         assert!(forward == backward && forward[3] != forward[7], "{name}");
     }
@@ -220,17 +220,17 @@ fn videos_with_damage_fail_with_the_file_and_the_frame() {
     let folder = writable("v30_video");
     // Use the file of the first two episodes, which starts with its tables.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
-    let whole = fs::read(&path).unwrap();
-    let track = warpfeed_video::open(&whole).unwrap();
+    let file = fs::read(&path).unwrap();
+    let track = warpfeed_video::open(&file).unwrap();
     let last = *track.packets().last().unwrap();
-    fs::write(&path, &whole[..whole.len() - 20]).unwrap();
+    fs::write(&path, &file[..file.len() - 20]).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     let mut scratch = Vec::new();
     assert!(set.read(6, &mut scratch).is_ok());
     let e = set.read(7, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("file-000.mp4") && e.contains("frame 7 ends at byte") && e.contains("truncated"), "{e}");
 
-    let mut damaged = whole;
+    let mut damaged = file;
     damaged[last.offset as usize..][..8].fill(0xff);
     fs::write(&path, damaged).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
@@ -244,8 +244,8 @@ fn videos_with_damage_fail_with_the_file_and_the_frame() {
     // Only the first file is opened before it is needed.
     let folder = filmed_21();
     let path = folder.path().join("videos/chunk-000").join(WRIST).join("episode_000001.mp4");
-    let whole = fs::read(&path).unwrap();
-    fs::write(&path, &whole[..40]).unwrap();
+    let file = fs::read(&path).unwrap();
+    fs::write(&path, &file[..40]).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     assert!(set.read(0, &mut scratch).is_ok());
     let e = set.read(5, &mut scratch).unwrap_err().to_string();

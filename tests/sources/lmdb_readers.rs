@@ -67,10 +67,10 @@ fn reads(path: &Path) -> bool {
 fn opening_needs_one_free_reader_slot() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
-    let all = holder(&path, SLOTS);
+    let all_readers = holder(&path, SLOTS);
     let error = Lmdb::open(&path).unwrap_err();
     assert!(error.path() == Some(&path) && error.cause().contains("occupy all reader slots"), "{error}");
-    kill(all);
+    kill(all_readers);
     let readers = holder(&path, SLOTS - 1);
     assert!(reads(&path), "one free slot is enough");
     kill(readers);

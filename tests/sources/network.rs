@@ -145,9 +145,9 @@ fn combined_sources_report_the_sum_of_their_requests() {
     let (one, other) = (open(), open());
     let local: Arc<dyn Source> = Arc::new(Numbers::new(5));
     assert_eq!(local.network(), None);
-    let all = Concat::keep_labels(vec![one.clone(), local, other.clone()]).unwrap();
-    (0..all.len()).for_each(|index| assert!(all.read(index, &mut Vec::new()).is_ok()));
-    let (network, parts) = (all.network().unwrap(), [one.network().unwrap(), other.network().unwrap()]);
+    let joined = Concat::keep_labels(vec![one.clone(), local, other.clone()]).unwrap();
+    (0..joined.len()).for_each(|index| assert!(joined.read(index, &mut Vec::new()).is_ok()));
+    let (network, parts) = (joined.network().unwrap(), [one.network().unwrap(), other.network().unwrap()]);
     assert_eq!(network, parts[0].plus(&parts[1]));
     assert!(parts[0].used_bytes > 0 && network.requests == store.requests.load(Ordering::SeqCst));
 }
@@ -191,8 +191,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
         // The trace begins with the first requested batch, when the source has already sent some
         // requests, but has not received any response.
-        let (sent, all) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
-        assert!(sent > 0.5 * all && sent <= all + 1e-6, "{sent} of {all} requests");
+        let (sent, total) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
+        assert!(sent > 0.5 * total && sent <= total + 1e-6, "{sent} of {total} requests");
         near(sum("retried requests", "refused", false), network.refusals as f64, "refusals");
         near(sum("retried requests", "retried", false), network.retries as f64, "retries");
         assert!(network.refusals > 0 && stats.batches > 20 && tracks["requests/s"].len() > 20);

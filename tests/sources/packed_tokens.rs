@@ -27,7 +27,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 /// Packs the documents of a file, one document and one row at a time.
 fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> Vec<Row> {
     let documents: Vec<&[u32]> = file.split_inclusive(|token| *token == END).collect();
-    let mut all = Vec::new();
+    let mut packed_rows = Vec::new();
     for window in documents.chunks(window) {
         let mut rows: Vec<Row> = Vec::new();
         for piece in window.iter().flat_map(|document| document.chunks(length)) {
@@ -37,9 +37,9 @@ fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> V
                 None => rows.push(vec![piece.to_vec()]),
             }
         }
-        all.append(&mut rows);
+        packed_rows.append(&mut rows);
     }
-    all
+    packed_rows
 }
 
 /// Writes random documents to files in `folder`. Returns the tokens of each file, in the order of
@@ -107,20 +107,20 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let packing = Packing::new(length, END).window(window).padding(PADDING).max_documents(limit);
         let source = PackedTokens::with(folder.path(), kind, packing, dice(2) == 0)?;
         let expected: Vec<Vec<Row>> = files.iter().map(|file| packed(file, length, window, limit)).collect();
-        let all: Vec<(String, &Row)> = expected
+        let keyed_rows: Vec<(String, &Row)> = expected
             .iter()
             .enumerate()
             .flat_map(|(file, rows)| {
                 rows.iter().enumerate().map(move |(row, documents)| (format!("{file}.bin/{row}"), documents))
             })
             .collect();
-        assert_eq!(source.len(), all.len(), "seed {seed}");
-        let max_documents = all.iter().map(|(_, row)| row.len()).max().unwrap();
+        assert_eq!(source.len(), keyed_rows.len(), "seed {seed}");
+        let max_documents = keyed_rows.iter().map(|(_, row)| row.len()).max().unwrap();
         assert_eq!(source.max_documents(), max_documents);
         let used: usize = files.iter().map(Vec::len).sum();
-        assert!((source.padding() - (1.0 - used as f64 / (all.len() * length) as f64)).abs() < 1e-12);
+        assert!((source.padding() - (1.0 - used as f64 / (keyed_rows.len() * length) as f64)).abs() < 1e-12);
         let mut scratch = Vec::new();
-        for (index, (key, row)) in all.iter().enumerate() {
+        for (index, (key, row)) in keyed_rows.iter().enumerate() {
             let sample = source.read(index, &mut scratch)?;
             assert_eq!(source.key(index, &mut Vec::new())?, sample.key());
             assert_eq!(sample.key().rsplit_once('-').unwrap().0, key);
@@ -138,11 +138,11 @@ fn rows_equal_naive_first_fit() -> Result<()> {
                 ["tokens", "tokens.document", "tokens.position", "tokens.ends"].map(|name| numbers(&batch, name));
             let mut cumulative = vec![0];
             for (place, id) in batch.ids().enumerate() {
-                let expected = arrays(all[id as usize].1, length, max_documents);
+                let expected = arrays(keyed_rows[id as usize].1, length, max_documents);
                 for (actual, expected) in actual.iter().zip(&expected) {
                     assert_eq!(actual[place * expected.len()..][..expected.len()], expected[..], "seed {seed}");
                 }
-                cumulative.extend(all[id as usize].1.iter().scan(place * length, |end, document| {
+                cumulative.extend(keyed_rows[id as usize].1.iter().scan(place * length, |end, document| {
                     *end += document.len();
                     Some(*end as i32)
                 }));

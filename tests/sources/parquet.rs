@@ -24,9 +24,9 @@ fn a_parquet_split_gives_the_same_batches_as_the_folder() {
 
 #[test]
 fn pages_of_every_version_hold_the_same_samples() {
-    let whole = open(fixture("parquet/hub/data/train-00000-of-00002.parquet")).unwrap();
-    let expected = samples(&*whole);
-    assert_eq!((expected.len(), whole.kind(), whole.classes().len()), (6, "parquet", 4));
+    let original = open(fixture("parquet/hub/data/train-00000-of-00002.parquet")).unwrap();
+    let expected = samples(&*original);
+    assert_eq!((expected.len(), original.kind(), original.classes().len()), (6, "parquet", 4));
     for name in ["pages", "indexed", "v2"] {
         assert_eq!(samples(&*open(fixture("parquet").join(format!("{name}.parquet"))).unwrap()), expected, "{name}");
     }

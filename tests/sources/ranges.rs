@@ -210,10 +210,10 @@ fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
 #[test]
 fn remote_tfrecord_files_need_an_index_or_a_cache() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = fs::read(fixture("tfrecord/train-00000-of-00002")).unwrap();
-    let times = (17 << 20) / whole.len() + 1;
+    let file = fs::read(fixture("tfrecord/train-00000-of-00002")).unwrap();
+    let times = (17 << 20) / file.len() + 1;
     for name in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"] {
-        fs::write(folder.path().join(name), whole.repeat(times)).unwrap();
+        fs::write(folder.path().join(name), file.repeat(times)).unwrap();
     }
     // Opening the local files writes their indexes.
     let local_source = open(folder.path()).unwrap();

@@ -314,12 +314,12 @@ impl Trips {
         let counted = trips.clone();
         thread::spawn(move || {
             while let Ok(first) = waiting.recv() {
-                let mut all = vec![first];
+                let mut answers = vec![first];
                 while let Ok(next) = waiting.recv_timeout(QUIET) {
-                    all.push(next);
+                    answers.push(next);
                 }
                 counted.fetch_add(1, Ordering::SeqCst);
-                all.into_iter().for_each(|answer| answer());
+                answers.into_iter().for_each(|answer| answer());
             }
         });
         Trips { files, send, trips, bytes: Arc::default(), direct: Arc::default(), requests: Arc::default() }

@@ -183,9 +183,9 @@ struct Busy {
 
 impl Store for Busy {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let mut all = self.objects.list(prefix)?;
-        all.reverse();
-        Ok(all)
+        let mut objects = self.objects.list(prefix)?;
+        objects.reverse();
+        Ok(objects)
     }
 
     fn object(&self, url: &str) -> Result<Object> {

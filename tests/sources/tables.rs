@@ -178,8 +178,8 @@ fn columns_are_found_by_name_or_by_option() {
         cause(&wide).contains("40 columns would become fields, but a sample has at most 16")
             && cause(&wide).contains("gather")
     );
-    let all: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
-    let joined = TableOptions::new().gather("attributes", all);
+    let names: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
+    let joined = TableOptions::new().gather("attributes", names);
     let loader = Loader::new(&wide).table(joined).drop_field("image").drop_field("label");
     let batch = loader.field("attributes", NdArray::new(Dtype::F32, [40])).into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("attributes").unwrap().as_f32().unwrap(), [1.0; 40]);

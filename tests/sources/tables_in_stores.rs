@@ -64,9 +64,9 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
         assert_eq!(samples(&*mixed), samples(&*local), "{name}");
     }
     let urls = root.path().join("urls.csv");
-    let all = samples(&*stores().table(TableOptions::new().image("path")).open(&urls).unwrap());
+    let table_samples = samples(&*stores().table(TableOptions::new().image("path")).open(&urls).unwrap());
     let local_table = open(root.path().join("x.jsonl")).unwrap();
-    for (one, expected) in all.iter().zip(samples(&*local_table)) {
+    for (one, expected) in table_samples.iter().zip(samples(&*local_table)) {
         assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
     }
     // The table in the store contains URLs under its own folder, which need no option.
@@ -141,9 +141,9 @@ fn coco_datasets_are_equal_locally_and_in_a_store() {
     ] {
         let names = ["b.png", "deep/a.c.png", "empty.png"].map(|name| format!("{images}/{name}"));
         let names = names.map(|name| name.trim_start_matches("./").to_owned());
-        let mut all = vec![(file, &*json)];
-        all.extend(names.iter().map(|name| (&**name, "")));
-        let root = files(&all);
+        let mut copied = vec![(file, &*json)];
+        copied.extend(names.iter().map(|name| (&**name, "")));
+        let root = files(&copied);
         let store = Objects::default();
         put_all(&store, root.path(), "mem://bucket/set");
         let folder = file.strip_suffix("/_annotations.coco.json");

@@ -155,17 +155,17 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
         let loader = loader(source).shuffle(2).rank(rank, ranks).last_batch(LastBatch::Drop).global_batch_size(8);
         Ok(loader.field("tokens", field::Tokens::new(Dtype::I64, 20)))
     };
-    let all = |loader: Loader| -> Result<Vec<Vec<i64>>> {
+    let windows_of = |loader: Loader| -> Result<Vec<Vec<i64>>> {
         loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()
     };
-    let one = all(open(0, 1)?)?;
-    let shares = [all(open(0, 2)?)?, all(open(1, 2)?)?];
+    let one = windows_of(open(0, 1)?)?;
+    let shares = [windows_of(open(0, 2)?)?, windows_of(open(1, 2)?)?];
     for (number, batch) in one.iter().enumerate() {
         let mut joined: Vec<_> = shares.iter().flat_map(|share| share[number].chunks(20)).collect();
-        let mut whole: Vec<_> = batch.chunks(20).collect();
+        let mut sorted: Vec<_> = batch.chunks(20).collect();
         joined.sort_unstable();
-        whole.sort_unstable();
-        assert_eq!(joined, whole, "batch {number}");
+        sorted.sort_unstable();
+        assert_eq!(joined, sorted, "batch {number}");
     }
     let mut batches = open(0, 1)?.host()?;
     let state = {
@@ -174,7 +174,7 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
         epoch.by_ref().take(3).for_each(drop);
         monitor.checkpoint()
     };
-    assert_eq!(all(open(0, 1)?.resume(state))?, one[3..]);
+    assert_eq!(windows_of(open(0, 1)?.resume(state))?, one[3..]);
     Ok(())
 }
 

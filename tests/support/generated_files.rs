@@ -6,11 +6,11 @@ use std::path::Path;
 /// Fails if the file at `path` in the repository differs from `text`. With `WARPFEED_BLESS=1`,
 /// writes the file instead.
 pub(crate) fn file(path: &str, text: &str) {
-    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let absolute = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("WARPFEED_BLESS").is_some() {
-        std::fs::write(&whole, text).unwrap();
+        std::fs::write(&absolute, text).unwrap();
     }
-    let current = std::fs::read_to_string(&whole).unwrap_or_default();
+    let current = std::fs::read_to_string(&absolute).unwrap_or_default();
     assert!(current == text, "{path} differs from the generated text: run this test with WARPFEED_BLESS=1");
 }
 

@@ -119,8 +119,8 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
-        let whole = (start, end) == (0, self.engine.samples);
-        Arc::new(BatchLoader { range: (!whole).then_some((start, end)), ..self.shared() })
+        let is_full = (start, end) == (0, self.engine.samples);
+        Arc::new(BatchLoader { range: (!is_full).then_some((start, end)), ..self.shared() })
     }
 }
 

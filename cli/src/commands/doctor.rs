@@ -326,7 +326,7 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     let sample = source.read(index, scratch)?;
     let mut total = 0;
     for bytes in sample.fields().iter().map(|(_, value)| value.memory()) {
-        black_box(bytes.iter().step_by(64).fold(0, |all, byte| all ^ byte));
+        black_box(bytes.iter().step_by(64).fold(0, |sum, byte| sum ^ byte));
         total += bytes.len();
     }
     Ok(total)

@@ -201,12 +201,12 @@ impl Annotated {
             )?;
         }
         if self.masks > 0 {
-            let all: u64 = self.mask_values.values().sum();
+            let total: u64 = self.mask_values.values().sum();
             let shares = self
                 .mask_values
                 .iter()
                 .take(MAX_PRINTED)
-                .map(|(value, n)| format!("{value} {:.1} %", 100.0 * *n as f64 / all as f64));
+                .map(|(value, n)| format!("{value} {:.1} %", 100.0 * *n as f64 / total as f64));
             let more = if self.mask_values.len() > MAX_PRINTED { ", ..." } else { "" };
             writeln!(out, "masks        {}; {}{more}", self.masks, shares.collect::<Vec<_>>().join(", "))?;
         }
@@ -282,8 +282,8 @@ impl Report {
         let (findings, readable): (Vec<Option<Found>>, Vec<bool>) = checked.into_iter().unzip();
         bar.finish_and_clear();
 
-        let all = || seen.iter().flatten();
-        let images = || all().flat_map(|s| &s.images);
+        let samples = || seen.iter().flatten();
+        let images = || samples().flat_map(|s| &s.images);
         let spread = |value_of: fn(&SeenImage) -> u64| Spread::of(images().map(value_of));
         let mut report = Report {
             source: source.kind(),
@@ -298,7 +298,7 @@ impl Report {
             shorter_side: spread(|s| s.info.size.width.min(s.info.size.height).into()),
             ..Report::default()
         };
-        for s in all() {
+        for s in samples() {
             let label = s.label.map_or("null".to_owned(), |l| l.to_string());
             *report.labels.entry(label).or_default() += 1;
             report.annotated.add(&s.annotations);
@@ -395,9 +395,9 @@ impl Report {
 
 /// Formats counts with the most frequent entry first, such as `jpeg 60, png 4`.
 fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
-    let mut all: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
-    all.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
-    all.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
+    let mut listed: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
+    listed.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
+    listed.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats the first keys of a map.

@@ -43,12 +43,12 @@ impl Overlay {
             seen += 1;
             overlay.mask &= annotations.mask.is_some();
             overlay.box_masks &= annotations.has_masks || annotations.boxes.is_empty();
-            let all = &mut overlay.found;
-            all.has_boxes |= annotations.has_boxes;
-            all.has_masks |= annotations.has_masks;
-            all.points = all.points.max(annotations.points);
-            if all.classes.is_empty() {
-                all.classes = annotations.classes;
+            let total = &mut overlay.found;
+            total.has_boxes |= annotations.has_boxes;
+            total.has_masks |= annotations.has_masks;
+            total.points = total.points.max(annotations.points);
+            if total.classes.is_empty() {
+                total.classes = annotations.classes;
             }
         }
         overlay.mask &= seen > 0;
@@ -93,8 +93,8 @@ impl Overlay {
         };
         let count = counts[row] as usize;
         let class = |number: usize| {
-            let all = batch.field("boxes.class")?.as_i64()?;
-            Some(all[row * MAX_BOXES + number])
+            let class_numbers = batch.field("boxes.class")?.as_i64()?;
+            Some(class_numbers[row * MAX_BOXES + number])
         };
         let masks = batch.field("boxes.masks").map(|masks| masks.bytes());
         for number in 0..count {

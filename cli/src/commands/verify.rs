@@ -232,8 +232,8 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
         let mut original = codecs.open(bytes)?;
-        let whole = Rect::full(original.size());
-        original.decode(whole, &mut Pixels::new())
+        let region = Rect::full(original.size());
+        original.decode(region, &mut Pixels::new())
     };
     // JPEG samples have 8 bits, so `deep` stays false. Run a complete check, because a damaged JPEG
     // may still decode.

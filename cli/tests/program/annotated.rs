@@ -59,8 +59,8 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     // Images whose size differs from the declared size, and an image that EXIF rotates by 180
     // degrees.
     let path = dir.path().join(coco);
-    let whole = fs::read_to_string(&path).unwrap();
-    let mut resized = json(&whole);
+    let original = fs::read_to_string(&path).unwrap();
+    let mut resized = json(&original);
     (resized["images"][0]["width"], resized["images"][0]["height"]) = (640.into(), 480.into());
     fs::write(&path, resized.to_string()).unwrap();
     let bad = warpfeed(dir.path(), &["verify", coco]);
@@ -84,7 +84,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         assert_eq!(counted["annotated"]["boxes"], 1);
         ok(dir.path(), &["preview", "turned/x.json", "--out", "t.png", "--annotations-follow", image]);
     }
-    let mut changed = json(&whole);
+    let mut changed = json(&original);
     changed["annotations"][0]["category_id"] = 9.into();
     changed["annotations"][7]["bbox"] = serde_json::json!([0, 0, 999, 5]);
     fs::write(&path, changed.to_string()).unwrap();

@@ -53,15 +53,15 @@ fn a_folder_of_two_formats_opens_in_the_chosen_format() {
 #[test]
 fn every_help_text_has_examples() {
     let dir = TempDir::new().unwrap();
-    let all = ok(dir.path(), &["--help"]);
-    assert!(all.contains("Examples:") && all.contains("Exit codes:"), "{all}");
+    let help = ok(dir.path(), &["--help"]);
+    assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
     for input in ["class folders", "LMDB", "tar shard", "COCO", "YOLO", "Pascal VOC", "table: .csv"] {
-        assert!(all.contains(input), "no {input} in {all}");
+        assert!(help.contains(input), "no {input} in {help}");
     }
-    let examples = all.split_once("Examples:\n").unwrap().1;
-    assert!(examples.lines().all(|line| line.len() < 80), "{all}");
+    let examples = help.split_once("Examples:\n").unwrap().1;
+    assert!(examples.lines().all(|line| line.len() < 80), "{help}");
     for command in COMMANDS {
-        assert!(all.contains(&format!("  {command} ")), "{all}");
+        assert!(help.contains(&format!("  {command} ")), "{help}");
         let help = ok(dir.path(), &[command, "--help"]);
         assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
         // Users must be able to paste the examples: a wrapped line would break, and trailing words
@@ -238,8 +238,8 @@ fn inspect_says_how_many_samples_each_class_has() {
 /// Adds a text file with the `.jpg` extension and a truncated JPEG. Returns their keys.
 fn spoil(set: &Path) -> [&'static str; 2] {
     fs::write(set.join("dotted-triangle/text.jpg"), "I am no image").unwrap();
-    let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
-    fs::write(set.join("plain-disc/cut.jpg"), &whole.1[..whole.1.len() / 2]).unwrap();
+    let original = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
+    fs::write(set.join("plain-disc/cut.jpg"), &original.1[..original.1.len() / 2]).unwrap();
     ["dotted-triangle/text", "plain-disc/cut"]
 }
 

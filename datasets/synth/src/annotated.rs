@@ -73,8 +73,8 @@ impl Synth {
                 for (number, annotation) in (1..).zip(&mut annotations) {
                     annotation["id"] = json!(number);
                 }
-                let all = json!({"images": images, "annotations": annotations, "categories": categories});
-                put(&beside.join(format!("annotations/instances_{part}.json")), all.to_string().as_bytes())?;
+                let contents = json!({"images": images, "annotations": annotations, "categories": categories});
+                put(&beside.join(format!("annotations/instances_{part}.json")), contents.to_string().as_bytes())?;
             }
             Ok(())
         })

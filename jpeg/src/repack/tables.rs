@@ -199,7 +199,7 @@ mod tests {
         let mut counts = [0; 256];
         counts[0x42] = 7;
         assert_eq!(check(&counts), 7);
-        let all = [1; 256];
-        check(&all);
+        let counts = [1; 256];
+        check(&counts);
     }
 }

@@ -86,9 +86,9 @@ impl Tokens {
         self.ends.clear();
         self.counts.fill(0);
         let in_order = header.scan.components().iter().enumerate().all(|(i, c)| usize::from(c.index) == i);
-        let whole = in_order && header.scan.components().len() == header.frame.components().len();
+        let is_whole = in_order && header.scan.components().len() == header.frame.components().len();
         let mut quant = [[0; 64]; 4];
-        if whole && header.frame.is_sequential() {
+        if is_whole && header.frame.is_sequential() {
             for (out, component) in quant.iter_mut().zip(header.frame.components()) {
                 let table = header.quant(bytes, component.quant);
                 *out = table

@@ -66,11 +66,11 @@ fn jump(
         segment.bytes.start = written;
         (end, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
-        let whole = match lengths.get(index) {
+        let is_whole = match lengths.get(index) {
             Some(length) => end == offset + length,
             None => data.get(end..end + MARKER) == Some(&[0xff, 0xd9]),
         };
-        if !whole {
+        if !is_whole {
             return Ok(false);
         }
     }

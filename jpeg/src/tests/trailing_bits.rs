@@ -50,8 +50,8 @@ fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
 fn every_backend_finds_a_byte_after_the_last_mcu() {
     // A segment ends with 0 to 7 bits of padding.
     for (jpeg, (width, height), restart) in images() {
-        let whole = Rect::new(0, 0, width, height);
-        let (pixels, none) = decode_with_all(&jpeg, whole);
+        let full_area = Rect::new(0, 0, width, height);
+        let (pixels, none) = decode_with_all(&jpeg, full_area);
         assert_eq!((none, plain(&jpeg)), (None, None));
         let mcus = Jpeg::open(&jpeg).unwrap().layout.mcus;
         let last = (mcus.0 * mcus.1 - 1).checked_div(restart).unwrap_or(0) as usize;
@@ -60,7 +60,7 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
         for number in [0, last / 2, last] {
             for rest in [&[0][..], &[0x55], &[0xff, 0], &[0xff, 0xff, 0], &[0x12, 0x34], &[0; 300], &noise] {
                 let longer = with_rest(&jpeg, number, rest);
-                let (actual, damage) = decode_with_all(&longer, whole);
+                let (actual, damage) = decode_with_all(&longer, full_area);
                 let what = format!("{} extra bytes in segment {number} of {last}, restart {restart}", rest.len());
                 assert!(actual == pixels, "{what}");
                 assert!(damage.as_ref().is_some_and(|text| text.contains("in MCU")), "{what}");
@@ -69,7 +69,7 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
             }
             // Fill bytes before a marker are valid.
             let filled = with_rest(&jpeg, number, &[0xff; 3]);
-            assert_eq!(decode_with_all(&filled, whole), (pixels.clone(), None));
+            assert_eq!(decode_with_all(&filled, full_area), (pixels.clone(), None));
         }
     }
 }

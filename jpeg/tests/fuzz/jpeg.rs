@@ -91,8 +91,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
 /// decoded.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
-    let whole = random_jpeg(random, 48);
-    let mut jpeg = whole.clone();
+    let sound = random_jpeg(random, 48);
+    let mut jpeg = sound.clone();
     damage(random, &mut jpeg);
     let Some(size) = size(&jpeg) else { return false };
     counts[0] += 1;
@@ -107,23 +107,23 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
     let region = decode_with_all(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
-    let all = decode_with_all(seed, decoders, &jpeg, Rect::full(size));
+    let result = decode_with_all(seed, decoders, &jpeg, Rect::full(size));
     // A truncated file must produce the same error for every region.
-    match (&region, &all) {
-        (Err(region), Err(all)) => assert_eq!(region.to_string(), all.to_string(), "seed {seed}"),
-        (Ok(_), Err(all)) => assert!(all.to_string().contains("exceeds 32 bits"), "seed {seed}: {all}"),
+    match (&region, &result) {
+        (Err(region), Err(result)) => assert_eq!(region.to_string(), result.to_string(), "seed {seed}"),
+        (Ok(_), Err(result)) => assert!(result.to_string().contains("exceeds 32 bits"), "seed {seed}: {result}"),
         (Err(region), Ok(_)) => panic!("seed {seed}: the whole image can be decoded, but a region cannot: {region}"),
         (Ok(_), Ok(_)) => {}
     }
-    match (condition(&jpeg), &all) {
+    match (condition(&jpeg), &result) {
         (Err(a), Err(b)) => assert_eq!(a, *b, "seed {seed}"),
         (Ok(_), Ok((_, None))) => {}
         (Ok(Some(a)), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
-        (condition, all) => {
-            panic!("seed {seed}: the check found {condition:?}, but decoding returned {:?}", all.as_ref().err())
+        (condition, result) => {
+            panic!("seed {seed}: the check found {condition:?}, but decoding returned {:?}", result.as_ref().err())
         }
     }
-    let Ok((rgb, damage)) = all else { return false };
+    let Ok((rgb, damage)) = result else { return false };
     counts[1] += 1;
     let header = Header::read(&jpeg).unwrap();
     let mut coefficients = Coefficients::default();
@@ -137,7 +137,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
         counts[3] += u64::from(expected.warnings > 0);
         // Decoding the whole image detects all damage that libjpeg warns about, except in the
         // header.
-        let same_header = whole.starts_with(&jpeg[..header.scan.data]);
+        let same_header = sound.starts_with(&jpeg[..header.scan.data]);
         assert!(
             damage.is_some() || expected.warnings == 0 || !same_header,
             "seed {seed}: libjpeg warned {} times",

@@ -64,12 +64,12 @@ fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
 }
 
 fn check(jpeg: &[u8], boxes: &[[u16; 4]]) {
-    let whole = libjpeg::decode(jpeg).unwrap();
-    let size = Size::new(whole.width, whole.height);
+    let image = libjpeg::decode(jpeg).unwrap();
+    let size = Size::new(image.width, image.height);
     let mut regions = vec![Rect::full(size)];
     regions.extend(boxes.iter().map(|&numbers| region(size, numbers)));
     for (actual, region) in decoded(jpeg, &regions).iter().zip(&regions) {
-        assert!(*actual == cropped(&whole, *region), "{region:?} of {size:?} differs");
+        assert!(*actual == cropped(&image, *region), "{region:?} of {size:?} differs");
     }
 }
 
@@ -159,12 +159,12 @@ fn a_crop_may_need_most_of_a_large_files_data() {
     for restart in [0, 8, 300] {
         let options = Options { restart, ..Options::new(100, 1, 1) };
         let jpeg = libjpeg::encode(&pixels, size.width, size.height, 3, &options);
-        let whole = libjpeg::decode(&jpeg).unwrap();
+        let image = libjpeg::decode(&jpeg).unwrap();
         let mut packed = Vec::new();
         repack(&jpeg, &mut packed).unwrap();
         for file in [&jpeg, &packed] {
             assert!(file.len() > 1_600_000, "{} bytes", file.len());
-            assert!(decoded(file, &[dense])[0] == cropped(&whole, dense), "{restart} MCUs");
+            assert!(decoded(file, &[dense])[0] == cropped(&image, dense), "{restart} MCUs");
         }
     }
 }
@@ -175,19 +175,19 @@ fn rows_decoded_separately_match_libjpeg() {
     for sampling in SAMPLINGS {
         let options = Options { restart: 3, sampling, ..Options::new(90, 1, 1) };
         let jpeg = libjpeg::encode(&pixels(size.width, size.height, 3, 30), size.width, size.height, 3, &options);
-        let whole = libjpeg::decode(&jpeg).unwrap();
+        let image = libjpeg::decode(&jpeg).unwrap();
         let (opened, mut decoder) = (Jpeg::open(&jpeg).unwrap(), Decoder::new());
         assert!(opened.is_divisible());
-        let mut all = vec![0; whole.rgb.len()];
-        for (number, rows) in all.chunks_mut(301 * 3 * 50).enumerate() {
+        let mut rgb = vec![0; image.rgb.len()];
+        for (number, rows) in rgb.chunks_mut(301 * 3 * 50).enumerate() {
             let height = (rows.len() / (301 * 3)) as u32;
             assert!(decoder.decode_rows(&opened, Rect::new(0, 50 * number as u32, size.width, height), rows));
         }
-        assert!(all == whole.rgb, "{sampling:?}");
+        assert!(rgb == image.rgb, "{sampling:?}");
         // Without its last marker, a file may lack pixels anywhere.
         let cut = &jpeg[..jpeg.len() - 2];
         let region = Rect::new(0, 0, size.width, 50);
-        assert!(!decoder.decode_rows(&Jpeg::open(cut).unwrap(), region, &mut all[..301 * 3 * 50]));
+        assert!(!decoder.decode_rows(&Jpeg::open(cut).unwrap(), region, &mut rgb[..301 * 3 * 50]));
     }
     let marked = |restart| {
         let options = Options { restart, ..Options::new(90, 1, 1) };

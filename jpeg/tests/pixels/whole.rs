@@ -90,8 +90,8 @@ fn pixels_equal_libjpeg_pixels_byte_for_byte() {
         let file = Jpeg::open(&jpeg).unwrap();
         let size = file.size();
         assert_eq!(size, Size::new(expected.width, expected.height));
-        let whole = Rect::full(size);
-        for region in [whole, random_region(random, size), random_region(random, size)] {
+        let full_area = Rect::full(size);
+        for region in [full_area, random_region(random, size), random_region(random, size)] {
             decoder.decode(&file, region, &mut out).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
             let part = out.locate(region).unwrap();
             let actual = cut(out.data(), out.size().width, part);

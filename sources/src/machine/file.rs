@@ -286,9 +286,9 @@ mod tests {
         let expected = "the sample has at least 12 bytes, which exceeds the limit of 11 (max_sample_bytes)";
         assert!(first.is_ok() && message == expected, "{message}");
         let mut scratch = Vec::new();
-        let mut whole = |max_bytes| within(max_bytes, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0));
-        assert!(whole((1 << 20) - 1).is_err());
-        assert_eq!(whole(1 << 20).unwrap(), 1 << 20);
+        let mut read_file = |max_bytes| within(max_bytes, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0));
+        assert!(read_file((1 << 20) - 1).is_err());
+        assert_eq!(read_file(1 << 20).unwrap(), 1 << 20);
         let mut scratch = Vec::new();
         assert!(within(100, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0)).is_err());
         assert!(scratch.len() <= FIRST_READ, "{} bytes were read", scratch.len());

@@ -107,14 +107,14 @@ impl Encoder {
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        if self.0.as_mut().is_some_and(|all| append(all, bytes).is_err()) {
+        if self.0.as_mut().is_some_and(|buffer| append(buffer, bytes).is_err()) {
             self.0 = None;
         }
     }
 
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        if let Some(all) = &self.0 {
-            self.long(fnv1a(all));
+        if let Some(buffer) = &self.0 {
+            self.long(fnv1a(buffer));
         }
         self.0.unwrap_or_default()
     }

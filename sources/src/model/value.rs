@@ -310,8 +310,8 @@ impl<'a> Numbers<'a> {
     /// appends `null`.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         let finite = match self.element {
-            Element::F32 => self.iter::<f32>().is_some_and(|mut all| all.all(f32::is_finite)),
-            Element::F64 => self.iter::<f64>().is_some_and(|mut all| all.all(f64::is_finite)),
+            Element::F32 => self.iter::<f32>().is_some_and(|mut numbers| numbers.all(f32::is_finite)),
+            Element::F64 => self.iter::<f64>().is_some_and(|mut numbers| numbers.all(f64::is_finite)),
             _ => true,
         };
         if finite { out.extend_from_slice(&self.text()) } else { out.extend_from_slice(b"null") }

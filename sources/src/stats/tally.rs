@@ -181,11 +181,11 @@ impl StageStats {
     /// Adds the statistics of two stages.
     #[doc(hidden)]
     pub fn plus(&self, other: &StageStats) -> StageStats {
-        let mut all = std::collections::BTreeMap::new();
+        let mut histogram_sum = std::collections::BTreeMap::new();
         for [lower_bound, n] in self.histogram.iter().chain(&other.histogram) {
-            *all.entry(*lower_bound).or_insert(0) += n;
+            *histogram_sum.entry(*lower_bound).or_insert(0) += n;
         }
-        let histogram = all.into_iter().map(|(lower_bound, n)| [lower_bound, n]).collect();
+        let histogram = histogram_sum.into_iter().map(|(lower_bound, n)| [lower_bound, n]).collect();
         let (count, bytes) = (self.count + other.count, self.bytes + other.bytes);
         StageStats::new(count, self.seconds + other.seconds, bytes, histogram)
     }

@@ -149,8 +149,9 @@ impl<'a> Tree<'a> {
         let has_extension =
             |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
         let Tree::Local(root) = self else {
-            let all: Vec<&str> = self.below().map(|(name, _)| name).filter(|name| has_extension(name)).collect();
-            let names_at = |depth: usize| all.iter().filter(move |name| name.matches('/').count() == depth);
+            let files_below: Vec<&str> =
+                self.below().map(|(name, _)| name).filter(|name| has_extension(name)).collect();
+            let names_at = |depth: usize| files_below.iter().filter(move |name| name.matches('/').count() == depth);
             let folder =
                 |name: &'a str, depth: usize| name.match_indices('/').nth(depth - 1).map(|(end, _)| &name[..end]);
             let few = |depth: usize| {

@@ -66,13 +66,13 @@ pub(crate) struct FileFeatures<'a> {
 }
 
 impl<'a> FileFeatures<'a> {
-    /// `all` contains the features of the whole dataset. If it is `None`, the features of the first
-    /// file are used instead. `files` contains the path and the JSON of each file that has
-    /// features.
-    pub(crate) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
-        let of_file = all.is_none();
-        let all = all.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
-        FileFeatures { features: all.unwrap_or_default(), of_file, files }
+    /// `dataset_features` contains the features of the whole dataset. If it is `None`, the features
+    /// of the first file are used instead. `files` contains the path and the JSON of each file that
+    /// has features.
+    pub(crate) fn new(dataset_features: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
+        let of_file = dataset_features.is_none();
+        let features = dataset_features.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
+        FileFeatures { features: features.unwrap_or_default(), of_file, files }
     }
 
     pub(crate) fn all(&self) -> &Features {
@@ -170,8 +170,8 @@ mod tests {
             assert!(e.cause().contains(cause) && e.path() == Some(Path::new("c")), "{e}");
             // The names may differ in columns that are not used.
             assert!(FileFeatures::new(None, &files).classes(["image"].into_iter(), None).is_ok());
-            let all = Features::of(&json(r#""dog", "cat""#));
-            let e = FileFeatures::new(all, &files).classes(columns(), Some("label")).unwrap_err();
+            let features = Features::of(&json(r#""dog", "cat""#));
+            let e = FileFeatures::new(features, &files).classes(columns(), Some("label")).unwrap_err();
             assert!(e.cause().contains("class 0 is \"cat\" here, but \"dog\" in dataset_info.json"), "{e}");
         }
     }

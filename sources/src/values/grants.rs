@@ -23,7 +23,7 @@ impl Grants {
     /// Returns the sum of the grants, or `None` if no loader reads the dataset.
     pub(crate) fn sum(&self) -> Option<usize> {
         let state = self.state();
-        (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |all, &bytes| all.saturating_add(bytes)))
+        (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |sum, &bytes| sum.saturating_add(bytes)))
     }
 
     /// Returns the smallest grant, or `None` if no loader reads the dataset.

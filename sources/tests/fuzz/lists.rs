@@ -54,11 +54,11 @@ fn features(files: &[Vec<u8>], seed: u64) -> bool {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let mut file = || (PathBuf::from("x"), text(random.mutated(files, &FEATURES)));
     let both = [file(), file()];
-    let all = FileFeatures::new(None, &both);
+    let features = FileFeatures::new(None, &both);
     for column in ["image", "label", ""] {
-        let _ = all.all().file(column);
+        let _ = features.all().file(column);
     }
-    let classes = all.classes(["label", "image"].into_iter(), Some("label"));
+    let classes = features.classes(["label", "image"].into_iter(), Some("label"));
     classes.is_ok_and(|names| {
         let named = both.iter().filter_map(|(_, json)| Features::of(json)?.classes("label")).next();
         assert_eq!(names, named);

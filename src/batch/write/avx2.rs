@@ -97,8 +97,8 @@ fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {
             unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), value) }
         }
         U8 => {
-            let whole = _mm256_cvttps_epi32(_mm256_add_ps(value, _mm256_set1_ps(BELOW_HALF)));
-            let words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole));
+            let truncated = _mm256_cvttps_epi32(_mm256_add_ps(value, _mm256_set1_ps(BELOW_HALF)));
+            let words = _mm_packus_epi32(_mm256_castsi256_si128(truncated), _mm256_extracti128_si256::<1>(truncated));
             out[..8].copy_from_slice(&_mm_cvtsi128_si64(_mm_packus_epi16(words, words)).to_le_bytes());
         }
         F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), out),

@@ -306,18 +306,18 @@ mod tests {
     fn lengths_and_rectangles_that_do_not_fit_are_rejected() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
-        let (whole, short) = ([0; 48], [0; 47]);
+        let (image, short) = ([0; 48], [0; 47]);
         let mix = |first: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
             let mixing = Mixing { weight: 0.5, cut };
             let (first_image, partner) =
                 (UncastImage { pixels: first, effects: &[] }, UncastImage { pixels: partner, effects });
             writer.write_mixed(first_image, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
         };
-        assert_eq!(mix(&whole, &whole, &[], None, &mut [0; 96]), Ok(()));
-        assert!(mix(&short, &whole, &[], None, &mut [0; 96]).is_err());
-        assert!(mix(&whole, &short, &[], None, &mut [0; 96]).unwrap_err().starts_with("a partner image"));
-        assert!(mix(&whole, &whole, &[], None, &mut [0; 95]).is_err());
-        assert!(mix(&whole, &whole, &outside, None, &mut [0; 96]).is_err());
-        assert!(mix(&whole, &whole, &[], Some(outside[0].area()), &mut [0; 96]).unwrap_err().starts_with("the CutMix"));
+        assert_eq!(mix(&image, &image, &[], None, &mut [0; 96]), Ok(()));
+        assert!(mix(&short, &image, &[], None, &mut [0; 96]).is_err());
+        assert!(mix(&image, &short, &[], None, &mut [0; 96]).unwrap_err().starts_with("a partner image"));
+        assert!(mix(&image, &image, &[], None, &mut [0; 95]).is_err());
+        assert!(mix(&image, &image, &outside, None, &mut [0; 96]).is_err());
+        assert!(mix(&image, &image, &[], Some(outside[0].area()), &mut [0; 96]).unwrap_err().starts_with("the CutMix"));
     }
 }

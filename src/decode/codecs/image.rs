@@ -58,9 +58,9 @@ impl Image {
     fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| unread)?;
-        let (all, part) = (stored.bytes(), stored.check_memory());
+        let (bytes, part) = (stored.bytes(), stored.check_memory());
         for (what, bytes, each) in
-            [("values", all, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]
+            [("values", bytes, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]
         {
             let limit = self.options.max_pixels.saturating_mul(each);
             if bytes > limit {

@@ -156,8 +156,8 @@ fn divide(color: Color, out: &mut [u8]) {
             for pixel in out.chunks_exact_mut(2 * (colors + 1)) {
                 let alpha = u64::from(u16::from_ne_bytes([pixel[2 * colors], pixel[2 * colors + 1]]));
                 for value in pixel[..2 * colors].as_chunks_mut().0 {
-                    let whole = u64::from(u16::from_ne_bytes(*value)) * 65535;
-                    *value = (whole.checked_div(alpha).unwrap_or(0).min(65535) as u16).to_ne_bytes();
+                    let numerator = u64::from(u16::from_ne_bytes(*value)) * 65535;
+                    *value = (numerator.checked_div(alpha).unwrap_or(0).min(65535) as u16).to_ne_bytes();
                 }
             }
         }

@@ -89,7 +89,7 @@ impl Tiff<'_> {
                 raw.chunks_exact_mut(row).try_for_each(|row| self.undo(row, &mut values))?;
             }
             let mut stride = row;
-            let mut all = &raw;
+            let mut values_of_part = &raw;
             if self.bits < 8 {
                 stride = part.width as usize * self.together();
                 values.clear();
@@ -98,7 +98,7 @@ impl Tiff<'_> {
                     let value = |i: usize| row[i * bits / 8] >> (8 - bits - i * bits % 8) & ((1 << bits) - 1) as u8;
                     values.extend((0..stride).map(value));
                 }
-                all = &values;
+                values_of_part = &values;
             }
             let part = Chunk {
                 x: x as usize,
@@ -109,7 +109,7 @@ impl Tiff<'_> {
                 channels: self.together(),
                 stride,
             };
-            on_part(&part, all);
+            on_part(&part, values_of_part);
         }
         Ok(())
     }

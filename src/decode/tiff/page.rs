@@ -183,7 +183,7 @@ impl<'a> Tiff<'a> {
         }
         let planes = if planar { u64::from(channels) } else { 1 };
         let parts = u64::from(size.width.div_ceil(part.width)) * u64::from(size.height.div_ceil(part.height));
-        let all = |tag| all(&directory, tag, parts.saturating_mul(planes));
+        let numbers_of = |tag| all(&directory, tag, parts.saturating_mul(planes));
         let [offsets, lengths] = if tiled { [324, 325] } else { [273, 279] };
         Ok(Tiff {
             size,
@@ -199,8 +199,8 @@ impl<'a> Tiff<'a> {
             reversed: number(266, 1)? == 2,
             part,
             tiled,
-            offsets: all(offsets)?,
-            lengths: all(lengths)?,
+            offsets: numbers_of(offsets)?,
+            lengths: numbers_of(lengths)?,
             file,
             directory,
         })
@@ -245,7 +245,7 @@ fn count_pages(first: &Directory<'_>) -> u32 {
         let old = directory.number(255).ok().flatten().unwrap_or(0);
         flags & 0b101 == 0 && old != 2
     };
-    let all = std::iter::successors(Some(*first), Directory::next).take(MAX_PAGES as usize);
+    let pages = std::iter::successors(Some(*first), Directory::next).take(MAX_PAGES as usize);
     // Always count the first directory, because it is the image that is read.
-    1 + all.skip(1).filter(is_page).count() as u32
+    1 + pages.skip(1).filter(is_page).count() as u32
 }

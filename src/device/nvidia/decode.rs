@@ -128,12 +128,12 @@ struct Heavy {
 }
 
 impl DecodeAt {
-    /// Returns how samples are divided in a stage. `all` is the work of all samples, and `large` is
-    /// the work of the samples that have at least `min_work`. A sample is divided if its work is at
-    /// least `min_work` and [`HEAVY`] times the average. For the average, a batch counts as at
+    /// Returns how samples are divided in a stage. `total` is the work of all samples, and `large`
+    /// is the work of the samples that have at least `min_work`. A sample is divided if its work is
+    /// at least `min_work` and [`HEAVY`] times the average. For the average, a batch counts as at
     /// least 256 samples.
-    fn heavy(&self, all: usize, large: usize, min_work: usize) -> Heavy {
-        let work = (HEAVY * all / self.count.max(256)).max(min_work);
+    fn heavy(&self, total: usize, large: usize, min_work: usize) -> Heavy {
+        let work = (HEAVY * total / self.count.max(256)).max(min_work);
         match (u32::try_from(work), large / work) {
             (Ok(work), shares @ 1..=MAX_SHARES) if self.count <= MAX_SHARES => Heavy { work, shares },
             _ => Heavy::default(),
@@ -360,8 +360,8 @@ impl Decode {
         }
         let Addresses { ops, arena, coefficients, planes, axes, tables, starts, faults, out, planes_at } =
             layout.addresses(memory, size);
-        let (all, height, width) = (count as u32, size.0 as u32, size.1 as u32);
-        let whole = samples.len();
+        let (samples_in_batch, height, width) = (count as u32, size.0 as u32, size.1 as u32);
+        let sample_count = samples.len();
         let heavy = match stage {
             Stage::Follow | Stage::Huffman => {
                 layout.heavy(layout.arena_bytes, layout.large_bytes, DecodeOps::LARGE_BYTES)
@@ -371,7 +371,7 @@ impl Decode {
             }
             Stage::Clear | Stage::Axes | Stage::Tables | Stage::Starts => Heavy::default(),
         };
-        let rows = whole + heavy.shares;
+        let rows = sample_count + heavy.shares;
         // `Samples` in `jpeg.cu`.
         let samples = [samples.end as u32, samples.start as u32, heavy.work];
         // Twice the mean number of lines per image. If an image has more lines, the thread blocks
@@ -393,8 +393,8 @@ impl Decode {
                 // SAFETY: guaranteed by the caller.
                 unsafe { stream.clear(memory, layout.faults, count * DecodeOps::FAULT_BYTES) }
             }
-            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, all, height, width, planes_at),
-            Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, all),
+            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples_in_batch, height, width, planes_at),
+            Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, samples_in_batch),
             Stage::Follow => {
                 let groups = lines.div_ceil((TILE - OVERLAP) as usize).clamp(1, 64);
                 queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)

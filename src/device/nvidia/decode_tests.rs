@@ -151,13 +151,13 @@ fn check(batch: &Coded, loaded: &Loaded, faults: &[bool], expected: &[Option<Vec
 fn the_kernels_give_the_pixels_of_the_host() {
     let Some(context) = context() else { return };
     let sizes = [(32, 40), (33, 17), (1, 1), (64, 64), (224, 224), (7, 300)];
-    let (mut all, mut left_to_host) = (0, 0);
+    let (mut total, mut left_to_host) = (0, 0);
     for (seed, size) in sizes.into_iter().enumerate() {
         for images in [100, 300, 600] {
             let count = if sanitize() { 6 } else { 100 };
             let batch = coded::random_batch(seed as u64 * 1000 + images, size, count, images);
             let left = modeled(&batch).1;
-            all += batch.count();
+            total += batch.count();
             left_to_host += left.iter().filter(|&&left| left).count();
             let loaded = Loaded::new(&context, &batch);
             let kernels = Decode::load(&loaded.context, size).unwrap();
@@ -169,7 +169,7 @@ fn the_kernels_give_the_pixels_of_the_host() {
             }
         }
     }
-    assert!(left_to_host * 20 <= all, "nearly all images must synchronize, but {left_to_host} of {all} do not");
+    assert!(left_to_host * 20 <= total, "nearly all images must synchronize, but {left_to_host} of {total} do not");
 }
 
 /// Covers batches with long segments, and a batch of small images.
@@ -292,9 +292,14 @@ fn the_kernels_do_not_read_uninitialized_memory() {
             a[bytes.clone()].iter().zip(&b[bytes]).filter(|(a, b)| a != b).count()
         };
         // The end of a sample's tables is used only for long segments.
-        let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
+        let table_bytes =
+            if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
         let start = i * DecodeOps::TABLES_BYTES;
-        assert_eq!(differ(&first.0[start..], &second.0[start..], all, 0..1), 0, "the tables of sample {i} differ");
+        assert_eq!(
+            differ(&first.0[start..], &second.0[start..], table_bytes, 0..1),
+            0,
+            "the tables of sample {i} differ"
+        );
         let blocks = ops.blocks_end() - ops.blocks()..ops.blocks_end();
         assert_eq!(differ(&first.1, &second.1, DecodeOps::COEFFICIENT_BYTES, blocks.clone()), 0, "sample {i}");
         assert_eq!(differ(&first.2, &second.2, DecodeOps::PLANE_BYTES, blocks), 0, "sample {i}");

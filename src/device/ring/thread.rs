@@ -300,8 +300,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Returns the workspace for the batch that is being sent, if batches need one.
     fn workspace(&self) -> Option<&Workspace<G>> {
-        let all = &self.workspaces[usize::from(self.is_small)];
-        all.get(self.sent % all.len().max(1))
+        let workspaces = &self.workspaces[usize::from(self.is_small)];
+        workspaces.get(self.sent % workspaces.len().max(1))
     }
 
     /// Returns the offsets of the staging buffer and of the scratch memory for the batch that is

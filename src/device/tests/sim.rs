@@ -155,9 +155,9 @@ impl Sim {
         };
         // A stream that has ended drops its share of the mark, which then counts as reached.
         let queues = self.0.queues.lock().unwrap();
-        let all = Arc::new(Reached(event.marks.clone(), mark));
+        let everything = Arc::new(Reached(event.marks.clone(), mark));
         for (_, queue) in &*queues {
-            let mine = all.clone();
+            let mine = everything.clone();
             let _ = queue.send(Some(Box::new(move |_| drop(mine))));
         }
     }

@@ -145,8 +145,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn admits(&self, bytes: usize, all: usize) -> bool {
-        self.in_use == 0 || self.in_use.saturating_add(bytes) <= all
+    fn admits(&self, bytes: usize, limit: usize) -> bool {
+        self.in_use == 0 || self.in_use.saturating_add(bytes) <= limit
     }
 }
 
@@ -260,8 +260,8 @@ mod tests {
                     for round in 0..200 {
                         let bytes = if (i + round) % 11 == 0 { 250 } else { 10 + 13 * (i + round) % 60 };
                         let hold = scratch.take(bytes);
-                        let all = in_use.fetch_add(bytes, Ordering::SeqCst) + bytes;
-                        assert!(all <= 100 || all == bytes, "{all} bytes are in use, {bytes} by this thread");
+                        let total = in_use.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        assert!(total <= 100 || total == bytes, "{total} bytes are in use, {bytes} by this thread");
                         in_use.fetch_sub(bytes, Ordering::SeqCst);
                         drop(hold);
                     }
@@ -287,9 +287,9 @@ mod tests {
         assert!(scratch.try_take(10).is_none(), "memory is available, but another request is waiting");
         drop(first);
         waits.join().unwrap();
-        let all = scratch.try_take(100);
-        assert!(all.is_some() && scratch.try_take(1).is_none());
-        drop(all);
+        let everything = scratch.try_take(100);
+        assert!(everything.is_some() && scratch.try_take(1).is_none());
+        drop(everything);
         assert!(scratch.try_take(101).is_none(), "only a blocking request may exceed the memory");
     }
 

@@ -308,9 +308,9 @@ mod tests {
         settings.begin();
         pause();
         settings.end();
-        let all = settings.seconds();
+        let seconds = settings.seconds();
         pause();
-        assert_eq!(settings.seconds(), all, "the epoch has ended");
-        assert!(all >= 0.02, "{all}");
+        assert_eq!(settings.seconds(), seconds, "the epoch has ended");
+        assert!(seconds >= 0.02, "{seconds}");
     }
 }

@@ -28,8 +28,8 @@ pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
 impl PartFiller<'_> {
     /// Returns the memory, in bytes, that decoding `region` of an image requires.
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
-        let all = encoded.size().area().saturating_mul(3);
-        let one = if self.counts_pixels(all) { all } else { encoded.memory(region) };
+        let pixel_bytes = encoded.size().area().saturating_mul(3);
+        let one = if self.counts_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
         let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
         usize::try_from(one).unwrap_or(usize::MAX)
     }

@@ -11,21 +11,21 @@ use crate::source::Sample;
 use crate::transform::{Clipped, Plan};
 
 impl Boxes {
-    /// Writes the masks of the boxes in `visible_boxes`. The sample has `all` boxes. Pixels that
-    /// are covered by objects in `hidden` are set to 0.
+    /// Writes the masks of the boxes in `visible_boxes`. The sample has `box_count` boxes. Pixels
+    /// that are covered by objects in `hidden` are set to 0.
     pub(super) fn write_masks(
         name: &str,
         sample: &Sample<'_>,
         placed: (&Plan, Frame, (f64, f64)),
-        (all, visible_boxes, hidden): (usize, &[VisibleBox], Option<&Pasted>),
+        (box_count, visible_boxes, hidden): (usize, &[VisibleBox], Option<&Pasted>),
         (segments, drawn): (&mut Segments, &mut Vec<u8>),
         out: &mut [u8],
     ) -> Result<()> {
-        if all == 0 {
+        if box_count == 0 {
             return Ok(());
         }
         let plan = placed.0;
-        let field = read_masks(name, sample, all, segments)?;
+        let field = read_masks(name, sample, box_count, segments)?;
         for (out, visible_box) in out.chunks_exact_mut(plan.output.area() as usize).zip(visible_boxes) {
             draw_mask(&field, visible_box.index, placed, (segments, drawn), out)?;
             hidden.into_iter().for_each(|pasted| pasted.hide(out));
@@ -108,17 +108,17 @@ impl Objects for Boxes {
     }
 }
 
-/// Reads the field `name`, which contains the masks of a sample with `all` boxes.
+/// Reads the field `name`, which contains the masks of a sample with `box_count` boxes.
 fn read_masks<'a>(
     name: &str,
     sample: &Sample<'a>,
-    all: usize,
+    box_count: usize,
     segments: &mut Segments,
 ) -> Result<encoded::Encoded<'a>> {
     let field = encoded::find(sample, name)?;
     let actual = segments.read(field.value).map_err(|e| field.at_field(&e))?;
-    if actual != all {
-        return Err(field.error(format_args!("has {actual} masks: expected {all}, one for each box")));
+    if actual != box_count {
+        return Err(field.error(format_args!("has {actual} masks: expected {box_count}, one for each box")));
     }
     Ok(field)
 }

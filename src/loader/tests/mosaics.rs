@@ -92,9 +92,9 @@ pub(in crate::loader) struct Shown {
 
 pub(in crate::loader) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
     let bytes = |name: &str, place: usize| {
-        let all = batch.field(name).unwrap().bytes();
-        let each = all.len() / batch.len();
-        all[place * each..][..each].to_vec()
+        let bytes = batch.field(name).unwrap().bytes();
+        let each = bytes.len() / batch.len();
+        bytes[place * each..][..each].to_vec()
     };
     let content_at = |place: usize| {
         let count = batch.counts("boxes").unwrap()[place] as usize;
@@ -130,13 +130,13 @@ fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     let tiling = tiling(augment, epoch, sample);
     let order = Shuffled::new(LEN, SEED);
     let partners = tiling.partners.map(|position| order.index(epoch, position));
-    let mut all = blank();
+    let mut canvas = blank();
     for (tile, id) in std::iter::once(sample).chain(partners).enumerate() {
         let truth = truth(id);
         let plan = augment.plan_tile((&tiling, tile), truth.size, &mut Rng::new(SEED, epoch, sample)).unwrap();
-        draw(&truth, &plan, &mut all);
+        draw(&truth, &plan, &mut canvas);
     }
-    all
+    canvas
 }
 
 /// Returns an output without images.
@@ -148,13 +148,13 @@ fn blank() -> Shown {
 
 /// Returns the output for an image that is not part of a mosaic.
 pub(in crate::loader) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
-    let mut all = blank();
-    draw(truth, plan, &mut all);
-    all
+    let mut canvas = blank();
+    draw(truth, plan, &mut canvas);
+    canvas
 }
 
 /// Pastes an image and its annotations into an output.
-fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Shown) {
+fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, canvas: &mut Shown) {
     let side = SIDE as usize;
     let Rect { x, y, width, height } = plan.shown();
     let inside = || (y..y + height).flat_map(|y| (x..x + width).map(move |x| (x as usize, y as usize)));
@@ -167,22 +167,22 @@ fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Show
     }
     for (x, y) in inside() {
         let (index, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
-        all.image[index * 3..][..3].copy_from_slice(&alone[index * 3..][..3]);
-        all.mask[index] = mask[(from.1 * size.width + from.0) as usize];
+        canvas.image[index * 3..][..3].copy_from_slice(&alone[index * 3..][..3]);
+        canvas.mask[index] = mask[(from.1 * size.width + from.0) as usize];
     }
     for &(corners, class) in boxes {
         let Some(moved) = moved(plan, corners) else { continue };
-        all.boxes.push((moved, class));
+        canvas.boxes.push((moved, class));
         let mut drawn = vec![0; side * side];
         for (x, y) in inside() {
             let (u, v) = (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap());
             let [x1, y1, x2, y2] = corners;
             drawn[y * side + x] = u8::from((x1..x2).contains(&u) && (y1..y2).contains(&v));
         }
-        all.masks.push(drawn);
+        canvas.masks.push(drawn);
         let (px, py) = plan.point(corners[0].into(), corners[1].into());
         let is_shown = plan.shows(px, py);
-        all.points.push(if is_shown { [px as f32, py as f32, 2.0] } else { [0.0; 3] });
+        canvas.points.push(if is_shown { [px as f32, py as f32, 2.0] } else { [0.0; 3] });
     }
 }
 
@@ -244,7 +244,7 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
             (w.into(), h.into(), batch.images().bytes().to_vec())
         })
         .collect();
-    let (mut equal, mut all) = (0, 0);
+    let (mut equal, mut total) = (0, 0);
     for batch in loader(augment.clone()).batch_size(4).host().unwrap().epoch(0) {
         for (sample, mosaic) in shown(&batch.unwrap()) {
             let tiling = tiling(&augment, 0, sample);
@@ -270,8 +270,8 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
             let far = mosaic.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
             assert!(far.clone().all(|difference| difference <= 1), "sample {sample}: {:?}", far.max());
             equal += far.filter(|&difference| difference == 0).count();
-            all += middle.len();
+            total += middle.len();
         }
     }
-    assert!(equal * 1000 > all * 998, "only {equal} of {all} values are equal");
+    assert!(equal * 1000 > total * 998, "only {equal} of {total} values are equal");
 }

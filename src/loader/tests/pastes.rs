@@ -48,7 +48,7 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
         sample_content.image[pixel * 3..][..3].copy_from_slice(&other.image[pixel * 3..][..3]);
         sample_content.mask[pixel] = other.mask[pixel];
     }
-    let mut all = Shown { boxes: Vec::new(), points: Vec::new(), masks: Vec::new(), ..sample_content };
+    let mut pasted = Shown { boxes: Vec::new(), points: Vec::new(), masks: Vec::new(), ..sample_content };
     for ((mut corners, point), mask) in
         sample_content.boxes.into_iter().zip(sample_content.points).zip(sample_content.masks)
     {
@@ -61,16 +61,16 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
             let (top, bottom) = (first / SIDE as usize, seen[seen.len() - 1] / SIDE as usize + 1);
             corners.0 = [left, top, right, bottom].map(|edge| edge as f32);
         }
-        all.boxes.push(corners);
-        all.points.push(point);
-        all.masks.push(rest);
+        pasted.boxes.push(corners);
+        pasted.points.push(point);
+        pasted.masks.push(rest);
     }
     for number in chosen {
-        all.boxes.push(other.boxes[number]);
-        all.points.push(other.points[number]);
-        all.masks.push(other.masks[number].clone());
+        pasted.boxes.push(other.boxes[number]);
+        pasted.points.push(other.points[number]);
+        pasted.masks.push(other.masks[number].clone());
     }
-    all
+    pasted
 }
 
 #[test]
@@ -156,8 +156,8 @@ fn pasting_equals_torchvisions_reference() {
         let boxes = Boxes::new(12).column("class", Dtype::I64).masks();
         let mut batches = loader.field("boxes", boxes).seed(3).batch_size(1).host().unwrap();
         for epoch in 0..40 {
-            let mut all = batches.epoch(epoch).map(Result::unwrap);
-            let batch = all.find(|batch| batch.ids().next() == Some(0)).unwrap();
+            let mut delivered = batches.epoch(epoch).map(Result::unwrap);
+            let batch = delivered.find(|batch| batch.ids().next() == Some(0)).unwrap();
             let count = batch.counts("boxes").unwrap()[0] as usize;
             let classes: Vec<i64> = read(batch.field("boxes.class").unwrap().bytes());
             let classes = &classes[..count];

@@ -46,10 +46,10 @@ fn own_size_keeps_rejects_or_shrinks_images() {
         let plan = plan(augment, size);
         (plan.crop, plan.shown(), plan.output)
     };
-    let all = |width, height| Rect::new(0, 0, width, height);
+    let full_area = |width, height| Rect::new(0, 0, width, height);
     let output = Size::new(40, 30);
     for size in [(40, 30), (7, 30), (40, 1), (12, 9)] {
-        let unchanged = (all(size.0, size.1), all(size.0, size.1), output);
+        let unchanged = (full_area(size.0, size.1), full_area(size.0, size.1), output);
         assert_eq!(part(&fixed(), size), unchanged);
         assert_eq!(part(&fixed().shrink_larger(), size), unchanged);
         assert_eq!(part(&fixed().flip(1.0).vertical_flip(1.0), size), unchanged);
@@ -59,8 +59,8 @@ fn own_size_keeps_rejects_or_shrinks_images() {
         e.cause(),
         "the image is 41x9, but Augment::own_size allows at most 40x30: raise this size, or add Augment::shrink_larger"
     );
-    assert_eq!(part(&fixed().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
-    assert_eq!(part(&fixed().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
+    assert_eq!(part(&fixed().shrink_larger(), (80, 20)), (full_area(80, 20), full_area(40, 10), output));
+    assert_eq!(part(&fixed().shrink_larger(), (20, 90)), (full_area(20, 90), full_area(6, 30), output));
 }
 
 #[test]
@@ -236,8 +236,8 @@ const CALLS: &str = r#"
 #[test]
 fn augmentations_round_trip_through_their_steps() {
     let rows: Vec<String> = effect_descriptions().iter().map(EffectDescription::step).collect();
-    let all = format!("{CALLS} {}", rows.join(" "));
-    let calls = serde_json::Deserializer::from_str(&all).into_iter::<serde_json::Value>().map(Result::unwrap);
+    let text = format!("{CALLS} {}", rows.join(" "));
+    let calls = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>().map(Result::unwrap);
     let begins = [
         "train",
         "eval",
@@ -267,7 +267,7 @@ fn augmentations_round_trip_through_their_steps() {
         seen += 1;
     }
     // `CALLS` must contain every operation except `halve` and `policy`.
-    let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
+    let missing = Op::NAMES.iter().filter(|name| !text.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
     assert_eq!(seen, 45 + rows.len());
 }

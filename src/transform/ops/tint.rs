@@ -167,14 +167,14 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
         let inputs = maxima.iter().zip(&saturations).zip(&hues);
         for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {
-            let whole = below(hue);
-            let f = hue - whole;
+            let sextant = below(hue);
+            let f = hue - sextant;
             let p = unit(max * (1.0 - saturation));
             let q = unit(max * (1.0 - saturation * f));
             let t = unit(max * (1.0 - saturation * (1.0 - f)));
             // A hue just below a full turn may be rounded up to a full turn, so treat sector 6 like
             // sector 0.
-            let sector = whole + shift;
+            let sector = sextant + shift;
             let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
             let chosen = if sector == 1.0 { q } else { max };
             let chosen = if (sector == 2.0) | (sector == 3.0) { p } else { chosen };
@@ -260,12 +260,12 @@ pub(super) mod naive {
         };
         let h = (sector / 6.0 + 1.0) % 1.0 + turn;
         let h6 = (h - h.floor()) * 6.0;
-        let whole = h6.floor();
-        let f = h6 - whole;
+        let sextant = h6.floor();
+        let f = h6 - sextant;
         let p = (max * (1.0 - saturation)).clamp(0.0, 1.0);
         let q = (max * (1.0 - saturation * f)).clamp(0.0, 1.0);
         let t = (max * (1.0 - saturation * (1.0 - f))).clamp(0.0, 1.0);
-        let turned = match whole as u32 % 6 {
+        let turned = match sextant as u32 % 6 {
             0 => [max, t, p],
             1 => [q, max, p],
             2 => [p, max, t],

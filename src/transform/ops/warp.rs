@@ -173,8 +173,8 @@ impl Warp {
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let inside = |v: f32, length: u32| {
             // The comparison is false for NaN.
-            let whole = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
-            (whole < length).then_some(whole)
+            let rounded = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
+            (rounded < length).then_some(rounded)
         };
         Some((inside(x, size.width)?, inside(y, size.height)?))
     }
@@ -494,10 +494,10 @@ mod tests {
         let map: Vec<f32> = (0..32).map(|v| v as f32 + 0.125).collect();
         for fill in [f32::NAN, 1e9, -1e30, f32::INFINITY] {
             // Move by a whole number of pixels, and by half a pixel.
-            let (whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
-            for (index, (whole, half)) in whole.into_iter().zip(half).enumerate() {
+            let (moved_whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
+            for (index, (whole_value, half)) in moved_whole.into_iter().zip(half).enumerate() {
                 let expected = if index % 8 < 2 { fill } else { map[index - 2] };
-                assert_eq!(whole.to_bits(), expected.to_bits(), "fill {fill}, value {index}: {whole}");
+                assert_eq!(whole_value.to_bits(), expected.to_bits(), "fill {fill}, value {index}: {whole_value}");
                 match index % 8 {
                     0 => assert!(if fill.is_nan() { half.is_nan() } else { half == map[index] / 4.0 + fill / 2.0 }),
                     _ => assert_eq!(half, (map[index - 1] + map[index]) / 2.0, "fill {fill}, value {index}"),

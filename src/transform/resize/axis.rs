@@ -267,10 +267,10 @@ mod tests {
     fn interpolated(key: Key, output: u32) -> Vec<f64> {
         let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);
         let center = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;
-        let (whole, t) = (center.floor(), center - center.floor());
+        let (floor, t) = (center.floor(), center - center.floor());
         let mut weights = vec![0.0; key.length as usize];
         let mut add = |offset: i64, weight: f64| {
-            weights[(whole as i64 + offset).clamp(0, i64::from(key.length) - 1) as usize] += weight;
+            weights[(floor as i64 + offset).clamp(0, i64::from(key.length) - 1) as usize] += weight;
         };
         const A: f64 = -0.75;
         let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;

@@ -34,12 +34,12 @@ pub struct Resizer {
 /// Returns the vector code that this CPU can run, fastest first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
-    let all = [avx512::kernels(), avx2::kernels()];
+    let kernels = [avx512::kernels(), avx2::kernels()];
     #[cfg(target_arch = "aarch64")]
-    let all = [neon::kernels()];
+    let kernels = [neon::kernels()];
     #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
-    let all = [None; 0];
-    all.into_iter().flatten()
+    let kernels = [None; 0];
+    kernels.into_iter().flatten()
 }
 
 impl Default for Resizer {
@@ -110,9 +110,10 @@ impl Resizer {
         } else {
             let resampling = plan.resampling();
             let (target, crop, resized) = (plan.target, plan.crop, plan.resized);
-            let key = |length, window, (outputs, mirrored), whole: (u32, u32)| {
-                let whole = Some(whole).filter(|(_, all)| filter.resizes_horizontally_first() && *all != outputs);
-                Key { length, window, outputs, mirrored, resampling: resampling, larger: whole }
+            let key = |length, window, (outputs, mirrored), larger: (u32, u32)| {
+                let larger = Some(larger)
+                    .filter(|(_, resized_length)| filter.resizes_horizontally_first() && *resized_length != outputs);
+                Key { length, window, outputs, mirrored, resampling: resampling, larger: larger }
             };
             let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
             self.down.prepare(key(region.height, down.0, down.1, down.2));
@@ -437,14 +438,14 @@ mod tests {
                 drawn[axis][(from.cmp(&to) as i8 + 1) as usize] += u32::from(part.size() != resized);
             }
             let pixels = image(size, case);
-            let whole = if filter.resizes_horizontally_first() {
+            let whole_image = if filter.resizes_horizontally_first() {
                 resize_naively(&pixels, resized, resampling)
             } else {
                 let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized))
                     .with_resampling(resampling);
-                let mut whole = vec![0; resized.area() as usize * 3];
-                Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
-                whole
+                let mut whole_image = vec![0; resized.area() as usize * 3];
+                Resizer::with(None).run(&pixels, &plan, &mut whole_image).unwrap();
+                whole_image
             };
             // With the default filter, the host rounds coefficients in the same way as a device. A
             // device considers only the crop. Therefore, each of the two passes may round
@@ -457,7 +458,7 @@ mod tests {
                     let (column, row) = (place as u32 % width, place as u32 / width);
                     let column = x + if plan.flip { width - 1 - column } else { column };
                     let row = y + if plan.vertical_flip { height - 1 - row } else { row };
-                    let theirs = &whole[(row * resized.width + column) as usize * 3..][..3];
+                    let theirs = &whole_image[(row * resized.width + column) as usize * 3..][..3];
                     let off = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
                     assert!(off <= Some(max_off), "case {case} at ({column}, {row}) of {size:?}: {plan:?}");
                 }

@@ -241,8 +241,8 @@ mod tests {
             let sound = read(&mut File::open(&path).unwrap(), range, &mut out).unwrap();
             let header = Header::read(&mut File::open(&path).unwrap()).unwrap();
             let mut file = File::open(&path).unwrap();
-            let whole = Header::read(&mut file).unwrap().is_some_and(|header| header.check(&mut file).unwrap());
-            assert_eq!(sound, whole, "`read` and `check` agree");
+            let is_valid = Header::read(&mut file).unwrap().is_some_and(|header| header.check(&mut file).unwrap());
+            assert_eq!(sound, is_valid, "`read` and `check` agree");
             (sound, header)
         };
         let (sound, header) = reads(&bytes);

@@ -370,10 +370,10 @@ mod tests {
     /// Returns the number of hits of an index with `limit` blocks, and the number of hits of the
     /// optimal policy, in the epochs from `from` up to `epochs`.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
-        let all: Vec<(BatchIndex, Vec<u64>)> =
+        let batches: Vec<(BatchIndex, Vec<u64>)> =
             order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs + 40).collect();
         let reads: Vec<(BatchIndex, u64)> =
-            all.iter().flat_map(|(batch, samples)| samples.iter().map(|&s| (*batch, s))).collect();
+            batches.iter().flat_map(|(batch, samples)| samples.iter().map(|&s| (*batch, s))).collect();
         // For each read, find the position of the next read of the same sample in the full list.
         let mut next = vec![usize::MAX; reads.len()];
         let mut last = HashMap::new();

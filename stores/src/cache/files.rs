@@ -395,10 +395,10 @@ impl<'a> Dataset<'a> {
     fn fill(&self, read: &ReadParts<'_>) -> Result<()> {
         let failed = |e: io::Error| Error::io(&self.path, &e);
         let mut have = self.arrived().map_err(failed)?;
-        let all: u64 = self.objects.iter().map(|object| object.len).sum();
+        let total: u64 = self.objects.iter().map(|object| object.len).sum();
         let mut arrived: u64 = have.iter().map(|(len, _)| len).sum();
         let count = self.objects.len();
-        tracing::info!("{}: downloading {count} files of {all} bytes to {}", self.base, self.path.display());
+        tracing::info!("{}: downloading {count} files of {total} bytes to {}", self.base, self.path.display());
         let mut last_log = Instant::now();
         let journal = self.path.join("arrived");
         let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
@@ -425,7 +425,7 @@ impl<'a> Dataset<'a> {
             arrived += bytes.len() as u64;
             if last_log.elapsed() > LOG_INTERVAL {
                 last_log = Instant::now();
-                tracing::info!("{}: {arrived} of {all} bytes downloaded", self.base);
+                tracing::info!("{}: {arrived} of {total} bytes downloaded", self.base);
             }
             Ok(())
         })?;

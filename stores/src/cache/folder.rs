@@ -400,14 +400,14 @@ impl Journal {
         if !is_first {
             return Ok(News::Changes(records));
         }
-        let mut all = Known::new();
+        let mut blocks = Known::new();
         for record in records {
             match record {
-                Record::Add(key, bytes, owner) => all.insert(key, (bytes, owner)),
-                Record::Remove(key) => all.remove(&key),
+                Record::Add(key, bytes, owner) => blocks.insert(key, (bytes, owner)),
+                Record::Remove(key) => blocks.remove(&key),
             };
         }
-        Ok(News::All(all))
+        Ok(News::All(blocks))
     }
 
     /// Returns whether the journal, which lists `blocks` blocks, contains so many obsolete records
@@ -417,12 +417,12 @@ impl Journal {
     }
 
     /// Rewrites the journal.
-    pub(super) fn write(&mut self, folder: &Folder, all: &Known) -> io::Result<()> {
+    pub(super) fn write(&mut self, folder: &Folder, blocks: &Known) -> io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let generation = (now.as_nanos() as u64).max(self.generation.wrapping_add(1));
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&generation.to_le_bytes());
-        for (&key, &(size, owner)) in all {
+        for (&key, &(size, owner)) in blocks {
             bytes.extend_from_slice(&Record::Add(key, size, owner).encode());
         }
         let partial = folder.partial();
@@ -469,9 +469,9 @@ impl Journal {
     /// blocks.
     pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<Known> {
         let (blocks, _) = folder.scan()?;
-        let all = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
-        self.write(folder, &all)?;
-        Ok(all)
+        let known = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
+        self.write(folder, &known)?;
+        Ok(known)
     }
 }
 
@@ -490,10 +490,11 @@ impl Index {
     pub(super) fn learn(&mut self, news: &News) {
         match news {
             News::Changes(records) => self.apply(records),
-            News::All(all) => {
-                let removed: Vec<_> = self.iter().map(|(key, ..)| key).filter(|key| !all.contains_key(key)).collect();
+            News::All(blocks) => {
+                let removed: Vec<_> =
+                    self.iter().map(|(key, ..)| key).filter(|key| !blocks.contains_key(key)).collect();
                 removed.into_iter().for_each(|key| self.remove(key));
-                for (&key, &(bytes, owner)) in all {
+                for (&key, &(bytes, owner)) in blocks {
                     if !self.contains(key) {
                         self.add(key, bytes, owner);
                     }

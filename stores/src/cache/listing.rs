@@ -133,7 +133,7 @@ impl Listing {
             };
             threads.into_iter().map(join).collect()
         });
-        results.into_iter().try_fold(true, |all, result| Ok(all && result?))
+        results.into_iter().try_fold(true, |is_current, result| Ok(is_current && result?))
     }
 }
 

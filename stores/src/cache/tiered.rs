@@ -165,8 +165,8 @@ impl TieredCache {
                     .is_sparse(index.len())
                     .then(|| index.iter().map(|(key, size, owner)| (key, (size, owner))).collect())
             };
-            if let Some(all) = sparse {
-                journal.write(folder, &all)?;
+            if let Some(records) = sparse {
+                journal.write(folder, &records)?;
             }
             change(folder, &mut journal, &self.disk)
         });

@@ -143,9 +143,16 @@ fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
 
 #[test]
 fn reads_through_the_cache_return_the_bytes_of_the_store() {
-    let all = at(SAMPLES);
-    for (limit, memory) in [(0, 0), (1, 1), (10_000, 0), (all / 3, 0), (all / 3, all / 10), (4 * all, 0), (0, all / 2)]
-    {
+    let dataset_bytes = at(SAMPLES);
+    for (limit, memory) in [
+        (0, 0),
+        (1, 1),
+        (10_000, 0),
+        (dataset_bytes / 3, 0),
+        (dataset_bytes / 3, dataset_bytes / 10),
+        (4 * dataset_bytes, 0),
+        (0, dataset_bytes / 2),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let objects = Objects::new(1);
         let cache = Cache::with_memory(folder.path(), limit, memory).unwrap();
@@ -154,13 +161,13 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
         let written: u64 = blocks(folder.path()).iter().map(|(_, len)| len.next_multiple_of(4096)).sum();
         assert!(written <= limit, "{written} bytes are cached, but the limit is {limit}");
         let counts = cache.counts();
-        assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * all);
-        if limit > all {
-            assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (all, Some(5.0 / 6.0)));
+        assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * dataset_bytes);
+        if limit > dataset_bytes {
+            assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (dataset_bytes, Some(5.0 / 6.0)));
             // Another process, or the next run, finds the blocks.
             let again = open_as_another_process(folder.path(), limit);
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-            assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (all, Some(1.0)));
+            assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (dataset_bytes, Some(1.0)));
         }
         // Read in an order that the cache does not know.
         let object = store.object("mem://set/x").unwrap();
@@ -271,8 +278,8 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     // Simulate a process that was killed before it renamed its files: the blocks are in the journal
     // but have no files.
-    let all = blocks(folder.path());
-    all.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
+    let paths = blocks(folder.path());
+    paths.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
     // Simulate a process or machine that stopped while it wrote a record.
     let journal = folder.path().join("journal");
     let mut records = fs::read(&journal).unwrap();
@@ -280,7 +287,7 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     fs::write(&journal, records).unwrap();
     let again = open_as_another_process(folder.path(), 1 << 30);
     epochs(&again.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
-    assert_eq!(blocks(folder.path()).len(), all.len(), "missing blocks are written again");
+    assert_eq!(blocks(folder.path()).len(), paths.len(), "missing blocks are written again");
     check_folder(folder.path(), 1 << 30);
     // The journal is missing, or its file is not a valid journal.
     for content in [None, Some("not a journal at all")] {
@@ -305,8 +312,8 @@ fn a_damaged_block_is_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
     epochs(&Cache::open(folder.path(), 1 << 30).unwrap().store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-    let all = blocks(folder.path());
-    for (number, (path, _)) in all.iter().enumerate() {
+    let paths = blocks(folder.path());
+    for (number, (path, _)) in paths.iter().enumerate() {
         let mut bytes = fs::read(path).unwrap();
         match number % 4 {
             0 => {
@@ -316,7 +323,7 @@ fn a_damaged_block_is_fetched_again() {
             1 => bytes.truncate(rng.below(bytes.len() as u64) as usize),
             2 => bytes.push(0),
             // The file of this block contains a different block.
-            _ => bytes = fs::read(&all[number - 1].0).unwrap(),
+            _ => bytes = fs::read(&paths[number - 1].0).unwrap(),
         }
         fs::write(path, bytes).unwrap();
     }
@@ -325,12 +332,12 @@ fn a_damaged_block_is_fetched_again() {
     assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * at(SAMPLES)));
     check_folder(folder.path(), 1 << 30);
     // `check` finds damaged blocks without a loader.
-    fs::write(&all[0].0, "").unwrap();
-    let mut bytes = fs::read(&all[1].0).unwrap();
+    fs::write(&paths[0].0, "").unwrap();
+    let mut bytes = fs::read(&paths[1].0).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&all[1].0, bytes).unwrap();
+    fs::write(&paths[1].0, bytes).unwrap();
     assert_eq!(check(folder.path()).unwrap().damaged, 2);
-    assert!(!all[0].0.exists() && !all[1].0.exists());
+    assert!(!paths[0].0.exists() && !paths[1].0.exists());
     check_folder(folder.path(), 1 << 30);
 }
 

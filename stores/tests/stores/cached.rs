@@ -74,14 +74,14 @@ fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
 /// Returns the labels and images of all batches in `epochs` epochs.
 fn batches(loader: Loader, epochs: usize) -> Vec<(Vec<i64>, Vec<u8>)> {
     let mut batches = loader.augment(Augment::train(16)).batch_size(8).shuffle(5).epochs(epochs as u64).host().unwrap();
-    let mut all = Vec::new();
+    let mut contents = Vec::new();
     for epoch in 0..epochs {
         for batch in batches.epoch(epoch as u64) {
             let batch = batch.unwrap();
-            all.push((batch.labels().unwrap().to_vec(), batch.images().as_u8().unwrap().to_vec()));
+            contents.push((batch.labels().unwrap().to_vec(), batch.images().as_u8().unwrap().to_vec()));
         }
     }
-    all
+    contents
 }
 
 #[test]

@@ -346,11 +346,11 @@ fn files_and_blocks_stay_within_the_cache_limit() {
         let contents = show(folder.path()).unwrap();
         (contents.blocks, contents.bytes + contents.files.values().map(|(_, bytes)| bytes).sum::<u64>())
     };
-    let (blocks, all) = measure();
-    assert!(blocks == 8 && all <= limit, "{blocks} blocks of {all} bytes");
+    let (blocks, bytes) = measure();
+    assert!(blocks == 8 && bytes <= limit, "{blocks} blocks of {bytes} bytes");
     with(folder.path(), limit, &store).open("mem://1").unwrap();
-    let (blocks, all) = measure();
-    assert!((1..8).contains(&blocks) && all <= limit, "{blocks} blocks, {all} bytes with the files");
+    let (blocks, bytes) = measure();
+    assert!((1..8).contains(&blocks) && bytes <= limit, "{blocks} blocks, {bytes} bytes with the files");
 }
 
 #[test]

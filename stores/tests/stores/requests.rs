@@ -132,8 +132,8 @@ fn an_upload_creates_replaces_or_is_dropped() {
     dropped.write(&vec![1; 20 << 20]).unwrap();
     drop(dropped);
     assert_eq!(size(), None);
-    let all = warpfeed_stores::all();
-    let (_, web) = all.iter().find(|(scheme, _)| *scheme == "https").unwrap();
+    let stores = warpfeed_stores::all();
+    let (_, web) = stores.iter().find(|(scheme, _)| *scheme == "https").unwrap();
     for url in ["https://example.com/x.tar", "hf://datasets/a/b/x.tar"] {
         let e = web.create(url).err().unwrap();
         assert!(e.cause().contains("read-only"), "{e}");

@@ -79,8 +79,8 @@ fn faulty(
         3 => (Vec::new(), false),
         4 => (b"HTTP/1.1 206 Part".to_vec(), false),
         5 => {
-            let whole = partial(body, body.len());
-            (whole[..whole.len() - body.len() / 2 - 1].to_vec(), false)
+            let body_bytes = partial(body, body.len());
+            (body_bytes[..body_bytes.len() - body.len() / 2 - 1].to_vec(), false)
         }
         // Send a different range than requested, with a wrong header or with a correct header.
         6 => (partial(half, half.len()), true),
@@ -303,7 +303,7 @@ impl Server {
             *attempt += 1;
             *attempt
         };
-        let hash = path.bytes().fold(start as u64, |all, byte| all.wrapping_mul(31) + u64::from(byte));
+        let hash = path.bytes().fold(start as u64, |hash, byte| hash.wrapping_mul(31) + u64::from(byte));
         let random = (seed ^ hash << 8 ^ attempt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         let fault = if attempt > 2 { SOUND } else { random % 16 };
         *self.happened.lock().unwrap().entry(fault.min(SOUND)).or_default() += 1;

@@ -151,7 +151,7 @@ impl Data {
         let path = |name: &String| if name.contains("://") { name.into() } else { root.join(name) };
         match &self.0[..] {
             [one] => Loader::new(path(one)),
-            all => Loader::mixture(all.iter().map(|name| (Dataset::from(path(name)), 0.5))),
+            names => Loader::mixture(names.iter().map(|name| (Dataset::from(path(name)), 0.5))),
         }
     }
 }

@@ -88,7 +88,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     // SAFETY: the array has room for the descriptors of both ends of the pipe.
     assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
     let begun = std::time::Instant::now();
-    let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
+    let (mut counts, mut coverage, mut orders) = ([0; N], Covered::default(), HashSet::new());
     let (mut idle, mut running, mut next, mut failed) = (cores(), HashMap::new(), seeds.start, None);
     loop {
         while next < seeds.end
@@ -113,8 +113,8 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         while let Some(Report { seed, covered, counts: report_counts }) = report_from::<N>(pipe[0]) {
             counts.iter_mut().zip(report_counts).for_each(|(sum, count)| *sum += count);
             let Covered { threads, steps, switches, order } = covered;
-            (all.threads, all.steps, all.switches) =
-                (all.threads + threads, all.steps + steps, all.switches + switches);
+            (coverage.threads, coverage.steps, coverage.switches) =
+                (coverage.threads + threads, coverage.steps + steps, coverage.switches + switches);
             orders.insert(order);
             let process =
                 running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs this seed");
@@ -141,9 +141,9 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         "{count} schedules in {} different orders, {:.1} s: each {} threads, {} steps and {} switches",
         orders.len(),
         begun.elapsed().as_secs_f64(),
-        each(all.threads),
-        each(all.steps),
-        each(all.switches)
+        each(coverage.threads),
+        each(coverage.steps),
+        each(coverage.switches)
     );
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }

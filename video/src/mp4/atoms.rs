@@ -67,9 +67,9 @@ impl<'a> Iterator for Atoms<'a> {
             size => size,
         };
         let head = bytes.len() - fields.remaining.len();
-        let whole =
+        let header =
             usize::try_from(size).ok().filter(|&size| size >= head).and_then(|size| bytes.split_at_checked(size));
-        let Some((atom, rest)) = whole else {
+        let Some((atom, rest)) = header else {
             return Some(Err(Error::damaged(format!(
                 "box {} claims {size} bytes, but only {} bytes remain in its parent",
                 name(kind),

@@ -279,16 +279,16 @@ impl Device {
         caps.codec = cuvid_codec(codec).expect("checked by the bitstream");
         caps.chroma = ffi::CHROMA_420;
         caps.bit_depth_minus8 = bit_depth.saturating_sub(8);
-        let mut all = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
         let key = |caps: &Caps| (caps.codec, caps.bit_depth_minus8);
-        if let Some(known) = all.iter().find(|known| key(known) == key(&caps)) {
+        if let Some(known) = limits.iter().find(|known| key(known) == key(&caps)) {
             return Ok(*known);
         }
         let _here = self.enter()?;
         // SAFETY: the driver reads and writes the structure during the call.
         let status = unsafe { (self.0.driver.cuvid.caps)(&raw mut caps) };
         self.0.driver.check(status, || format!("asking GPU {} what it can decode", self.0.ordinal))?;
-        all.push(caps);
+        limits.push(caps);
         Ok(caps)
     }
 }

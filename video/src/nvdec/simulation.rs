@@ -317,12 +317,12 @@ fn config(codec: Codec) -> CodecConfig {
 
 /// Returns the number that all samples of a frame have as their value.
 fn number_of(planes: &Planes<'_>) -> u8 {
-    let all = (0..3).flat_map(|plane| {
+    let samples = (0..3).flat_map(|plane| {
         let (width, height) = planes.size(plane);
         (0..width * height).map(move |pixel| planes.sample(plane, pixel % width, pixel / width))
     });
     let first = planes.sample(0, 0, 0);
-    assert!((planes.width, planes.height) == (64, 48) && all.into_iter().all(|sample| sample == first));
+    assert!((planes.width, planes.height) == (64, 48) && samples.into_iter().all(|sample| sample == first));
     first as u8
 }
 
@@ -537,13 +537,13 @@ fn many_threads_share_few_decoders() {
 #[test]
 fn a_thread_waits_while_all_decoders_are_in_use() {
     let (pool, records) = (Arc::new(Pool::new(device())), records(0));
-    let mut all: Vec<_> = (0..MAX_SESSIONS).map(|_| FrameDecoder::on(&pool)).collect();
-    all.iter_mut().for_each(|decoder| assert_eq!(show(decoder, &records[2]), 3));
+    let mut decoders: Vec<_> = (0..MAX_SESSIONS).map(|_| FrameDecoder::on(&pool)).collect();
+    decoders.iter_mut().for_each(|decoder| assert_eq!(show(decoder, &records[2]), 3));
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| show(&mut FrameDecoder::on(&pool), &records[4]));
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!(!waits.is_finished());
-        all[3].rest();
+        decoders[3].rest();
         assert_eq!(waits.join().unwrap(), 5);
     });
     assert_eq!(pool.count(), MAX_SESSIONS);

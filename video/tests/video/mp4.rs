@@ -107,10 +107,10 @@ fn only_the_tables_are_read() {
 fn truncated_files_fail_or_have_all_packets() {
     for name in ["g2", "frag", "h264", "vfr"] {
         let file = bytes(&format!("{name}.mp4"));
-        let whole = open(&file).unwrap();
+        let complete = open(&file).unwrap();
         for end in 0..file.len() {
             match open(&file[..end].to_vec()) {
-                Ok(track) => assert!(whole.packets().starts_with(track.packets()), "{name} {end}"),
+                Ok(track) => assert!(complete.packets().starts_with(track.packets()), "{name} {end}"),
                 Err(e) => assert!(!e.to_string().is_empty() && e.kind() != ErrorKind::Memory, "{name} {end}: {e}"),
             }
         }

@@ -36,7 +36,7 @@ fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
 #[test]
 fn pixels_are_equal_to_the_formulas() {
     let mut random = Random(0xfeed_beef_1234_5671);
-    let (mut exact, mut all) = (0_u64, 0_u64);
+    let (mut exact, mut total) = (0_u64, 0_u64);
     let layouts = [Layout::Gray, Layout::Yuv420, Layout::Yuv422, Layout::Yuv444];
     let mut scratch = Scratch::default();
     for round in 0..400 {
@@ -67,11 +67,11 @@ fn pixels_are_equal_to_the_formulas() {
                     "{coding:?} {layout:?} {x} {y}: {actual} {expected}"
                 );
                 exact += u64::from(f64::from(*actual) == expected.round());
-                all += 1;
+                total += 1;
             }
         }
     }
-    assert!(exact * 1000 > all * 999, "{exact} of {all}");
+    assert!(exact * 1000 > total * 999, "{exact} of {total}");
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Chunks {
             return Err(Error::in_source(format!("an array of shape {shape:?} has samples without elements")));
         }
         let sides: Vec<usize> = sides.iter().map(|&side| side as usize).collect();
-        let grid: Vec<usize> = shape.iter().zip(&sides).map(|(all, side)| all.div_ceil(*side)).collect();
+        let grid: Vec<usize> = shape.iter().zip(&sides).map(|(length, side)| length.div_ceil(*side)).collect();
         let count = grid.iter().try_fold(1_usize, |count, &side| count.checked_mul(side));
         let written = stored.len();
         let missing = || {
@@ -158,7 +158,7 @@ impl Chunks {
             let chunk = self.chunk(files, first * cells + cell)?;
             let corner: Vec<usize> = unravel(cell, grid).iter().zip(sides).map(|(place, side)| place * side).collect();
             let lens: Vec<usize> =
-                corner.iter().zip(dims).zip(sides).map(|((start, all), side)| (*side).min(all - start)).collect();
+                corner.iter().zip(dims).zip(sides).map(|((start, length), side)| (*side).min(length - start)).collect();
             // Copy one run at a time: elements along the last axis are contiguous both in the chunk
             // and in the sample.
             let (run, outer) = lens.split_last().map_or((1, &[][..]), |(run, outer)| (*run, outer));

@@ -225,9 +225,9 @@ impl Heap {
         let mut scratch = Vec::new();
         // The heap header consists of a signature, a version and a length.
         let head = file.get(start, 16, &mut scratch)?;
-        let whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
-        let size = if whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
-        let end = start.checked_add(size).filter(|&end| whole && end <= file.len());
+        let is_whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
+        let size = if is_whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
+        let end = start.checked_add(size).filter(|&end| is_whole && end <= file.len());
         let (end, mut offset) = (end.ok_or_else(|| damaged("the address does not contain a heap"))?, start + 16);
         while offset + 16 <= end {
             // An object header consists of an index, a reference count and a length.

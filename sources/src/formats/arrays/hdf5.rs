@@ -58,9 +58,11 @@ pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_
 
 fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let opened = File::from_source(Metadata(file.clone())).map_err(library_error)?;
-    let (whole, len) = (opened.superblock().eof_address, file.len());
-    if whole > len {
-        return Err(Error::in_source(format!("HDF5: truncated file: {len} of {whole} bytes; copy the file again")));
+    let (declared_len, len) = (opened.superblock().eof_address, file.len());
+    if declared_len > len {
+        return Err(Error::in_source(format!(
+            "HDF5: truncated file: {len} of {declared_len} bytes; copy the file again"
+        )));
     }
     let mut paths = Vec::new();
     list_arrays(&opened.root(), "", 0, &mut paths)?;
@@ -161,13 +163,15 @@ fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
         let big_endian = *order == DatatypeByteOrder::BigEndian;
         (Dtype { kind, size: size as usize, big_endian }, None)
     };
-    let whole = |offset: u16, precision: u16, size: u32| offset == 0 && u32::from(precision) == 8 * size;
+    let is_whole = |offset: u16, precision: u16, size: u32| offset == 0 && u32::from(precision) == 8 * size;
     Ok(match datatype {
-        Datatype::FixedPoint { size, byte_order, layout } if whole(layout.bit_offset, layout.bit_precision, *size) => {
+        Datatype::FixedPoint { size, byte_order, layout }
+            if is_whole(layout.bit_offset, layout.bit_precision, *size) =>
+        {
             dtype(if layout.signed { b'i' } else { b'u' }, *size, byte_order)
         }
         Datatype::FloatingPoint { size, byte_order, layout }
-            if whole(layout.bit_offset, layout.bit_precision, *size)
+            if is_whole(layout.bit_offset, layout.bit_precision, *size)
                 && matches!((size, layout.exponent_size), (2, 5) | (4, 8) | (8, 11)) =>
         {
             dtype(b'f', *size, byte_order)

@@ -29,16 +29,16 @@ struct Tensor {
 /// If the header is damaged, or if a tensor extends past the end of the file.
 pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bad = |cause: String| Error::in_source(format!("safetensors: {cause}"));
-    let all = bytes.len();
-    if all < 8 {
-        return Err(bad(format!("the file has only {all} bytes: expected at least the 8 bytes of the header length")));
+    let len = bytes.len();
+    if len < 8 {
+        return Err(bad(format!("the file has only {len} bytes: expected at least the 8 bytes of the header length")));
     }
     let mut scratch = Vec::new();
     let length = bytes.get(0, 8, &mut scratch)?;
     let length = u64::from_le_bytes(*length.first_chunk().expect("`get` returned 8 bytes"));
-    if length > MAX_HEADER || length > all - 8 {
+    if length > MAX_HEADER || length > len - 8 {
         return Err(bad(format!(
-            "the header claims {length} bytes in a file of {all} bytes: expected at most {MAX_HEADER} bytes, inside \
+            "the header claims {length} bytes in a file of {len} bytes: expected at most {MAX_HEADER} bytes, inside \
              the file"
         )));
     }
@@ -55,8 +55,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
         let tensor = header[&names[index]];
         let Tensor { dtype, shape, data_offsets: [from, to] } =
             serde_json::from_str(tensor.get()).map_err(|e| bad(format!("tensor {name:?}: {e}")))?;
-        if from > to || to > all - start {
-            let data_bytes = all - start;
+        if from > to || to > len - start {
+            let data_bytes = len - start;
             return Err(bad(format!(
                 "tensor {name:?} claims bytes {from} to {to}, but the file has {data_bytes} bytes of data: it is damaged or \
                  truncated"

@@ -382,7 +382,7 @@ impl Source for Arrays {
             return ahead_of(self.files.iter().map(|file| file.len()));
         }
         #[cfg(feature = "hdf5")]
-        return self.caches().fold(0, |all, (_, bytes)| all.saturating_add(bytes));
+        return self.caches().fold(0, |total, (_, bytes)| total.saturating_add(bytes));
         #[cfg(not(feature = "hdf5"))]
         0
     }

@@ -200,9 +200,9 @@ impl Archive<'_> {
     fn get(&self, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
         let end = offset.checked_add(len).filter(|&end| end <= self.bytes.len());
         if end.is_none() {
-            let all = self.bytes.len();
+            let file_len = self.bytes.len();
             return Err(Error::in_source(format!(
-                "zip: {len} bytes at byte {offset} extend past the end of the file ({all} bytes)"
+                "zip: {len} bytes at byte {offset} extend past the end of the file ({file_len} bytes)"
             )));
         }
         Ok(Cow::Owned(try_copy(self.bytes.get(offset, len as usize, &mut Vec::new())?)?))
@@ -210,9 +210,9 @@ impl Archive<'_> {
 
     /// Returns the offset and the size of the directory.
     fn directory(&self) -> Result<(u64, u64)> {
-        let all = self.bytes.len();
-        let from = all.saturating_sub(MAX_END);
-        let tail = self.get(from, all - from)?;
+        let len = self.bytes.len();
+        let from = len.saturating_sub(MAX_END);
+        let tail = self.get(from, len - from)?;
         let mut ends = memchr::memmem::rfind_iter(&tail, END);
         // Accept only an end record that extends exactly to the end of the file, because the
         // signature may also occur in the comment.

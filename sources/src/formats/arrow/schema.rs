@@ -67,12 +67,12 @@ impl Field {
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
         match self.kind {
             Kind::Struct if !self.is_file() => {
-                let all = self.children.iter().flat_map(Field::columns);
+                let columns = self.children.iter().flat_map(Field::columns);
                 let part = |child: Field| {
                     let name = format!("{}.{}", self.name, child.name);
                     Field { kind: Kind::OneChild, ..inside(&child, name) }
                 };
-                all.map(part).collect()
+                columns.map(part).collect()
             }
             Kind::List { .. } | Kind::FixedList(_) => {
                 let parts = match self.children[0].kind {
@@ -277,7 +277,8 @@ mod tests {
     /// table, called `name`, and all metadata entries share one entry, with key `key`.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
-        let short = |out: &mut Vec<u8>, all: &[u16]| all.iter().for_each(|number| out.extend(number.to_le_bytes()));
+        let short =
+            |out: &mut Vec<u8>, numbers: &[u16]| numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
         // First the schema's vtable, in which the first entry is absent, then the schema's table.
         short(&mut buffer, &[10, 12, 0, 4, 8, 0]);
         let lists = 28 + 16;

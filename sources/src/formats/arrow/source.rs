@@ -124,8 +124,8 @@ impl Arrow {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
             let (file, _) = OpenFile::open(path, options.mapped)?;
-            let whole = 0..file.len();
-            Ok((file, whole, None))
+            let range = 0..file.len();
+            Ok((file, range, None))
         })?;
         Self::within("arrow", path, opened, options)
     }

@@ -130,7 +130,7 @@ impl Layout for BetonLayout {
     fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let field = &self.fields[column];
         let record = self.record(row, field);
-        let whole = RowBytes::Borrowed(bytes);
+        let row_bytes = RowBytes::Borrowed(bytes);
         let from_record = |buffer: &mut Vec<u8>, element| {
             let start = buffer.len();
             buffer.extend_from_slice(&record[..8]);
@@ -139,11 +139,11 @@ impl Layout for BetonLayout {
         Ok(match &field.kind {
             Kind::Int => from_record(buffer, Element::I64),
             Kind::Float => from_record(buffer, Element::F64),
-            Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(whole),
+            Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(row_bytes),
             Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
             Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, buffer),
-            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
-            Kind::Image if record[0] == 0 => Found::Bytes(whole),
+            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, row_bytes),
+            Kind::Image if record[0] == 0 => Found::Bytes(row_bytes),
             Kind::Image if record[0] == 1 => {
                 let side = |offset| usize::from(u16_at(record, offset).expect("inside the record"));
                 let (width, height) = (side(1), side(3));

@@ -376,9 +376,9 @@ impl Content {
     fn class(&self, annotation: &Annotation) -> Result<i64> {
         let index = self.categories.binary_search(&annotation.category);
         index.map(|class| class as i64).map_err(|_| {
-            let (category, all) = (annotation.category, self.categories.len());
+            let (category, count) = (annotation.category, self.categories.len());
             Error::in_source(format!(
-                "unknown category {category}: expected the id of one of the {all} categories that the file lists"
+                "unknown category {category}: expected the id of one of the {count} categories that the file lists"
             ))
         })
     }
@@ -409,14 +409,14 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
 /// If `listed` returns `false` for all annotations.
 fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
     let Some(first) = annotations.iter().find(|object| !listed(object)) else { return Ok(()) };
-    let (all, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
+    let (total, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
     let image = &first.image_id;
     let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
     let cause = format!(
         "the file does not list the images of {count} of its {}, such as image {image} of annotation {id}",
-        counted(all, "annotation", "annotations"),
+        counted(total, "annotation", "annotations"),
     );
-    if count == all {
+    if count == total {
         return Err(Error::in_source(cause));
     }
     tracing::warn!("{}: {cause}; these annotations are ignored", path.display());

@@ -144,10 +144,10 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     let paths = rest.rest()?;
     names.paths.try_reserve_exact(paths.len()).ok()?;
     names.paths.push_str(paths);
-    let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
+    let is_complete = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
     // The ends are in ascending order, so all of them are inside the text if the last one is.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
-    (whole && cut).then_some((names, visited))
+    (is_complete && cut).then_some((names, visited))
 }
 
 #[cfg(test)]

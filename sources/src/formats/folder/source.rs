@@ -235,9 +235,10 @@ impl Source for Folder {
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let Files::Stored { objects, object_indices, remote } = &self.files else { return None };
-        let (all, object_indices) = (objects.clone(), object_indices.clone());
-        let part =
-            move |sample: u64| object_indices.get(sample as usize).map(|&index| (index, 0..all[index as usize].len));
+        let (sample_objects, object_indices) = (objects.clone(), object_indices.clone());
+        let part = move |sample: u64| {
+            object_indices.get(sample as usize).map(|&index| (index, 0..sample_objects[index as usize].len))
+        };
         remote.follow(order, Parts::new(objects.clone(), part))
     }
 

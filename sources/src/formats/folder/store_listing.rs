@@ -59,11 +59,11 @@ pub(crate) fn select(url: &str, objects: &[Object], wanted: Wanted<'_>) -> Resul
         }
     }
     if images.iter().any(|(path, _)| path.contains('/')) {
-        let all = images.len();
+        let total = images.len();
         images.retain(|(path, _)| path.contains('/'));
-        if images.len() < all {
+        if images.len() < total {
             let [one, many] = wanted.nouns();
-            let ignored = counted(all - images.len(), one, many);
+            let ignored = counted(total - images.len(), one, many);
             tracing::warn!("{url}: ignored {ignored} next to the class folders");
         }
     }

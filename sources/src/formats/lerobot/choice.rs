@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// If an episode or the split does not exist, if an episode is listed twice, or if a listed episode
 /// is not in the split.
 pub(super) fn chosen(
-    all: &Episodes,
+    episodes: &Episodes,
     info: &Info,
     root: &DatasetFolder,
     options: &LeRobotOptions,
@@ -24,7 +24,7 @@ pub(super) fn chosen(
     };
     let Some(wanted) = &options.episodes else {
         let inside = |episode: &&Episode| split.as_ref().is_none_or(|(_, range)| range.contains(&episode.index));
-        return Ok(all.list.iter().filter(inside).copied().collect());
+        return Ok(episodes.list.iter().filter(inside).copied().collect());
     };
     let mut wanted = wanted.clone();
     wanted.sort_unstable();
@@ -39,9 +39,9 @@ pub(super) fn chosen(
                  before episode {end}"
             )));
         }
-        let position = all.list.binary_search_by_key(&index, |episode| episode.index);
-        position.map(|place| all.list[place]).map_err(|_| {
-            let (first, last) = (all.list.first(), all.list.last());
+        let position = episodes.list.binary_search_by_key(&index, |episode| episode.index);
+        position.map(|place| episodes.list[place]).map_err(|_| {
+            let (first, last) = (episodes.list.first(), episodes.list.last());
             let range = first.zip(last).map_or_else(
                 || "the dataset has no episodes".to_owned(),
                 |(first, last)| format!("expected indices from {} to {}", first.index, last.index),

@@ -29,11 +29,11 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Begins the sample of `frame`. Writes its key to `scratch`, to which field contents are then
-    /// appended. `all` contains the features of the source.
-    pub(super) fn begin(frame: Frame, all: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
+    /// appended. `features` contains the features of the source.
+    pub(super) fn begin(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
-        Fields { features: all, key_len: scratch.len(), contents: ArrayVec::new() }
+        Fields { features: features, key_len: scratch.len(), contents: ArrayVec::new() }
     }
 
     /// Adds a field.
@@ -42,9 +42,9 @@ impl<'a> Fields<'a> {
     /// If the sample has too many fields.
     pub(super) fn push(&mut self, name: &'a str, content: Content<'a>) -> Result<()> {
         self.contents.try_push((name, content)).map_err(|_| {
-            let all = field_names(self.features).len();
+            let count = field_names(self.features).len();
             Error::config(format!(
-                "the dataset has {all} fields, but a sample has at most {MAX_FIELDS}: choose features with \
+                "the dataset has {count} fields, but a sample has at most {MAX_FIELDS}: choose features with \
                  LeRobotOptions::features"
             ))
         })

@@ -91,10 +91,10 @@ impl Listed {
     /// If an episode is listed twice, or if the episodes of a file overlap or leave gaps between
     /// them.
     fn checked(self) -> Result<Episodes> {
-        let mut all = self.0;
-        all.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
+        let mut episodes = self.0;
+        episodes.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
         let mut files = BTreeMap::<(u64, u64), (u64, u64)>::new();
-        for episode in &mut all {
+        for episode in &mut episodes {
             let (start, rows) = files.entry(episode.file).or_insert((episode.first, 0));
             if episode.first - *start != *rows {
                 return Err(Error::in_source(format!(
@@ -107,11 +107,11 @@ impl Listed {
             episode.first = *rows;
             *rows = rows.checked_add(episode.len).ok_or_else(|| Error::in_source("too many frames"))?;
         }
-        all.sort_unstable_by_key(|episode| episode.index);
-        if let Some(twice) = all.windows(2).find(|pair| pair[0].index == pair[1].index) {
+        episodes.sort_unstable_by_key(|episode| episode.index);
+        if let Some(twice) = episodes.windows(2).find(|pair| pair[0].index == pair[1].index) {
             return Err(Error::in_source(format!("episode {} is listed twice", twice[0].index)));
         }
-        Ok(Episodes { list: all, rows: files.into_iter().map(|(file, (_, rows))| (file, rows)).collect() })
+        Ok(Episodes { list: episodes, rows: files.into_iter().map(|(file, (_, rows))| (file, rows)).collect() })
     }
 }
 

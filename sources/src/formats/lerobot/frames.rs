@@ -63,7 +63,7 @@ impl FrameIndex {
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,
-        (all, chosen): (&Episodes, &[Episode]),
+        (episodes, chosen): (&Episodes, &[Episode]),
         uses: impl Fn(&str) -> bool,
     ) -> Result<(Rows, Self)> {
         let (mut files, mut starts) = (Vec::<((u64, u64), PathBuf)>::new(), HashMap::new());
@@ -80,7 +80,7 @@ impl FrameIndex {
         let rows = Rows::open(&root.path, &root.storage, &paths, uses)?;
         let mut start = 0_usize;
         for ((file, _), (path, actual)) in files.iter().zip(rows.files()) {
-            let listed = all.rows.get(file).copied().unwrap_or(0);
+            let listed = episodes.rows.get(file).copied().unwrap_or(0);
             if listed != actual {
                 return Err(Error::in_source(format!(
                     "the file has {}, but the metadata lists {} for its episodes; download the dataset again",

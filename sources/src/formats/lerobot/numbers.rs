@@ -52,13 +52,14 @@ impl NumberFile {
             )));
         };
         let row_bytes = shape.iter().try_fold(element.size(), |bytes, &side| bytes.checked_mul(side));
-        let whole = row_bytes.and_then(|bytes| bytes.checked_mul(actual)).map(|bytes| npy.start as u64 + bytes as u64);
+        let expected_len =
+            row_bytes.and_then(|bytes| bytes.checked_mul(actual)).map(|bytes| npy.start as u64 + bytes as u64);
         if actual != rows {
             return Err(Error::in_source(format!(
                 "the file has {actual} rows, but the dataset has {rows} frames; pack the dataset again"
             )));
         }
-        if whole != Some(file.len()) {
+        if expected_len != Some(file.len()) {
             return Err(Error::in_source(format!(
                 "the file has {} bytes, which does not match its header: {}; pack the dataset again",
                 file.len(),

@@ -355,8 +355,8 @@ impl PackedReader {
             let order = Lookahead::new(order.bytes() / count, move |epoch| batches.batches(epoch), rows);
             group.frames.follow(order)
         };
-        let all: Vec<_> = self.groups.iter().filter_map(follow).collect();
-        (!all.is_empty()).then(|| Box::new(Followers(all)) as Box<dyn Prefetcher>)
+        let lookaheads: Vec<_> = self.groups.iter().filter_map(follow).collect();
+        (!lookaheads.is_empty()).then(|| Box::new(Followers(lookaheads)) as Box<dyn Prefetcher>)
     }
 
     pub(super) fn ahead_bytes(&self) -> usize {

@@ -45,26 +45,26 @@ pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result
         episode_index: u64,
         stats: Raw,
     }
-    let mut all = BTreeMap::<String, Combined>::new();
+    let mut combined = BTreeMap::<String, Combined>::new();
     let by_episode = root.lines_if_any(BY_EPISODE, |line: Line| {
         if chosen(line.episode_index) {
             for (name, stats) in of_raw(&line.stats)? {
-                match all.get_mut(&name) {
+                match combined.get_mut(&name) {
                     Some(combined) => combined.add(&name, stats)?,
-                    None => _ = all.insert(name.clone(), Combined::of(&name, stats)?),
+                    None => _ = combined.insert(name.clone(), Combined::of(&name, stats)?),
                 }
             }
         }
         Ok(())
     })?;
     match by_episode {
-        true => Ok(all.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
+        true => Ok(combined.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
         false => of_raw(&root.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(root.file(WHOLE))),
     }
 }
 
 fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
-    let mut all = Stats::new();
+    let mut stats_by_name = Stats::new();
     for (name, stats) in raw {
         let numbers = |key: &str| {
             let mut numbers = Vec::new();
@@ -79,9 +79,9 @@ fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
         }
         let count =
             if stats.contains_key("count") { numbers("count")?.first().map(|&count| count as u64) } else { None };
-        all.insert(name.clone(), FeatureStats { min, max, mean, std, count });
+        stats_by_name.insert(name.clone(), FeatureStats { min, max, mean, std, count });
     }
-    Ok(all)
+    Ok(stats_by_name)
 }
 
 /// Appends the numbers in nested lists. Returns whether the lists contain only numbers.

@@ -181,24 +181,24 @@ mod tests {
             "compression": null, "format": "mds", "hashes": [], "version": 2, "samples": 3, "size_limit": 67108864,
             "raw_data": {"basename": "shard.00000.mds", "bytes": 100, "hashes": {}}, "zip_data": null,
         });
-        let mut all = serde_json::json!({"version": 2, "shards": [shard.clone(), shard]});
-        change(&mut all);
-        Index::parse(all.to_string().as_bytes())
+        let mut json = serde_json::json!({"version": 2, "shards": [shard.clone(), shard]});
+        change(&mut json);
+        Index::parse(json.to_string().as_bytes())
     }
 
     #[test]
     fn index_lists_shards_with_equal_columns() {
         let parsed = index(|_| ()).unwrap();
         assert_eq!((parsed.shards.len(), parsed.shards[1].samples, parsed.columns[1].size), (2, 3, Some(8)));
-        let zero = index(|all| all["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
+        let zero = index(|json| json["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
         assert_eq!(zero.columns[0].size, None, "a size of 0 means that the size varies");
     }
 
     #[test]
     fn decompressing_a_shard_never_overwrites_a_shard() {
         let with = |raw: &str| {
-            index(|all| {
-                let shard = &mut all["shards"][1];
+            index(|json| {
+                let shard = &mut json["shards"][1];
                 shard["compression"] = "zstd:3".into();
                 shard["raw_data"]["basename"] = raw.into();
                 shard["zip_data"] = serde_json::json!({"basename": "b.mds.zstd", "bytes": 10, "hashes": {}});
@@ -235,7 +235,7 @@ mod tests {
             ("/shards/1/samples", (-1).into(), "shard 1: "),
             ("/shards", "x".into(), "not the index of MDS shards"),
         ] {
-            let e = index(|all| *all.pointer_mut(pointer).unwrap() = value.clone()).unwrap_err();
+            let e = index(|json| *json.pointer_mut(pointer).unwrap() = value.clone()).unwrap_err();
             assert!(e.cause().contains(cause), "{pointer}: {e}");
         }
     }

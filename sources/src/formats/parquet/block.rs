@@ -184,20 +184,21 @@ impl Decoded {
             Plain::Bytes | Plain::Text => {
                 let text = holds == Plain::Text;
                 if column.column_type() == parquet::basic::Type::FIXED_LEN_BYTE_ARRAY {
-                    let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
-                    Typed::Bytes(all.into_iter().map(ByteArray::from).collect(), text)
+                    let values = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
+                    Typed::Bytes(values.into_iter().map(ByteArray::from).collect(), text)
                 } else {
                     Typed::Bytes(decode_values::<ByteArrayType>(column, pages, rows, levels_buffer)?, text)
                 }
             }
             Plain::Bool => {
-                let all = decode_values::<BoolType>(column, pages, rows, levels_buffer)?;
-                Typed::Numbers(all.into_iter().map(u8::from).collect(), Element::U8)
+                let values = decode_values::<BoolType>(column, pages, rows, levels_buffer)?;
+                Typed::Numbers(values.into_iter().map(u8::from).collect(), Element::U8)
             }
             Plain::Half => {
-                let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
-                let halves =
-                    all.iter().map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
+                let values = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
+                let halves = values
+                    .iter()
+                    .map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
                 let halves: Option<Vec<f32>> = halves.collect();
                 let halves =
                     halves.ok_or_else(|| Error::in_source("damaged: a 16-bit float has fewer than 2 bytes"))?;
@@ -342,10 +343,10 @@ fn decode_values<T: DataType>(
 }
 
 /// Returns the bytes of 32-bit integers that are narrowed to the element type in the schema.
-fn narrow(all: &[i32], element: Element) -> Vec<u8> {
+fn narrow(numbers: &[i32], element: Element) -> Vec<u8> {
     match element {
-        Element::I8 | Element::U8 => all.iter().map(|&number| number as u8).collect(),
-        Element::I16 | Element::U16 => all.iter().flat_map(|&number| (number as u16).to_ne_bytes()).collect(),
-        _ => bytemuck::cast_slice(all).to_vec(),
+        Element::I8 | Element::U8 => numbers.iter().map(|&number| number as u8).collect(),
+        Element::I16 | Element::U16 => numbers.iter().flat_map(|&number| (number as u16).to_ne_bytes()).collect(),
+        _ => bytemuck::cast_slice(numbers).to_vec(),
     }
 }

@@ -241,7 +241,8 @@ impl Cache {
 
 /// Returns the index of a page's lock.
 fn lock_index((file, group, column): ColumnKey, first: usize) -> usize {
-    [file, group, column, first as u32].iter().fold(0_u32, |all, &one| all.wrapping_mul(31).wrapping_add(one)) as usize
+    [file, group, column, first as u32].iter().fold(0_u32, |hash, &one| hash.wrapping_mul(31).wrapping_add(one))
+        as usize
         % LOCKS
 }
 

@@ -63,11 +63,11 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
             }
             // Writers may omit the padding of the last miniblock.
             let values_here = miniblock_len.min(left);
-            let whole = (miniblock_len.checked_mul(width)? / 8).min(bytes.len());
-            if values_here * width > whole * 8 {
+            let packed_len = (miniblock_len.checked_mul(width)? / 8).min(bytes.len());
+            if values_here * width > packed_len * 8 {
                 return None;
             }
-            let (packed, rest) = bytes.split_at(whole);
+            let (packed, rest) = bytes.split_at(packed_len);
             for index in 0..values_here {
                 let step = read_bits(packed, index * width, width).wrapping_add(min_step as u32);
                 number = number.wrapping_add(step as i32);

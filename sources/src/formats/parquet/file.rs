@@ -155,13 +155,13 @@ impl ParquetFile {
         let chunk = self.chunk(group, leaf.index)?;
         let local = self.file.object().is_none();
         let index = if levels.is_none() { self.index(group, leaf_index)? } else { None };
-        let whole = (key.0, group, leaf_index | WHOLE_COLUMN);
+        let column_key = (key.0, group, leaf_index | WHOLE_COLUMN);
         let (raw, _alone) = match (&index, local) {
             (_, true) => (None, None),
-            (Some(_), false) => (cache.find(whole, 0), None),
+            (Some(_), false) => (cache.find(column_key, 0), None),
             // Without an index, the page can only be found by reading the whole column chunk.
             (None, false) => {
-                let (raw, alone) = whole_column(cache, whole, chunk.clone(), &column, fetch)?;
+                let (raw, alone) = whole_column(cache, column_key, chunk.clone(), &column, fetch)?;
                 (Some(raw), alone)
             }
         };

@@ -258,8 +258,8 @@ impl Files {
             }
             first.map_or(Position::Absent, Position::At)
         };
-        let all = order.clone();
-        Lookahead::new(bytes, move |epoch| all.batches(epoch), units).with_next(next)
+        let batches_of = order.clone();
+        Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next)
     }
 
     /// Returns the mapping from unit numbers to byte ranges, for files in an object store.
@@ -304,7 +304,7 @@ impl Files {
 
 /// Returns the total number of rows in the row groups of a file, or `None` if it overflows.
 fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
-    part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
+    part.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }
 
 /// Checks that the columns of a file equal `columns`, the columns of the first file.

@@ -460,7 +460,7 @@ mod tests {
         let path = root.path().join("x.parquet");
         let values: Vec<ByteArray> = (0..7777).map(|n| format!("{n}").into_bytes().into()).collect();
         write(&path, Encoding::PLAIN, &values);
-        let whole = std::fs::read(&path).unwrap();
+        let file = std::fs::read(&path).unwrap();
         // The footer contains three counts, in this order: the rows of the file, the values of the
         // column, and the rows of the row group.
         let read = |bytes: &[u8], rows: usize| {
@@ -469,7 +469,7 @@ mod tests {
             assert_eq!(set.len(), rows);
             set.read(0, &mut Vec::new()).map(drop)
         };
-        let text = |which: &[usize]| with_numbers(&whole, [7777, 7770], 3, which);
+        let text = |which: &[usize]| with_numbers(&file, [7777, 7770], 3, which);
         assert!(read(&text(&[]), 7777).is_ok());
         let cases = [
             (&[0][..], "the footer claims 7770 rows, but the row groups have 7777"),
@@ -483,14 +483,14 @@ mod tests {
             assert!(e.cause().contains(expected) && e.path() == Some(&*path), "{e}");
         }
         write_lists(&path, 777);
-        let whole = std::fs::read(&path).unwrap();
-        assert!(read(&whole, 777).is_ok());
-        let e = read(&with_numbers(&whole, [777, 770], 2, &[0, 1]), 770).unwrap_err();
+        let file = std::fs::read(&path).unwrap();
+        assert!(read(&file, 777).is_ok());
+        let e = read(&with_numbers(&file, [777, 770], 2, &[0, 1]), 770).unwrap_err();
         assert!(
             e.cause().contains("row group 0, column \"list\": damaged: the row group has more than 770 rows"),
             "{e}"
         );
-        let e = read(&with_numbers(&whole, [1554, 1550], 1, &[0]), 777).unwrap_err();
+        let e = read(&with_numbers(&file, [1554, 1550], 1, &[0]), 777).unwrap_err();
         assert!(e.cause().contains("the pages have 1554 values, but the column claims 1550"), "{e}");
         assert_eq!(e.path(), Some(&*path));
     }

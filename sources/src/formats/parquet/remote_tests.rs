@@ -318,7 +318,7 @@ fn page_index_that_does_not_match_its_pages_fails() {
     write(&path, true, false);
     let mut file = std::fs::read(&path).unwrap();
     let (_, set) = open(&file, 0).unwrap();
-    let whole: Vec<_> = (0..50).map(|row| read_owned(&set, row)).collect();
+    let samples: Vec<_> = (0..50).map(|row| read_owned(&set, row)).collect();
     let column = set.files.parts[0].meta.row_group(0).column(0);
     let offset = column.offset_index_offset().unwrap() as usize;
     let listed = offset..offset + column.offset_index_length().unwrap() as usize;
@@ -329,10 +329,10 @@ fn page_index_that_does_not_match_its_pages_fails() {
             file[index] = before.wrapping_add(step);
             // Opening fails if the page index cannot be parsed.
             let Ok((_, set)) = open(&file, 0) else { continue };
-            for (row, whole) in whole.iter().enumerate() {
+            for (row, expected) in samples.iter().enumerate() {
                 match set.read(row, &mut Vec::new()) {
                     Ok(sample) => {
-                        assert_eq!(OwnedSample::try_from(&sample).unwrap(), *whole, "byte {index}, row {row}")
+                        assert_eq!(OwnedSample::try_from(&sample).unwrap(), *expected, "byte {index}, row {row}")
                     }
                     Err(e) => {
                         assert!(e.cause().contains("row group 0, column \"image\""), "{e}");

@@ -269,7 +269,7 @@ impl Parquet {
 
     /// Finds the column chunks that need the most memory, and sets the page limit accordingly.
     fn measure(&mut self) -> Result<()> {
-        let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
+        let (mut largest_unsplit, mut lists) = (None::<Chunk>, None::<Chunk>);
         let update = |largest: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
             if largest.is_none_or(|largest| largest.bytes < bytes) {
                 *largest = Some(Chunk { bytes, ..chunk });
@@ -282,10 +282,10 @@ impl Parquet {
             }
             let len = self.remote.as_ref().map(|_| part.whole_size(chunk.group, leaf.index, chunk.lists)).transpose();
             if let Some(len) = len.map_err(|e| self.in_chunk(chunk, &e))?.flatten() {
-                update(&mut whole, chunk, len);
+                update(&mut largest_unsplit, chunk, len);
             }
         }
-        (self.largest_unsplit, self.lists) = (whole, lists);
+        (self.largest_unsplit, self.lists) = (largest_unsplit, lists);
         self.page_limit = Arc::new(PageLimit::new(self.cache_share(self.ahead_bytes())));
         Ok(())
     }
@@ -383,14 +383,14 @@ impl Source for Parquet {
             let part = &self.files.parts[chunk.file as usize];
             part.column(chunk.group, leaf, levels, &self.page_limit).unpacked_bytes()
         };
-        let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
-        let all = all.clamp(1 << 20, AHEAD as u64);
+        let bytes = self.chunks().map(unpacked).fold(0, u64::saturating_add);
+        let bytes = bytes.clamp(1 << 20, AHEAD as u64);
         // For a store, half of the bytes are used for the cache. The cache must hold a column chunk
         // that is read in one piece and some additional pages.
-        let whole = self.largest_unsplit.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
+        let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
-        usize::try_from(all.max(whole).max(lists)).unwrap_or(usize::MAX)
+        usize::try_from(bytes.max(chunk).max(lists)).unwrap_or(usize::MAX)
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {

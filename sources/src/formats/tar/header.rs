@@ -90,10 +90,10 @@ impl Pax {
     /// record, including LENGTH itself.
     pub(super) fn parse(mut data: &[u8]) -> Result<Self, String> {
         let mut pax = Pax::default();
-        let all = data.len();
+        let len = data.len();
         while !data.is_empty() {
-            let offset = all - data.len();
-            let bad = |what: &str| format!("pax record at byte {offset} of {all}: {what}");
+            let offset = len - data.len();
+            let bad = |what: &str| format!("pax record at byte {offset} of {len}: {what}");
             // Look for the space only in the first 21 bytes, because a `u64` has at most 20 digits.
             let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("it has no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])

@@ -96,9 +96,9 @@ impl Manifest {
     /// the manifest. `tars` maps the name of each tar file in the folder to its size.
     ///
     /// # Errors
-    /// If a shard is missing or has a different size, or if `whole` is true and the folder contains
-    /// tar files with names that do not belong to the set.
-    pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, whole: bool) -> Result<Vec<Entry>> {
+    /// If a shard is missing or has a different size, or if `must_be_complete` is true and the
+    /// folder contains tar files with names that do not belong to the set.
+    pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, must_be_complete: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {
             match tars.get(&shard.name) {
@@ -110,11 +110,11 @@ impl Manifest {
             }
         }
         if !missing.is_empty() {
-            let (count, all) = (missing.len(), self.shards.len());
+            let (count, shards) = (missing.len(), self.shards.len());
             let more = if count > MAX_NAMED { format!(" and {} more", count - MAX_NAMED) } else { String::new() };
             missing.truncate(MAX_NAMED);
             return Err(Error::in_source(format!(
-                "{count} of the {all} shards in {name} have changed since packing: {}{more}",
+                "{count} of the {shards} shards in {name} have changed since packing: {}{more}",
                 missing.join(", ")
             )));
         }
@@ -124,7 +124,7 @@ impl Manifest {
         let stem = name.strip_suffix(MANIFEST_END).unwrap_or(name);
         let (named, others): (Vec<&String>, Vec<&String>) =
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
-        if let (true, Some(first)) = (whole, others.first()) {
+        if let (true, Some(first)) = (must_be_complete, others.first()) {
             return Err(Error::in_source(format!(
                 "the folder contains {} tar files that {name} does not list, such as {first}: open the manifest, or \
                  move them to a separate folder",
@@ -245,7 +245,7 @@ fn read(path: &Path) -> Result<Manifest> {
     Manifest::parse(&bytes).map_err(|e| e.at_path(path))
 }
 
-fn shards_in(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<(PathBuf, Entry)>> {
+fn shards_in(folder: &Path, name: &str, manifest: Manifest, must_be_complete: bool) -> Result<Vec<(PathBuf, Entry)>> {
     let mut tars = BTreeMap::new();
     for path in tars_in(folder)? {
         let bytes = fs::metadata(&path).map_err(|e| Error::io(&path, &e))?.len();
@@ -253,7 +253,7 @@ fn shards_in(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Resu
             tars.insert(name.to_owned(), bytes);
         }
     }
-    let shards = manifest.choose(name, &tars, whole)?;
+    let shards = manifest.choose(name, &tars, must_be_complete)?;
     try_collect(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 

@@ -134,8 +134,9 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
         return urls.iter().map(pair).collect();
     }
     // Look up each shard and its index concurrently, to save a round trip.
-    let all: Vec<_> = urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
-    let objects = in_parallel(MAX_REQUESTS, &all, |(url, is_index)| {
+    let candidates: Vec<_> =
+        urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
+    let objects = in_parallel(MAX_REQUESTS, &candidates, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
             // A missing index is not an error, because most shards have none. But report a
@@ -330,9 +331,9 @@ impl Bytes for Chunks<'_> {
 /// links, returns the range of the first one.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let unlinked = || fields.iter().filter(|field| !field.is_linked());
-    let all = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
-    let start = all().map(|field| field.offset()).min().unwrap_or(0);
-    let end = all().map(|field| field.end()).max().unwrap_or(0);
+    let spanned = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
+    let start = spanned().map(|field| field.offset()).min().unwrap_or(0);
+    let end = spanned().map(|field| field.end()).max().unwrap_or(0);
     start.saturating_sub(BLOCK as u64)..end
 }
 

@@ -192,9 +192,9 @@ fn borrow_fields<'a>(
     let mut unlinked = fields.iter().filter(|field| !field.is_linked());
     let first = unlinked.next();
     if let (Some(first), Some(last)) = (first, unlinked.next_back().or(first))
-        && let Some(all) = map.get(first.offset() as usize..last.end() as usize)
+        && let Some(mapped) = map.get(first.offset() as usize..last.end() as usize)
     {
-        file.load(all, last.end())?;
+        file.load(mapped, last.end())?;
     }
     for field in fields.iter().filter(|field| field.is_linked()) {
         file.load(&map[field.offset() as usize..][..field.len() as usize], field.end())?;

@@ -80,14 +80,14 @@ fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
         };
         for_each_field(list, |number, value| {
             match (number, &mut values, value) {
-                (1, Values::Bytes(all), Field::Bytes(bytes)) => all.push(bytes),
-                (1, Values::Floats(all), Field::Bytes(packed)) if packed.len() % 4 == 0 => all.push(packed),
-                (1, Values::Floats(all), Field::Fixed32(float)) => all.push(float),
-                (1, Values::Ints(all), Field::Varint(int)) => all.push(int as i64),
-                (1, Values::Ints(all), Field::Bytes(packed)) => {
+                (1, Values::Bytes(values), Field::Bytes(bytes)) => values.push(bytes),
+                (1, Values::Floats(values), Field::Bytes(packed)) if packed.len() % 4 == 0 => values.push(packed),
+                (1, Values::Floats(values), Field::Fixed32(float)) => values.push(float),
+                (1, Values::Ints(values), Field::Varint(int)) => values.push(int as i64),
+                (1, Values::Ints(values), Field::Bytes(packed)) => {
                     let mut offset = 0;
                     while offset < packed.len() {
-                        all.push(varint(packed, &mut offset).ok_or_else(bad)? as i64);
+                        values.push(varint(packed, &mut offset).ok_or_else(bad)? as i64);
                     }
                 }
                 _ => return Err(bad()),

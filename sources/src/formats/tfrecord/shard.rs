@@ -134,9 +134,9 @@ impl Offsets {
 /// # Errors
 /// If a length is damaged, or if the last record is incomplete. The message contains the offset.
 pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
-    let all = bytes.len();
+    let len = bytes.len();
     let mut scratch = Vec::new();
-    let start = bytes.get(0, all.min(2) as usize, &mut scratch)?;
+    let start = bytes.get(0, len.min(2) as usize, &mut scratch)?;
     if start == [0x1f, 0x8b] {
         return Err(Error::in_source(
             "tfrecord: gzip-compressed files do not support random access; decompress the file with gunzip",
@@ -144,12 +144,12 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     }
     let mut starts = vec![0];
     let mut offset = 0;
-    while offset < all {
-        if all - offset < HEADER {
+    while offset < len {
+        if len - offset < HEADER {
             return Err(truncated(offset));
         }
         let length = length(bytes.get(offset, HEADER as usize, &mut scratch)?, offset)?;
-        let left = all - offset - HEADER;
+        let left = len - offset - HEADER;
         if length > MAX_RECORD {
             return Err(Error::in_source(format!(
                 "tfrecord: the record at byte {offset} claims {length} bytes: expected at most {MAX_RECORD}"

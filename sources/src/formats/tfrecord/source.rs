@@ -89,10 +89,10 @@ impl TfRecord {
     /// Finds the columns. Returns `false` if the files must be downloaded first. This is the case
     /// if labels are text, because then all records must be read to find the classes.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
-        let all = self.len();
-        let count = all.min(MAX_SURVEYED);
+        let len = self.len();
+        let count = len.min(MAX_SURVEYED);
         // Survey evenly spaced records, including the first and the last.
-        let surveyed: Vec<usize> = (0..count).map(|n| n * (all - 1) / (count - 1).max(1)).collect();
+        let surveyed: Vec<usize> = (0..count).map(|n| n * (len - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
         let records = storage.in_parallel(&surveyed, |&index| {
             let mut scratch = Vec::new();
@@ -127,16 +127,16 @@ impl TfRecord {
             choice.label = Some("image/class/label".to_owned());
         }
         let mut rows = survey.finish(&choice)?;
-        let mut whole = true;
+        let mut is_complete = true;
         rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
-            whole = !storage.is_store();
-            if !whole {
+            is_complete = !storage.is_store();
+            if !is_complete {
                 return Ok(());
             }
             self.for_each_text(label, &lists, see)
         })?;
         (self.rows, self.lists) = (rows, lists);
-        Ok(whole)
+        Ok(is_complete)
     }
 
     /// Calls `see` with the index and the text of each record in which the feature `name` is text.
@@ -169,9 +169,9 @@ impl TfRecord {
 /// for `train.tfrecord-00000-of-00002`. If these names would be ambiguous, returns the complete
 /// file names.
 fn key_names(paths: &[PathBuf]) -> Vec<String> {
-    let whole = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let full_name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let short = |path: &PathBuf| {
-        let name = whole(path);
+        let name = full_name(path);
         let Some((stem, end)) = name.rsplit_once(".tf") else { return name };
         let number = end.find('-').map_or("", |offset| &end[offset..]);
         format!("{stem}{number}")
@@ -179,7 +179,7 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
     let names: Vec<String> = paths.iter().map(short).collect();
     match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
         true => names,
-        false => paths.iter().map(whole).collect(),
+        false => paths.iter().map(full_name).collect(),
     }
 }
 

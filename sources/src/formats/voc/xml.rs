@@ -33,9 +33,9 @@ impl Objects {
             .map(|size| Ok::<_, Error>([child_number(size, "width")?, child_number(size, "height")?]));
         // Some programs write 0 for an unknown size.
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
-        let whole = |side: f64| side.round() as u32;
+        let rounded = |side: f64| side.round() as u32;
         let mut objects =
-            Objects { size: size.map(|[width, height]| (whole(width), whole(height))), ..Objects::default() };
+            Objects { size: size.map(|[width, height]| (rounded(width), rounded(height))), ..Objects::default() };
         for object in top.children().filter(|node| node.has_tag_name("object")) {
             let in_line = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
             let name = child(object, "name").and_then(|name| name.text()).map(str::trim);

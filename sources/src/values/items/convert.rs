@@ -23,18 +23,18 @@ pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>)
     Found::array(Element::F32, shape, RowBytes::since(start, buffer))
 }
 
-/// Parses a decimal number, as an `i64` if `whole` is true and as an `f64` otherwise.
+/// Parses a decimal number, as an `i64` if `is_integer` is true and as an `f64` otherwise.
 ///
 /// # Errors
 /// If the text is not a number, or if the number does not fit in the type.
-pub(crate) fn decimal(bytes: &[u8], whole: bool, buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> Result<Found<'static>> {
     let start = buffer.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
     let bad = || {
-        let kind = if whole { "a 64-bit integer" } else { "a number" };
+        let kind = if is_integer { "a 64-bit integer" } else { "a number" };
         Error::in_source(format!("{:?} is not {kind}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)])))
     };
-    let element = if whole {
+    let element = if is_integer {
         buffer.extend(text.parse::<i64>().map_err(|_| bad())?.to_le_bytes());
         Element::I64
     } else {

@@ -128,17 +128,17 @@ impl<L: Layout> Rows<L> {
                 Err(_) => Ok(Column::new(name, ColumnType::Bytes)),
             }
         };
-        let mut all = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
-        let encoded = all.iter().any(|column| column.column_type == ColumnType::Images);
+        let mut all_columns = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
+        let encoded = all_columns.iter().any(|column| column.column_type == ColumnType::Images);
         let pixels = match (encoded, choice.image.as_deref()) {
             (true, None) => None,
-            (_, wanted) => pixels::choose(&arrays(&items, &layout, &all), wanted)?,
+            (_, wanted) => pixels::choose(&arrays(&items, &layout, &all_columns), wanted)?,
         };
         if let Some((column, _)) = pixels {
-            all[column].column_type = ColumnType::Images;
+            all_columns[column].column_type = ColumnType::Images;
         }
-        let mut columns = Columns::new(&all, &choice)?;
-        if let Some(label) = columns.label().filter(|&label| all[label].column_type == ColumnType::Text) {
+        let mut columns = Columns::new(&all_columns, &choice)?;
+        if let Some(label) = columns.label().filter(|&label| all_columns[label].column_type == ColumnType::Text) {
             let text = |row: usize, see: &mut dyn FnMut(&str)| {
                 with_cell(&items, &layout, row, label, &mut Vec::new(), |cell| {
                     if let Cell::Text(text) = cell {

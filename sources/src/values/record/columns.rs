@@ -195,12 +195,12 @@ impl Columns {
     /// wrong type, or if two columns would become the same field. Also fails if there are more
     /// columns than a sample can have fields. The message lists the columns.
     pub(crate) fn new(columns: &[Column], choice: &ColumnChoice) -> Result<Self> {
-        let all = AllColumns(columns);
+        let every_column = AllColumns(columns);
         let names = choice.columns.as_ref();
         let chosen: Option<Vec<usize>> =
-            names.map(|names| names.iter().map(|name| all.named(name)).collect::<Result<_>>()).transpose()?;
-        all.check_read(chosen.as_deref())?;
-        let (image, label) = (all.image(choice)?, all.label(choice)?);
+            names.map(|names| names.iter().map(|name| every_column.named(name)).collect::<Result<_>>()).transpose()?;
+        every_column.check_read(chosen.as_deref())?;
+        let (image, label) = (every_column.image(choice)?, every_column.label(choice)?);
         let is_field = |index: &usize| {
             Some(*index) != image
                 && Some(*index) != label

@@ -91,7 +91,7 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     finish(&sim, &shared.consumer);
     let seen = seen.lock().unwrap();
     assert!(seen.iter().map(|&(epoch, number, _)| (epoch, number)).eq(expected), "each batch is read once, in order");
-    [seen.len() as u64, seen.iter().filter(|(_, _, whole)| !whole).count() as u64]
+    [seen.len() as u64, seen.iter().filter(|(_, _, is_whole)| !is_whole).count() as u64]
 }
 
 /// Number of thread schedules for each [`Drawn`] value.
@@ -101,9 +101,9 @@ const ORDERS: u64 = 10;
 fn no_batch_is_torn_under_any_thread_schedule() {
     crate::process::own_process!(no_batch_is_torn_under_any_thread_schedule);
     let explored = scheduler::explore(scheduler::seeds(0..1000), |seed| {
-        let [all, torn] = run(&Drawn::new(seed / ORDERS), Mistake::None);
+        let [arrived, torn] = run(&Drawn::new(seed / ORDERS), Mistake::None);
         assert_eq!(torn, 0);
-        [all]
+        [arrived]
     });
     let explored = explored.unwrap_or_else(|seed| panic!("schedule {seed}: {:?}", Drawn::new(seed / ORDERS)));
     println!("{}; {} batches", explored.covered, explored.counts[0]);

@@ -30,7 +30,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
     assert!(none.is_empty() && !expected.is_empty());
     let mut swept = BTreeMap::new();
-    let all = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
+    let is_exhaustive = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
     for lasts in [true, false] {
         // The number of calls varies between runs, because threads poll until their copies are
         // complete.
@@ -38,7 +38,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
         loop {
             let n = next;
             // Later calls are mostly polling, so test fewer and fewer of them.
-            next += if all { 1 } else { 1 + n / 12 };
+            next += if is_exhaustive { 1 } else { 1 + n / 12 };
             let sim = Sim::new(Mistake::None, 0);
             if lasts {
                 sim.fail_after(n)
@@ -46,14 +46,15 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
                 sim.fail_once_after(n)
             }
             let (batches, errors) = run(&sim);
-            let whole = batches.iter().zip(&expected).all(|(actual, expected)| actual.is_empty() || actual == expected);
+            let is_whole =
+                batches.iter().zip(&expected).all(|(actual, expected)| actual.is_empty() || actual == expected);
             let failed = sim.first_failure();
             let what = format!("call {n}, {failed:?}, lasts: {lasts}: {errors:?}");
-            assert!(whole, "{what}: wrong pixels");
+            assert!(is_whole, "{what}: wrong pixels");
             let is_reported = |e: &Error| e.kind() == ErrorKind::Cuda && e.cause().contains("simulated error");
             assert!(errors.iter().all(is_reported), "{what}");
-            let all = batches.len() == expected.len() && batches.iter().all(|batch| !batch.is_empty());
-            assert!(all || !errors.is_empty(), "{what}: a batch is missing without an error");
+            let is_complete = batches.len() == expected.len() && batches.iter().all(|batch| !batch.is_empty());
+            assert!(is_complete || !errors.is_empty(), "{what}: a batch is missing without an error");
             let since = Instant::now();
             while !sim.is_idle() && since.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_micros(50));

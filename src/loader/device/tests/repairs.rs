@@ -123,8 +123,8 @@ fn with_noise() -> Samples {
         }
         OwnedSample::new(format!("{n}")).field("jpg", jpeg).label(0)
     };
-    let all = (0..8).flat_map(|_| originals(false)).enumerate();
-    Samples::new(all.map(sample).collect())
+    let images = (0..8).flat_map(|_| originals(false)).enumerate();
+    Samples::new(images.map(sample).collect())
 }
 
 #[test]

@@ -243,13 +243,13 @@ impl Policy {
         rng: &mut Rng,
         mut chain: impl FnMut(&mut Rng, &mut Drawn),
     ) {
-        let whole = dirichlet(alpha, 2, rng);
+        let shares = dirichlet(alpha, 2, rng);
         let parts = dirichlet(alpha, chains as usize, rng);
         let first = drawn.pixels.len();
-        drawn.push(Blend::begin(whole[0] as f32));
+        drawn.push(Blend::begin(shares[0] as f32));
         for (i, part) in parts.iter().enumerate() {
             chain(rng, drawn);
-            drawn.push(Blend::chain(*part as f32 * whole[1] as f32, i + 1 == parts.len()));
+            drawn.push(Blend::chain(*part as f32 * shares[1] as f32, i + 1 == parts.len()));
         }
         drawn.join_chain(first);
     }

@@ -43,7 +43,7 @@ fn without_suffixes(name: &str) -> &str {
 
 pub(super) fn kind(name: &str) -> Kind {
     use Kind::*;
-    let all = [
+    let kinds = [
         Identity,
         ShearX,
         ShearY,
@@ -63,7 +63,7 @@ pub(super) fn kind(name: &str) -> Kind {
         Desaturate,
         Blur,
     ]; // fmt: skip
-    all.into_iter().find(|kind| format!("{kind:?}") == without_suffixes(name)).unwrap_or_else(|| panic!("{name}"))
+    kinds.into_iter().find(|kind| format!("{kind:?}") == without_suffixes(name)).unwrap_or_else(|| panic!("{name}"))
 }
 
 #[test]

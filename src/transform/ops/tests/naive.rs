@@ -87,8 +87,8 @@ fn hue_rotations_equal_a_simple_loop() {
     let mut rng = Rng::new(1, 2, 3);
     for turn in [0.0, 0.5, -0.5, 0.25, 1.0 / 6.0, -1.0 / 3.0, 0.0999, -1e-8] {
         let steps = (0..=255_u8).step_by(17);
-        let all = steps.clone().flat_map(|r| steps.clone().map(move |g| (r, g)));
-        let grid = all.flat_map(|(r, g)| (0..=255_u8).step_by(17).map(move |b| [r, g, b]));
+        let colors = steps.clone().flat_map(|r| steps.clone().map(move |g| (r, g)));
+        let grid = colors.flat_map(|(r, g)| (0..=255_u8).step_by(17).map(move |b| [r, g, b]));
         let random = (0..20_000).map(|_| std::array::from_fn(|_| rng.next_u64() as u8));
         let image: Vec<[u8; 3]> = grid.chain(random).collect();
         let mut actual = image.as_flattened().to_vec();

@@ -127,16 +127,20 @@ fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
 
 #[test]
 fn effects_match_torchvision() {
-    for (case, equal, all, max_difference) in compare_effects() {
+    for (case, equal, total, max_difference) in compare_effects() {
         let (effect, magnitude) = (&case.effect, case.magnitude);
         // For the effects below, torchvision adds floats in a different order.
         let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
         assert!(
             max_difference == 0 || is_near && max_difference == 1,
-            "{} {effect} {magnitude}: {equal} of {all} values equal, the largest difference is {max_difference}",
+            "{} {effect} {magnitude}: {equal} of {total} values equal, the largest difference is {max_difference}",
             case.name()
         );
-        assert!((all - equal) * 100 <= all, "{} {effect} {magnitude}: {equal} of {all} values equal", case.name());
+        assert!(
+            (total - equal) * 100 <= total,
+            "{} {effect} {magnitude}: {equal} of {total} values equal",
+            case.name()
+        );
     }
 }
 
@@ -146,8 +150,8 @@ fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let mut pixels = Pixels::new();
     pixels.reset(size).copy_from_slice(&image_of);
-    let (all, expected) = original("resized.png");
-    let mut rows = expected.chunks_exact(all.width as usize * 3);
+    let (image, expected) = original("resized.png");
+    let mut rows = expected.chunks_exact(image.width as usize * 3);
     let mut comparisons = Vec::new();
     for (name, filters) in [
         ("bilinear", &[Interpolation::Bilinear, Interpolation::BilinearExact][..]),
@@ -178,11 +182,11 @@ fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
 
 #[test]
 fn resizes_match_torchvision() {
-    for (name, equal, all, max_difference) in compare_resizes() {
+    for (name, equal, total, max_difference) in compare_resizes() {
         let is_near = name.contains("resize`, bilinear");
         assert!(
             max_difference == 0 || is_near && max_difference == 1,
-            "{name}: {equal} of {all} values equal, the largest difference is {max_difference}"
+            "{name}: {equal} of {total} values equal, the largest difference is {max_difference}"
         );
     }
 }
@@ -192,15 +196,15 @@ fn the_table_in_the_documentation_is_current() {
     let mut rows = BTreeMap::<String, (usize, usize, usize, u8)>::new();
     let effects = compare_effects()
         .into_iter()
-        .map(|(case, equal, all, max_difference)| (case.name(), equal, all, max_difference));
-    for (name, equal, all, max_difference) in effects.chain(compare_resizes()) {
+        .map(|(case, equal, total, max_difference)| (case.name(), equal, total, max_difference));
+    for (name, equal, total, max_difference) in effects.chain(compare_resizes()) {
         let row = rows.entry(name).or_default();
-        *row = (row.0 + 1, row.1 + equal, row.2 + all, row.3.max(max_difference));
+        *row = (row.0 + 1, row.1 + equal, row.2 + total, row.3.max(max_difference));
     }
     let mut table =
         "| torchvision's function | cases | equal levels | largest difference |\n|---|---|---|---|\n".to_owned();
-    for (name, (cases, equal, all, max_difference)) in rows {
-        let share = if equal == all { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / all as f64) };
+    for (name, (cases, equal, total, max_difference)) in rows {
+        let share = if equal == total { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / total as f64) };
         table += &format!("| {name} | {cases} | {share} | {max_difference} |\n");
     }
     generated_files::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);

@@ -21,10 +21,10 @@ fn unhex(hex: &str) -> Vec<u8> {
 }
 
 fn of_kind(wanted: &str) -> Vec<(String, Vec<u8>, String)> {
-    let all = fixtures().into_iter().filter(|(kind, ..)| kind == wanted);
-    let all: Vec<_> = all.map(|(_, name, pickle, expected)| (name, pickle, expected)).collect();
-    assert!(!all.is_empty());
-    all
+    let matching = fixtures().into_iter().filter(|(kind, ..)| kind == wanted);
+    let matching: Vec<_> = matching.map(|(_, name, pickle, expected)| (name, pickle, expected)).collect();
+    assert!(!matching.is_empty());
+    matching
 }
 
 fn cause(pickle: &[u8]) -> String {
