@@ -307,7 +307,7 @@ impl Gpu {
     /// Returns the time in milliseconds from the start of each epoch until its first batch is in
     /// device memory.
     fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
-        let one = |epoch| {
+        let measure_epoch = |epoch| {
             let since = Instant::now();
             let mut epoch = batches.epoch(epoch);
             let batch = epoch.next().expect("the epoch has at least one batch")?;
@@ -317,7 +317,7 @@ impl Gpu {
             std::thread::sleep(Duration::from_millis(20));
             Ok(ms)
         };
-        (0..epochs).map(one).collect()
+        (0..epochs).map(measure_epoch).collect()
     }
 
     fn latency_memory_loader(&self, workers: usize) -> Result<()> {

@@ -68,7 +68,7 @@ struct Load {
 }
 
 fn main() {
-    let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let names: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let root = tempfile::tempdir().unwrap();
     Synth::new().images(400).side(400).write(root.path()).unwrap();
     let images = source::open(root.path()).unwrap();
@@ -96,8 +96,7 @@ fn main() {
             step: |n| Duration::from_millis(if n % 12 == 11 { 60 } else { 0 }),
         },
     ];
-    for load in loads.into_iter().filter(|load| wanted.is_empty() || wanted.iter().any(|w| load.name.starts_with(&**w)))
-    {
+    for load in loads.into_iter().filter(|load| names.is_empty() || names.iter().any(|w| load.name.starts_with(&**w))) {
         load.run();
     }
 }

@@ -42,8 +42,8 @@ fn main() -> Result<()> {
         spin,
     };
     show.run(&context, true)?;
-    let one = show.run(&context, true)?;
-    println!("one stream: {:.1} ms per batch", one / BATCHES as f32);
+    let one_stream = show.run(&context, true)?;
+    println!("one stream: {:.1} ms per batch", one_stream / BATCHES as f32);
     let three = show.run(&context, false)?;
     println!(
         "three streams: {:.1} ms per batch, a step on its own takes {:.1} ms",

@@ -128,8 +128,8 @@ fn run_client<B>(
         let number = (client * 37 + round * 5) % expected.len();
         let sample = images.read(number, &mut scratch)?;
         let mut image = sample.fields()[0].1.memory().to_vec();
-        let bad = (client + round) % 25 == 24;
-        if bad {
+        let is_invalid = (client + round) % 25 == 24;
+        if is_invalid {
             image.truncate(image.len() / 2);
         }
         let (answer, answered) = channel();
@@ -138,9 +138,9 @@ fn run_client<B>(
         let answer = answered.recv().expect("the server answers");
         took.push(since.elapsed());
         match answer {
-            Ok(mean) if !bad && mean == expected[number] => {}
-            Err(e) if bad && e.to_string().contains("decode: ") => {}
-            answer => panic!("image {number}, bad {bad}: {answer:?}, expected {}", expected[number]),
+            Ok(mean) if !is_invalid && mean == expected[number] => {}
+            Err(e) if is_invalid && e.to_string().contains("decode: ") => {}
+            answer => panic!("image {number}, bad {is_invalid}: {answer:?}, expected {}", expected[number]),
         }
     }
     Ok(took)

@@ -134,11 +134,11 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
         let batch = batch?;
         for (image, truth) in pairs(&batch) {
             let named = grid::found(&net.forward(image, SIDE).data);
-            let mut left: Vec<&Truth> = truth.iter().collect();
+            let mut unmatched: Vec<&Truth> = truth.iter().collect();
             for Found { corners, class, .. } in &named {
                 let hit = |t: &&Truth| t.class == *class && grid::iou(&t.corners, corners) >= 0.5;
-                if let Some(index) = left.iter().position(hit) {
-                    left.swap_remove(index);
+                if let Some(index) = unmatched.iter().position(hit) {
+                    unmatched.swap_remove(index);
                     hits += 1.0;
                 }
             }

@@ -138,10 +138,10 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Reads one more bit of a nonzero coefficient. `one` is the value of a bit at this position.
-    pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
-        if self.take(1) == 1 && *coefficient & one == 0 {
-            *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });
+    /// Reads one more bit of a nonzero coefficient. `bit` is the value of a bit at this position.
+    pub(super) fn refine(&mut self, coefficient: &mut i16, bit: i16) {
+        if self.take(1) == 1 && *coefficient & bit == 0 {
+            *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { -bit });
         }
     }
 

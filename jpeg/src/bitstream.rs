@@ -300,9 +300,9 @@ impl Bitstream {
     /// Returns the index of a table. Adds the table if it is new. Returns `None` if the table is
     /// invalid, or if there are too many tables.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
-        let known = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
-        if let Some(known) = known {
-            return Some(known as u32);
+        let existing = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
+        if let Some(existing) = existing {
+            return Some(existing as u32);
         }
         drop(spec.codes(ac).ok()?);
         if self.tables.iter().filter(|(_, class)| *class == ac).count() == MAX_TABLES {

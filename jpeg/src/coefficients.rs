@@ -287,13 +287,14 @@ impl Coefficients {
 /// Checks that the data in `bytes` is long enough for the frame: every block needs at least one bit
 /// for its DC code. This check limits memory use in proportion to the size of the file.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
-    let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
+    let (frame, available) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
     let min_blocks: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
-    if left < min_blocks / 8 {
+    if available < min_blocks / 8 {
         let (end, needed) = (bytes.len(), min_blocks / 8);
-        let cause =
-            format!("jpeg ends at byte {end}: {min_blocks} blocks need at least {needed} bytes of data, not {left}");
+        let cause = format!(
+            "jpeg ends at byte {end}: {min_blocks} blocks need at least {needed} bytes of data, not {available}"
+        );
         return Err(Error::new(cause));
     }
     Ok(())

@@ -58,7 +58,7 @@ fn a_job_has_the_same_result_in_a_group_as_alone() {
                 .map(|jpeg| {
                     let Size { width, height } = size(jpeg).unwrap();
                     let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
-                    let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+                    let part = |random: &mut Random, limit: u32| 1 + random.below(limit as usize) as u32;
                     Rect::new(x, y, part(random, width - x), part(random, height - y))
                 })
                 .collect();

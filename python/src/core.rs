@@ -371,9 +371,9 @@ impl Core {
             }
             let (until, mut gave_up) = (Instant::now() + SLICE, false);
             let mut idle = || {
-                let left = until.saturating_duration_since(Instant::now());
-                gave_up = left.is_zero() || self.inner.is_closing();
-                (!gave_up).then_some(left)
+                let remaining = until.saturating_duration_since(Instant::now());
+                gave_up = remaining.is_zero() || self.inner.is_closing();
+                (!gave_up).then_some(remaining)
             };
             let next = match &mut state.open {
                 Some(Open::Host(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Host(Arc::new(batch?)))),

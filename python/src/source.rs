@@ -36,7 +36,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return open_described(describe.call0()?.cast::<PyDict>()?, opening);
     }
-    let wanted =
+    let expected =
         "expected the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
     let kind = data.get_type().name()?;
     if data.cast::<PyMapping>().is_ok() {
@@ -54,7 +54,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     }
     for method in ["__len__", "__getitem__"] {
         if !data.hasattr(method)? {
-            return Err(PyTypeError::new_err(format!("{wanted}; a {kind} has no {method}")));
+            return Err(PyTypeError::new_err(format!("{expected}; a {kind} has no {method}")));
         }
     }
     let classes = match data.getattr_opt("classes")? {
@@ -318,8 +318,8 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
             (name_range.start..end, start..append(scratch, data.as_bytes()).end)
         }
         _ => {
-            let wanted = if is_file { format!("{IMAGE}{DATASET_IMAGE}") } else { VALUES.to_owned() };
-            return Err(PyTypeError::new_err(format!("{}; expected {wanted}", type_name(value))));
+            let expected_fields = if is_file { format!("{IMAGE}{DATASET_IMAGE}") } else { VALUES.to_owned() };
+            return Err(PyTypeError::new_err(format!("{}; expected {expected_fields}", type_name(value))));
         }
     };
     parts.fields.push((name, bytes));

@@ -529,8 +529,8 @@ mod codes {
 }
 
 /// Formats a count with its noun: `1 file`, `2 files`.
-pub fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, one: &str, several: &str) -> String {
-    let noun = if count == N::from(1) { one } else { several };
+pub fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, singular: &str, several: &str) -> String {
+    let noun = if count == N::from(1) { singular } else { several };
     format!("{count} {noun}")
 }
 

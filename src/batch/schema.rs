@@ -105,8 +105,8 @@ impl Normalize {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let bad = |v: &[f32; 3]| v.iter().any(|x| !x.is_finite());
-        if bad(&self.mean) || bad(&self.std) || self.std.contains(&0.0) {
+        let is_invalid = |v: &[f32; 3]| v.iter().any(|x| !x.is_finite());
+        if is_invalid(&self.mean) || is_invalid(&self.std) || self.std.contains(&0.0) {
             return Err(Error::config(format!(
                 "normalize: mean {:?} and std {:?} must be finite, and no std may be 0",
                 self.mean, self.std

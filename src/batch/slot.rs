@@ -79,8 +79,16 @@ impl Slots {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
-        let [variant, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, parts_left: left, encoded, blocks }))
+        let [variant, parts_left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
+        Free(Arc::new(Slot {
+            schemas: schemas.clone(),
+            variant,
+            memory,
+            info,
+            parts_left: parts_left,
+            encoded,
+            blocks,
+        }))
     }
 }
 
@@ -388,14 +396,14 @@ mod tests {
     /// orders of up to five parts.
     #[test]
     fn only_the_last_part_to_finish_returns_the_slot() {
-        fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
-            if left.is_empty() {
+        fn orders(remaining: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
+            if remaining.is_empty() {
                 visit(chosen);
             }
-            for i in 0..left.len() {
-                chosen.push(left.remove(i));
-                orders(left, chosen, visit);
-                left.insert(i, chosen.pop().expect("pushed above"));
+            for i in 0..remaining.len() {
+                chosen.push(remaining.remove(i));
+                orders(remaining, chosen, visit);
+                remaining.insert(i, chosen.pop().expect("pushed above"));
             }
         }
         for parts in 1..=5 {

@@ -14,11 +14,11 @@ pub(crate) fn soft_label(label: i64, partner: Option<(i64, f32)>, smoothing: f32
     row.fill(low);
     for class in [Some(label), partner.map(|(label, _)| label)].into_iter().flatten() {
         let Some(share) = usize::try_from(class).ok().and_then(|class| row.get_mut(class)) else { continue };
-        let one = match partner {
+        let full = match partner {
             Some((other, weight)) => is(other, class) * (1.0 - weight) + is(label, class) * weight,
             None => is(label, class),
         };
-        *share = mul_add(high, one, low);
+        *share = mul_add(high, full, low);
     }
 }
 

@@ -149,9 +149,9 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         }
     }
 
-    fn set_wanted(&self, wanted: bool) -> Result<()> {
-        self.wanted.store(wanted, SeqCst);
-        if wanted {
+    fn set_wanted(&self, is_waiting: bool) -> Result<()> {
+        self.wanted.store(is_waiting, SeqCst);
+        if is_waiting {
             self.mark();
         }
         self.shared.failed.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)

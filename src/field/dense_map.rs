@@ -278,10 +278,10 @@ impl DenseMap {
     /// # Errors
     /// If the size or the number of channels of the file does not match.
     fn frame(&self, stored: &FloatImage<'_>, plan: &Plan) -> Result<Frame> {
-        let (actual, wanted) = (stored.channels(), self.channels.unwrap_or(1));
-        if actual != wanted {
+        let (actual, expected) = (stored.channels(), self.channels.unwrap_or(1));
+        if actual != expected {
             return Err(Error::in_source(format!(
-                "the file has {actual} channels, but the map has {wanted}: use DenseMap::of_channels({actual})"
+                "the file has {actual} channels, but the map has {expected}: use DenseMap::of_channels({actual})"
             )));
         }
         match stored.orientation() {

@@ -194,9 +194,10 @@ impl Encoded<'_> {
             return Err(self.error("contains lists of different lengths: expected an array"));
         }
         let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is not an array: {}", e.cause())))?;
-        let known = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
+        let is_supported = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
         let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
-        let Some(shape) = npy.shape.clone().filter(|_| known && ordered && self.bytes.starts_with(b"\x93NUMPY")) else {
+        let Some(shape) = npy.shape.clone().filter(|_| is_supported && ordered && self.bytes.starts_with(b"\x93NUMPY"))
+        else {
             let cause = "expected booleans, integers or floats in C order";
             return Err(self.error(format_args!("is an npy of {}: {cause}", npy.header_for_message())));
         };

@@ -86,8 +86,8 @@ impl ValueMap {
     /// If the map is inconsistent, or if a new value is not allowed. The error is the cause as
     /// text.
     pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
-        if let Some(wrong) = &self.wrong {
-            return Err(wrong.clone());
+        if let Some(error) = &self.wrong {
+            return Err(error.clone());
         }
         match self.new.iter().filter(|(_, new)| !allows(**new)).min() {
             None => Ok(()),

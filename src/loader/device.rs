@@ -90,7 +90,7 @@ impl Loader {
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let common = self.dataset_augments()?;
-        let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
+        let decodes = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         // Custom transforms run on the host, after all built-in effects on pixels.
         let is_custom = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
@@ -99,23 +99,23 @@ impl Loader {
             of_images.flat_map(|augment| augment.map_or(&common[..], std::slice::from_ref)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
-        if is_custom && wanted {
+        if is_custom && decodes {
             tracing::warn!("workers decode all images, because a custom transform runs on the host");
-        } else if !host_only.is_empty() && wanted {
+        } else if !host_only.is_empty() && decodes {
             let names = host_only.join(", ");
             tracing::warn!("workers decode some images, because these operations do not run on a device: {names}");
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
-        if !is_custom && !resizes && wanted {
+        if !is_custom && !resizes && decodes {
             tracing::warn!(
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
             );
         }
-        if let Some((name, _)) = images().find(|(_, FieldKind(kind))| kind.frames().is_some()).filter(|_| wanted) {
+        if let Some((name, _)) = images().find(|(_, FieldKind(kind))| kind.frames().is_some()).filter(|_| decodes) {
             tracing::warn!("workers decode the frames of field {name:?}, because a device decodes only single images");
         }
         let only_clips = images().count() > 0 && images().all(|(_, FieldKind(kind))| kind.frames().is_some());
-        let decode = !is_custom && resizes && wanted && !only_clips;
+        let decode = !is_custom && resizes && decodes && !only_clips;
         let retouch = !is_custom && augments.iter().any(|augment| augment.changes_pixels());
         // The device applies effects on values after normalization. If the images remain `u8` and
         // the host decodes them, the host applies these effects when it writes the images.

@@ -46,12 +46,12 @@ impl MemoryBound {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
                 host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
-            MemoryBound::Available(left) => {
+            MemoryBound::Available(free) => {
                 let default_limit = if pinned { LOCKED_BYTES } else { PAGEABLE_BYTES };
                 // Device memory does not matter here, because the number of batches on the device
                 // is fixed.
                 let usual = automatic_prefetch(default_limit, host).at_least(AHEAD);
-                let fitting = automatic_prefetch(left, |prefetch| {
+                let fitting = automatic_prefetch(free, |prefetch| {
                     let bytes = host(prefetch).saturating_add(scratch.needed());
                     if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
                 });
@@ -78,10 +78,10 @@ impl MemoryBound {
         let Some(need) = self.need(demand, schemas, prefetch.max).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
-        let left = self.bytes() - need;
+        let remaining = self.bytes() - need;
         // Without a limit, leave half of the memory to the program.
-        let left = if let MemoryBound::Available(_) = self { left / 2 } else { left };
-        Ok(scratch.within(left.saturating_add(scratch.needed())))
+        let remaining = if let MemoryBound::Available(_) = self { remaining / 2 } else { remaining };
+        Ok(scratch.within(remaining.saturating_add(scratch.needed())))
     }
 
     /// Returns the memory that batches with `schemas` need at prefetch depth `prefetch`, in bytes,
@@ -130,7 +130,7 @@ impl MemoryBound {
         }
         text += &match self {
             MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
-            MemoryBound::Available(left) => format!("; this machine or container has {} free: ", size(left)),
+            MemoryBound::Available(free) => format!("; this machine or container has {} free: ", size(free)),
         };
         let fits =
             |schemas: &Schemas, ahead| self.need(demand, schemas, ahead).is_some_and(|need| need <= self.bytes());
@@ -230,8 +230,8 @@ pub(super) fn host_memory(
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let left = folders(&groups).iter().filter_map(|folder| available_in_group(folder)).fold(machine, u64::min);
-    Some(usize::try_from(left).unwrap_or(usize::MAX))
+    let available = folders(&groups).iter().filter_map(|folder| available_in_group(folder)).fold(machine, u64::min);
+    Some(usize::try_from(available).unwrap_or(usize::MAX))
 }
 
 /// Returns `MemAvailable` from `/proc/meminfo`, in bytes.
@@ -298,11 +298,11 @@ mod tests {
         let (scratch, device_bytes) = (ScratchPlan::ample(32, 2, 1 << 18), |_: &Schemas, _: usize| 0);
         let min_bytes = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
-        for left in (0..200).map(|halves| halves << 19).chain([min_bytes - 1, min_bytes, usize::MAX]) {
-            for bound in [MemoryBound::Available(left), MemoryBound::Limit(left)] {
+        for free in (0..200).map(|halves| halves << 19).chain([min_bytes - 1, min_bytes, usize::MAX]) {
+            for bound in [MemoryBound::Available(free), MemoryBound::Limit(free)] {
                 let prefetch = bound.automatic_prefetch(false, &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
-                assert_eq!(bound.grant(&demand).is_ok(), min_bytes <= left, "{left}: {prefetch:?}");
+                assert_eq!(bound.grant(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
             }
         }
     }

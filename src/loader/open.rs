@@ -462,8 +462,8 @@ mod tests {
             self.1.lock().unwrap().push(slot);
         }
 
-        fn set_wanted(&self, wanted: bool) -> Result<()> {
-            let requests = self.0.fetch_add(usize::from(wanted), Relaxed);
+        fn set_wanted(&self, is_waiting: bool) -> Result<()> {
+            let requests = self.0.fetch_add(usize::from(is_waiting), Relaxed);
             if requests < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Cuda, "the device is lost")) }
         }
 

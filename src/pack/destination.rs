@@ -212,14 +212,17 @@ impl Leftovers {
             let names = if let Some((tar, rest)) = end.split_once(".tar.") {
                 match rest.strip_suffix(PARTIAL).filter(|_| number(tar).is_some()) {
                     Some(id) if is_hex(id) => &mut leftovers.staged,
-                    Some(ids) if ids.split_once('.').is_some_and(|(id, one)| is_hex(id) && is_hex(one)) => {
+                    Some(ids) if ids.split_once('.').is_some_and(|(id, random)| is_hex(id) && is_hex(random)) => {
                         &mut leftovers.attempts
                     }
                     _ => continue,
                 }
             } else if end.starts_with(".part-") && id(end).is_some() && end.split('.').count() == 4 {
                 if end.ends_with(".json") { &mut leftovers.parts } else { &mut leftovers.journals }
-            } else if end.strip_suffix(PARTIAL).and_then(|end| end.rsplit_once('.')).is_some_and(|(_, one)| is_hex(one))
+            } else if end
+                .strip_suffix(PARTIAL)
+                .and_then(|end| end.rsplit_once('.'))
+                .is_some_and(|(_, random)| is_hex(random))
             {
                 // A small file that an attempt is writing.
                 &mut leftovers.attempts
@@ -262,14 +265,14 @@ mod tests {
 
     #[test]
     fn only_files_of_packs_are_recognized() {
-        let (plan, one) = ("0123456789abcdef", "fedcba9876543210");
+        let (plan, random) = ("0123456789abcdef", "fedcba9876543210");
         let names = [
             staged(17, plan),
-            format!("-000017.tar.{plan}.{one}.partial"),
+            format!("-000017.tar.{plan}.{random}.partial"),
             journal((3, 64), plan),
             part((3, 64), plan),
-            format!(".manifest.json.{one}.partial"),
-            format!("{}.{one}.partial", part((3, 64), plan)),
+            format!(".manifest.json.{random}.partial"),
+            format!("{}.{random}.partial", part((3, 64), plan)),
         ];
         let others =
             [".plan.partial", ".merge.partial", ".lock.partial", "-000017.tar", ".manifest.json", "-x.tar.partial"];

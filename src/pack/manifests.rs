@@ -65,11 +65,11 @@ impl Manifest {
 /// Limits the total length of each list of images over all shards to the maximum length of the list
 /// in a report. If every shard had a full list, the manifest could become too large to open.
 fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
-    let mut left = [MAX_LISTED; 2];
+    let mut room = [MAX_LISTED; 2];
     for ShardEntry { counts, .. } in &mut shards {
-        for (list, left) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut left) {
-            list.truncate(*left);
-            *left -= list.len();
+        for (list, room) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut room) {
+            list.truncate(*room);
+            *room -= list.len();
         }
     }
     shards

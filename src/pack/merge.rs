@@ -182,29 +182,29 @@ impl Merge {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(shards.len().clamp(1, 16)).build();
         let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
         let stop = CancelToken::current();
-        let bad: Vec<Option<String>> = pool.install(|| {
+        let damaged: Vec<Option<String>> = pool.install(|| {
             let each = shards.par_iter().enumerate().with_max_len(1);
             each.map(|(number, entry)| during(stop.clone(), || sound(number as u64, entry))).collect::<Result<_>>()
         })?;
-        let bad: Vec<String> = bad.into_iter().flatten().collect();
-        if bad.is_empty() {
+        let damaged: Vec<String> = damaged.into_iter().flatten().collect();
+        if damaged.is_empty() {
             return Ok(());
         }
-        Err(damaged_error(destination, &bad, shards.len(), matches!(state, State::Merged)).at_path(&self.target))
+        Err(damaged_error(destination, &damaged, shards.len(), matches!(state, State::Merged)).at_path(&self.target))
     }
 }
 
-/// Returns the error for the shards in `bad`, out of `count` shards. If the dataset is `merged`,
+/// Returns the error for the shards in `damaged`, out of `count` shards. If the dataset is `merged`,
 /// the error does not suggest packing parts again, because a pack would find that the dataset is
 /// complete.
-pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
+pub(super) fn damaged_error(destination: &dyn Destination, damaged: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
         (true, false) => "pack the set again with force(true)",
         (true, true) => "the dataset is already merged: delete its objects, and pack it again",
     };
-    let (number, bad) = (bad.len(), list_names(bad));
-    Error::in_source(format!("{number} of {count} shards are missing or damaged: {bad}; {what}"))
+    let (number, damaged) = (damaged.len(), list_names(damaged));
+    Error::in_source(format!("{number} of {count} shards are missing or damaged: {damaged}; {what}"))
 }
 
 /// Returns the error for replacing a dataset in a store. Datasets in stores are never replaced,
@@ -289,7 +289,7 @@ pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
 fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
     let mut shards: Vec<ShardEntry> = Vec::new();
     let mut before: Option<&PartManifest> = None;
-    let wrong = |part: &PartManifest, cause: String| {
+    let error = |part: &PartManifest, cause: String| {
         Err(Error::in_source(format!("{cause}: delete this manifest, and pack the part again"))
             .at_path(destination.path_of(&dest::part((part.part, part.parts), &plan.id()))))
     };
@@ -302,13 +302,13 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
                 || entry.samples == 0
             {
                 let cause = format!("{} begins with sample {} instead of {next}", entry.name, entry.first);
-                return wrong(part, cause);
+                return error(part, cause);
             }
             next += entry.samples;
             shards.push(entry.clone());
         }
         if next != range.end {
-            return wrong(part, format!("it contains samples {} to {next} instead of {}", range.start, range.end));
+            return error(part, format!("it contains samples {} to {next} instead of {}", range.start, range.end));
         }
         if range.is_empty() {
             continue;
@@ -316,7 +316,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
         if let Some(before) = before
             && (before.keys.after != part.keys.first || before.keys.last != part.keys.before)
         {
-            return wrong(
+            return error(
                 part,
                 format!(
                     "the source has changed: the part begins with {:?} after {:?}, but part {} ended with {:?} before {:?}",
@@ -336,11 +336,11 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 /// Removes the files that are not needed after the merge. Lists the files that do not belong to the
 /// dataset.
 fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
-    let (left, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
+    let (leftovers, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
     // Include the files of processes that finished a part after the merge.
-    let done = [left.staged, left.journals, left.parts].concat();
+    let done = [leftovers.staged, leftovers.journals, leftovers.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
-    destination.remove_attempts(&left.attempts)?;
+    destination.remove_attempts(&leftovers.attempts)?;
     let mut ends = destination.suffixes()?;
     // Last, remove the files that mark a running merge, so that the merge can be run again if an
     // error occurs.

@@ -79,21 +79,21 @@ impl Run<'_> {
     /// # Errors
     /// If the key of a sample cannot be read, or if one of the given keys does not exist.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
-        let wanted: HashSet<String> = keys.into_iter().collect();
+        let requested: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();
         let key = |scratch: &mut Vec<u8>, index: usize| {
             let mut read =
                 || source::retried(self.retries, index as u64, || !is_stopped(), || self.source.key(index, scratch));
             let key = during(stop.clone(), || if is_stopped() { Err(stopped()) } else { read() });
             let key = key.map_err(|e| source::sample_error(self.source, index, "", e))?;
-            Ok(wanted.contains(&key).then_some((index as u64, key)))
+            Ok(requested.contains(&key).then_some((index as u64, key)))
         };
         let indices = 0..self.source.len();
         let keyed: Vec<(u64, String)> = self.pool()?.install(|| {
             indices.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
         })?;
         let seen: HashSet<&str> = keyed.iter().map(|(_, key)| &**key).collect();
-        let mut missing: Vec<&str> = wanted.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();
+        let mut missing: Vec<&str> = requested.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();
         if missing.is_empty() {
             return Ok(keyed.into_iter().map(|(index, _)| index).collect());
         }
@@ -139,7 +139,7 @@ impl Run<'_> {
             let ended = ended.clone();
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
-        let (spare, mut bad) = (Mutex::default(), BadImages::default());
+        let (spare, mut bad_images) = (Mutex::default(), BadImages::default());
         // The calling thread starts tasks, sorts the results, and writes them. This thread may
         // block. The workers never block, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
@@ -166,13 +166,13 @@ impl Run<'_> {
                 }
                 let (position, prepared) = results.recv().expect("this thread holds a sender");
                 ordered.insert(position, prepared);
-                packed = self.put_ready(&mut ordered, chosen, &mut bad, &spare, on_sample);
+                packed = self.put_ready(&mut ordered, chosen, &mut bad_images, &spare, on_sample);
             }
             ended.store(true, Ordering::Relaxed);
             packed
         });
         outcome?;
-        bad.check()
+        bad_images.check()
     }
 
     /// Passes finished samples to `on_sample`, up to the first sample that is not finished, and
@@ -181,19 +181,19 @@ impl Run<'_> {
         &self,
         ordered: &mut Ordered,
         chosen: &Chosen,
-        bad: &mut BadImages,
+        bad_images: &mut BadImages,
         spare: &Mutex<Vec<Prepared>>,
         on_sample: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
     ) -> Result<()> {
         while let Some((position, ready)) = ordered.take() {
             let (index, prepared) = (chosen.index(position), ready?);
-            bad.count_images(prepared.images.len());
+            bad_images.count_images(prepared.images.len());
             for image in &prepared.images {
                 if let Some(problem) = image.problem.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
-                    bad.add(index as u64, &prepared.key, problem);
+                    bad_images.add(index as u64, &prepared.key, problem);
                 }
             }
-            on_sample(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
+            on_sample(index as u64, &prepared, bad_images.is_empty()).map_err(|e| match e.path() {
                 // Writing to the target failed, so the error does not concern the sample.
                 Some(_) => e,
                 None => source::sample_error(self.source, index, &prepared.key, e),

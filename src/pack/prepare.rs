@@ -88,10 +88,10 @@ impl Prepared {
     }
 }
 
-/// Returns whether the field called `name` is the wanted image field. `wanted` may omit the
+/// Returns whether the field called `name` is the wanted image field. `requested` may omit the
 /// extension of an image format.
-fn is_image_field(name: &str, wanted: &str) -> bool {
-    let end = name.strip_prefix(wanted);
+fn is_image_field(name: &str, requested: &str) -> bool {
+    let end = name.strip_prefix(requested);
     end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))
 }
 

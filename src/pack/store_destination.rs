@@ -207,12 +207,12 @@ impl Attempt for Uploading {
 
 /// Returns the object at `url`, or `None` if it does not exist.
 fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
-    let wanted = url.to_owned();
-    remote.repeated(move |store| match store.object(&wanted) {
+    let object_url = url.to_owned();
+    remote.repeated(move |store| match store.object(&object_url) {
         Err(e) if e.is_absent() => Ok(None),
         // Some stores return an unspecific error for a missing object, so look for the object in
         // the list of objects.
-        Err(e) if !e.is_transient() => match store.list(&wanted)?.iter().any(|object| object.url == wanted) {
+        Err(e) if !e.is_transient() => match store.list(&object_url)?.iter().any(|object| object.url == object_url) {
             true => Err(e),
             false => Ok(None),
         },

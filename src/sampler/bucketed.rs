@@ -116,7 +116,7 @@ impl Bucketed {
         let mut positions = vec![0; samples.len()];
         samples.iter().zip(0..).for_each(|(sample, place)| positions[*sample as usize] = place);
         let mut end = 0;
-        let ends = samples.chunk_by(|one, next| bucket(one) == bucket(next)).map(|bucket| {
+        let ends = samples.chunk_by(|sample, next| bucket(sample) == bucket(next)).map(|bucket| {
             end += bucket.len() as u64;
             end
         });

@@ -65,12 +65,12 @@ pub fn split_by_class<const N: usize>(
         let len = samples.len() as u64;
         let shuffled = Shuffled::new(len, seed ^ (label as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut drawn = (0..len).map(|position| samples[shuffled.index(0, position) as usize]);
-        let mut left = samples.len();
+        let mut remaining = samples.len();
         for ((part, share), rounding_errors) in parts.iter_mut().zip(shares).zip(&mut rounding_errors) {
-            let wanted = share * len as f64 + *rounding_errors;
-            let count = (wanted.round().max(0.0) as usize).min(left);
-            *rounding_errors = wanted - count as f64;
-            left -= count;
+            let exact_count = share * len as f64 + *rounding_errors;
+            let count = (exact_count.round().max(0.0) as usize).min(remaining);
+            *rounding_errors = exact_count - count as f64;
+            remaining -= count;
             part.extend(drawn.by_ref().take(count));
         }
         // If the sum of the fractions is 1, every sample must be in a part, but not in one with a
@@ -78,7 +78,7 @@ pub fn split_by_class<const N: usize>(
         if sum > 1.0 - 1e-9
             && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {
-            rounding_errors[last] -= left as f64;
+            rounding_errors[last] -= remaining as f64;
             parts[last].extend(drawn);
         }
     }

@@ -62,19 +62,23 @@ impl Naive {
         current
     }
 
-    /// Returns the number of draws from each source in a round, which is at most `left` for each
+    /// Returns the number of draws from each source in a round, which is at most `remaining` for each
     /// source.
-    fn quotas(&self, round: u64, left: &[u64]) -> Vec<u64> {
+    fn quotas(&self, round: u64, remaining: &[u64]) -> Vec<u64> {
         let mut proportions = self.at(round);
-        let mut ended = vec![0; left.len()];
+        let mut ended = vec![0; remaining.len()];
         loop {
-            proportions.iter_mut().zip(left).filter(|(_, left)| **left == 0).for_each(|(p, _)| *p = 0.0);
+            proportions
+                .iter_mut()
+                .zip(remaining)
+                .filter(|(_, draws_left)| **draws_left == 0)
+                .for_each(|(p, _)| *p = 0.0);
             let quotas = apportioned(&proportions, self.round - ended.iter().sum::<u64>());
-            let over: Vec<usize> = (0..left.len()).filter(|&k| quotas[k] > left[k]).collect();
+            let over: Vec<usize> = (0..remaining.len()).filter(|&k| quotas[k] > remaining[k]).collect();
             if over.is_empty() {
                 return quotas.iter().zip(&ended).map(|(quota, ended)| quota + ended).collect();
             }
-            over.into_iter().for_each(|k| (ended[k], proportions[k]) = (left[k], 0.0));
+            over.into_iter().for_each(|k| (ended[k], proportions[k]) = (remaining[k], 0.0));
         }
     }
 
@@ -82,10 +86,10 @@ impl Naive {
     fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
         let (mut draws, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
         while draws.len() < count {
-            let left =
+            let remaining_of =
                 |k: usize| if self.once.contains(&k) { self.lens[k] / self.units[k] - drawn[k] } else { u64::MAX };
-            let left: Vec<u64> = (0..self.lens.len()).map(left).collect();
-            let quotas = self.quotas(round, &left);
+            let remaining: Vec<u64> = (0..self.lens.len()).map(remaining_of).collect();
+            let quotas = self.quotas(round, &remaining);
             let mut tickets = Vec::new();
             for (source, quota) in quotas.into_iter().enumerate() {
                 tickets.extend((0..quota).map(|turn| (source, drawn[source] + turn)));
@@ -168,7 +172,8 @@ fn delivered(
 fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule = Schedule::new(inner, 1, LastBatch::Keep, Rank::ALONE).with_batches(order.clone().batched());
-    let scanned = (from..batches.len() as u64).find(|&batch| batches[batch as usize].iter().any(|one| one.0 == sample));
+    let scanned =
+        (from..batches.len() as u64).find(|&batch| batches[batch as usize].iter().any(|drawn| drawn.0 == sample));
     assert_eq!(schedule.next(epoch, sample, from), scanned.map_or(Position::Absent, Position::At));
 }
 

@@ -170,23 +170,23 @@ mod tests {
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
 
                     // Check that each window contains only complete blocks.
-                    let mut left = samples.as_slice();
-                    while !left.is_empty() {
+                    let mut unseen = samples.as_slice();
+                    while !unseen.is_empty() {
                         let mut blocks: Vec<u64> = vec![];
                         let (mut complete, mut missing) = (0, 0);
-                        for sample in left {
+                        for sample in unseen {
                             let b = sample / order.block;
                             if !blocks.contains(&b) {
                                 blocks.push(b);
                                 missing += order.block.min(len - b * order.block);
                             }
                             (complete, missing) = (complete + 1, missing - 1);
-                            if missing == 0 && (blocks.len() as u64 == order.per_window || complete == left.len()) {
+                            if missing == 0 && (blocks.len() as u64 == order.per_window || complete == unseen.len()) {
                                 break;
                             }
                         }
                         assert!(missing == 0 && blocks.len() as u64 <= order.per_window);
-                        left = &left[complete..];
+                        unseen = &unseen[complete..];
                     }
                 }
             }

@@ -264,14 +264,14 @@ impl Counters {
         let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
         let (seconds, now) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
         let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
-        if let Some(known) = slowest.iter_mut().find(|s| s.straggler.sample == sample) {
-            known.straggler.times += 1;
-            known.straggler.total_seconds += seconds;
-            known.straggler.at_seconds = now;
-            if seconds > known.counts(now) {
-                known.longest_at = now;
-                known.straggler.seconds = seconds;
-                longest.clone_into(&mut known.straggler.stage);
+        if let Some(existing) = slowest.iter_mut().find(|s| s.straggler.sample == sample) {
+            existing.straggler.times += 1;
+            existing.straggler.total_seconds += seconds;
+            existing.straggler.at_seconds = now;
+            if seconds > existing.counts(now) {
+                existing.longest_at = now;
+                existing.straggler.seconds = seconds;
+                longest.clone_into(&mut existing.straggler.stage);
             }
         } else {
             let straggler = Straggler {

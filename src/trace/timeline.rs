@@ -86,17 +86,17 @@ impl Timeline {
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);
-        let mut left = 1.0;
+        let mut share_left = 1.0;
         for index in first..last {
             let end = (index + 1) as f64 * self.width;
             if end >= to {
-                return add(&mut self.intervals[index], left);
+                return add(&mut self.intervals[index], share_left);
             }
-            let share = ((end - from.max(index as f64 * self.width)) / (to - from)).clamp(0.0, left);
+            let share = ((end - from.max(index as f64 * self.width)) / (to - from)).clamp(0.0, share_left);
             add(&mut self.intervals[index], share);
-            left -= share;
+            share_left -= share;
         }
-        add(&mut self.intervals[last], left);
+        add(&mut self.intervals[last], share_left);
     }
 
     fn halve(&mut self) {

@@ -200,8 +200,8 @@ fn version(meta: &ObjectMeta) -> Option<String> {
 /// but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
     // If a server does not know the modification time, it reports a time in 1970.
-    let known = meta.last_modified.timestamp() > 0;
-    known.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
+    let has_time = meta.last_modified.timestamp() > 0;
+    has_time.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
 
 fn object(stores: &impl Find, url: &str) -> Result<Object> {
@@ -290,12 +290,12 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
         abort.0.push(running.abort_handle());
     }
     drop(send);
-    let mut left = ranges.len();
+    let mut pending = ranges.len();
     while let Some((index, bytes)) = receive(&received)? {
         ranges[index].1.copy_from_slice(&bytes?);
-        left -= 1;
+        pending -= 1;
     }
-    match left {
+    match pending {
         0 => Ok(()),
         _ => Err(Error::new(ErrorKind::Io, "a request to a store was dropped").at_path(&object.url).transient()),
     }

@@ -147,13 +147,13 @@ impl Run<'_> {
     /// Loads epochs until `stop` batches have been delivered, and returns the lines that describe
     /// them.
     fn epochs(&mut self, batches: &mut Batches<HostBatch>, stop: u64) -> Vec<String> {
-        let (mut lines, mut left) = (Vec::new(), stop);
+        let (mut lines, mut remaining) = (Vec::new(), stop);
         for number in batches.first_epoch()..EPOCHS {
             let mut epoch = batches.epoch(number);
             lines.push(format!("epoch {number} of {}", epoch.len()));
-            while left > 0 {
+            while remaining > 0 {
                 let Some(next) = epoch.next() else { break };
-                left -= 1;
+                remaining -= 1;
                 match next {
                     Ok(next) => {
                         lines.push(batch(&next));
@@ -163,7 +163,7 @@ impl Run<'_> {
                 }
                 self.observations.state.push(serde_json::to_string(&epoch.checkpoint()).unwrap());
             }
-            if left == 0 {
+            if remaining == 0 {
                 break;
             }
         }

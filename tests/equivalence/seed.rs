@@ -158,8 +158,8 @@ fn difference(
     if dataset.has_class_names && actual.classes != dataset.classes {
         return Some(format!("the classes are {:?}, not {:?}", actual.classes, dataset.classes));
     }
-    let wrong = actual.keys.iter().flatten().find(|(id, key)| *key != (format.key)(dataset, *id as usize));
-    wrong.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(dataset, *id as usize)))
+    let differing = actual.keys.iter().flatten().find(|(id, key)| *key != (format.key)(dataset, *id as usize));
+    differing.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(dataset, *id as usize)))
 }
 
 impl Counts {

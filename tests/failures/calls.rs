@@ -176,9 +176,9 @@ fn failure(kind: Kind) -> c_int {
 
 /// Looks up the C library's definition of a function.
 fn next(cache: &AtomicUsize, name: &CStr) -> usize {
-    let known = cache.load(SeqCst);
-    if known != 0 {
-        return known;
+    let address = cache.load(SeqCst);
+    if address != 0 {
+        return address;
     }
     // SAFETY: the name is null-terminated.
     let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();

@@ -260,15 +260,15 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
     let mut next = || words.next().expect("the message is complete").to_owned();
     let (good, text, panics) = (next() == "good", next(), next());
     let numbers: Vec<i64> = next().split_whitespace().map(|number| number.parse().unwrap()).collect();
-    let (left, calls) = numbers.split_at(4);
+    let (counts, calls) = numbers.split_at(4);
     let usize = |number: i64| number as usize;
     Done {
         result: if good { Ok(text) } else { Err(text) },
         leaked: HeldResources {
-            threads: usize(left[0]),
-            descriptors: usize(left[1]),
-            maps: usize(left[2]),
-            allocations: left[3],
+            threads: usize(counts[0]),
+            descriptors: usize(counts[1]),
+            maps: usize(counts[2]),
+            allocations: counts[3],
         },
         panics,
         calls: calls.iter().copied().map(usize).collect(),

@@ -355,8 +355,8 @@ fn inspecting_annotations_gives_the_same_errors() {
     assert_eq!(sample("20 10").unwrap().boxes, [[0.0, 0.0, 4.0, 3.0]]);
     let e = sample("40 20").unwrap_err();
     assert_eq!(e.cause(), "field \"boxes.txt\": annotations are for 40x20 pixels, but the image has 20x10");
-    for bad in ["", "20", "20 10 3", "20 x", "0 10", "-1 5"] {
-        let e = sample(bad).unwrap_err();
-        assert!(e.cause().contains("expected width and height in pixels"), "{bad:?}: {e}");
+    for size in ["", "20", "20 10 3", "20 x", "0 10", "-1 5"] {
+        let e = sample(size).unwrap_err();
+        assert!(e.cause().contains("expected width and height in pixels"), "{size:?}: {e}");
     }
 }

@@ -190,9 +190,9 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                     let expected =
                         reference::convert(&plain.images, &ops, (SIDE, SIDE), dtype, layout, Normalize::IMAGENET);
                     let actual = batch.images().bytes();
-                    let wrong = actual.iter().zip(&expected).filter(|(a, b)| a != b).count();
+                    let differing = actual.iter().zip(&expected).filter(|(a, b)| a != b).count();
                     let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.number());
-                    assert_eq!((actual.len(), wrong), (expected.len(), 0), "{what}: (length, mismatched bytes)");
+                    assert_eq!((actual.len(), differing), (expected.len(), 0), "{what}: (length, mismatched bytes)");
                 }
             }
         }

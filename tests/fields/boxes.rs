@@ -220,12 +220,12 @@ fn boxes_do_not_depend_on_workers_prefetch_or_start() {
                 let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(7).shuffle(3);
                 loader.drop_field("label").field("boxes", kind()).workers(workers).prefetch(prefetch)
             };
-            let one = bytes(open(1, 1), 0);
-            assert_eq!(one.len(), 6);
+            let sequential = bytes(open(1, 1), 0);
+            assert_eq!(sequential.len(), 6);
             for (workers, prefetch) in [(2, 3), (3, 0), (4, 1)] {
-                assert!(bytes(open(workers, prefetch), 0) == one, "{workers} workers, {prefetch} ahead");
+                assert!(bytes(open(workers, prefetch), 0) == sequential, "{workers} workers, {prefetch} ahead");
             }
-            assert!(bytes(open(2, 2), 4) == one[4..]);
+            assert!(bytes(open(2, 2), 4) == sequential[4..]);
         }
     });
 }
@@ -311,10 +311,11 @@ fn every_box_format_works_in_pixels_and_relative_units() {
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");
-    let bad = OwnedSample::new("bad").field("rgb.npy", image(size));
-    let bad = fields.iter().fold(bad, |sample, (name, text)| sample.field(*name, *text));
+    let bad_sample = OwnedSample::new("bad").field("rgb.npy", image(size));
+    let bad_sample = fields.iter().fold(bad_sample, |sample, (name, text)| sample.field(*name, *text));
     let open = || {
-        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
+        let loader =
+            Loader::source(Memory::new(vec![good.clone(), bad_sample.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::pass_through(40, 20)).field("boxes", boxes.clone())
     };
     let error = open().into_iter().find_map(Result::err).expect("the sample fails");

@@ -204,16 +204,16 @@ fn errors_name_the_field_and_the_frame() {
     let good = frames(1, 10);
     assert_eq!(rows(clip(&good), 0, "image").len(), 1);
     for damaged in [0, 1, 6, 9] {
-        let mut bad = good.clone();
-        bad[damaged] = b"no image".to_vec();
-        let text = failed(clip(&bad));
+        let mut damaged_frames = good.clone();
+        damaged_frames[damaged] = b"no image".to_vec();
+        let text = failed(clip(&damaged_frames));
         assert!(text.contains("sample 0 (episode)"), "{text}");
         assert!(text.contains(&format!("frame {damaged} of field \"image\": ")), "{text}");
-        bad[damaged] = good[damaged][..40].to_vec();
-        let text = failed(clip(&bad));
+        damaged_frames[damaged] = good[damaged][..40].to_vec();
+        let text = failed(clip(&damaged_frames));
         assert!(text.contains(&format!("frame {damaged} of field \"image\": ")), "{text}");
-        bad[damaged] = encoded(2, 0);
-        let text = failed(clip(&bad));
+        damaged_frames[damaged] = encoded(2, 0);
+        let text = failed(clip(&damaged_frames));
         let cause = if damaged == 0 { "frame 1 of field \"image\" has 43x49" } else { "has 46x48 pixels" };
         assert!(text.contains(cause) && text.contains("must have the same size"), "{text}");
     }

@@ -129,7 +129,7 @@ fn batches_of_one_dataset_have_its_augmentation_and_size() {
         };
         let [first, second] = [&common, &second_mix].map(|augment| images(make(augment)));
         let expected: Vec<_> =
-            first.iter().zip(&second).map(|(one, other)| if one.0 < FIRST { one } else { other }).cloned().collect();
+            first.iter().zip(&second).map(|(ours, other)| if ours.0 < FIRST { ours } else { other }).cloned().collect();
         assert!(expected != first && expected != second);
         assert!(images(make(&common).augment_for(1, second_mix)) == expected);
     });

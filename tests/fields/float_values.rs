@@ -170,15 +170,15 @@ fn a_dense_map_may_be_png_or_tiff_and_follows_exif() {
     let augment = Augment::train(16);
     for (end, file) in [("png", depth), ("tif", tiff(&bytes_of(&values), 1, (16, 1), 1, 1))] {
         let array = sample("png", &original, None, &floats);
-        let one = array.field(format!("depth.{end}"), file);
-        let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
+        let labeled = array.field(format!("depth.{end}"), file);
+        let loader = Loader::source(Memory::new(vec![labeled])).augment(augment.clone());
         let batch = first(loader.field("depth", DenseMap::new()).field("values", DenseMap::new())).unwrap();
         assert!(batch.field("depth").unwrap().bytes() == batch.field("values").unwrap().bytes(), "{end}");
     }
     for orientation in 1..=8 {
         let file = tiff(&bytes_of(&values), 1, (16, 1), 1, orientation);
-        let one = sample("tif", &file, None, &floats);
-        let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
+        let depth_sample = sample("tif", &file, None, &floats);
+        let loader = Loader::source(Memory::new(vec![depth_sample])).augment(augment.clone());
         // The array does not store an orientation, so this loader must state that the array refers
         // to the stored image.
         let shown = first(loader.clone().field("image", DenseMap::new().image())).unwrap();

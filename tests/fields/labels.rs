@@ -126,13 +126,13 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
 /// Checks that an image that cannot be decoded is not reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
-    let bad = OwnedSample::new("bad").field("img", *b"no number");
+    let bad_sample = OwnedSample::new("bad").field("img", *b"no number");
     let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
     let open = |samples| {
         let skip = OnError::Skip { max_skipped: 9 };
         Loader::source(Memory::new(samples)).codec(Draw).augment(Augment::train(16)).batch_size(2).on_error(skip)
     };
-    let mut batches = open(vec![bad, good(1).label(7)]).host().unwrap();
+    let mut batches = open(vec![bad_sample, good(1).label(7)]).host().unwrap();
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
     let faults = batches.sample_errors();
     assert_eq!(faults.len(), 1);
@@ -155,8 +155,8 @@ fn soft_labels_need_a_label_for_each_sample() {
     assert!(e.sample().is_some() && e.cause().contains("no label, but soft_labels requires one"), "{e}");
     let batch = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabeled(true)).unwrap();
     let rows = batch.soft_labels().unwrap().as_f32().unwrap().to_vec();
-    let (low, one) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
-    assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);
+    let (low, high) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
+    assert_eq!(rows, [low, low, low, low, low, high, low, low, low, low, low, low]);
 }
 
 /// Checks that a batch with labels does not affect the next batch in the same slot, and vice versa.

@@ -225,8 +225,8 @@ fn colors_map_to_classes_in_every_color_format() {
     for (name, format) in [("mask.png", Png), ("mask.bmp", Bmp), ("mask.tif", Tiff), ("mask.webp", WebP)] {
         assert_eq!(one(name, encoded(format), kind().ignore(9)).unwrap(), expected, "{name}");
         let e = one(name, encoded(format), kind()).unwrap_err();
-        let wrong = color(255);
-        let words = format!("the color ({}, {}, {}) is not in the map", wrong[0], wrong[1], wrong[2]);
+        let unmapped = color(255);
+        let words = format!("the color ({}, {}, {}) is not in the map", unmapped[0], unmapped[1], unmapped[2]);
         assert!(e.cause().contains(&words), "{e}");
         let sample = OwnedSample::new("x").field(name, encoded(format));
         let actual = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();

@@ -293,9 +293,10 @@ fn erasing_and_normalizing_leave_the_mask_alone() {
 fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
     let good = OwnedSample::new("good").field("rgb.npy", image(Size::new(16, 16)));
     let good = good.field("mask.png", png(&values(Size::new(16, 16), 2, 0), Size::new(16, 16), STORED[6], 0));
-    let bad = OwnedSample::new("bad").field("rgb.npy", image(Size::new(16, 16))).field(mask.0, mask.1);
+    let bad_sample = OwnedSample::new("bad").field("rgb.npy", image(Size::new(16, 16))).field(mask.0, mask.1);
     let open = || {
-        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
+        let loader =
+            Loader::source(Memory::new(vec![good.clone(), bad_sample.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::resize(16, 16)).field("mask", kind.clone())
     };
     let error = open().into_iter().find_map(Result::err).expect("the sample fails");
@@ -381,12 +382,12 @@ fn damage_anywhere_in_a_png_mask_fails_every_crop() {
             }
             samples.push(sample(bytes));
         }
-        let bad = samples.len() - 1;
+        let bad_index = samples.len() - 1;
         let loader = Loader::source(Memory::new(samples)).drop_field("label").batch_size(301);
         let loader = loader.augment(Augment::train(7)).field("mask", Mask::new(Dtype::U8));
-        let mut batches = loader.on_error(OnError::Skip { max_skipped: bad as u64 }).host().unwrap();
+        let mut batches = loader.on_error(OnError::Skip { max_skipped: bad_index as u64 }).host().unwrap();
         batches.epoch(0).for_each(|batch| _ = batch.unwrap());
-        assert_eq!(batches.sample_errors().len(), bad, "every bad sample is listed");
+        assert_eq!(batches.sample_errors().len(), bad_index, "every bad sample is listed");
     });
 }
 

@@ -74,17 +74,17 @@ fn seen(image: &[u8]) -> Vec<u64> {
 
 #[test]
 fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
-    let one = epoch(loader().workers(1), 3);
-    assert_eq!(one.len() as u64, LEN);
-    let several = one.values().filter(|[image, ..]| seen(image).len() > 1).count();
+    let single_worker = epoch(loader().workers(1), 3);
+    assert_eq!(single_worker.len() as u64, LEN);
+    let several = single_worker.values().filter(|[image, ..]| seen(image).len() > 1).count();
     assert!(several > 30, "{several}");
-    assert!(one == epoch(loader().workers(3).prefetch(5), 3));
-    assert!(one == epoch(loader().batch_size(23), 3));
+    assert!(single_worker == epoch(loader().workers(3).prefetch(5), 3));
+    assert!(single_worker == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
-    assert!(one == ranks);
-    assert!(one == no_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
+    assert!(single_worker == ranks);
+    assert!(single_worker == no_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
-        assert!(one.iter().filter(|(sample, content)| other[sample] != **content).count() > 35);
+        assert!(single_worker.iter().filter(|(sample, content)| other[sample] != **content).count() > 35);
     }
 }
 
@@ -189,11 +189,11 @@ fn effects_and_custom_transforms_run_on_the_finished_mosaic() {
 
 #[test]
 fn a_failing_partner_is_named_in_the_error() {
-    let mut bad = samples();
-    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
+    let mut bad_samples = samples();
+    bad_samples[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let shown = epoch(loader(), 0);
     let with_it = |sample: &u64| *sample == 11 || seen(&shown[sample][0]).contains(&11);
-    let mut batches = with(Memory::new(bad)).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
+    let mut batches = with(Memory::new(bad_samples)).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
     let mut sound = 0;
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
@@ -214,9 +214,9 @@ fn a_failing_partner_is_named_in_the_error() {
         let named = error.cause().starts_with("sample 11 (key11), its partner: ");
         assert_eq!(named, *sample != 11, "{error}");
     }
-    let mut wrong = samples();
-    wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
-    let e = with(Memory::new(wrong)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
+    let mut wrong_size = samples();
+    wrong_size[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
+    let e = with(Memory::new(wrong_size)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.to_string().contains("x ranges from 0 to 90, but the image is 9 wide"), "{e}");
 }
 

@@ -76,17 +76,19 @@ fn classes(contents: &[Vec<u8>; 3]) -> Vec<i64> {
 
 #[test]
 fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
-    let one = epoch(loader().workers(1), 3);
-    assert_eq!(one.len() as u64, LEN);
-    let pasted =
-        one.iter().filter(|(sample, content)| classes(content).iter().any(|&class| class != **sample as i64)).count();
+    let single_worker = epoch(loader().workers(1), 3);
+    assert_eq!(single_worker.len() as u64, LEN);
+    let pasted = single_worker
+        .iter()
+        .filter(|(sample, content)| classes(content).iter().any(|&class| class != **sample as i64))
+        .count();
     assert!(pasted > 20, "{pasted}");
-    assert!(one == epoch(loader().workers(3).prefetch(5), 3));
-    assert!(one == epoch(loader().batch_size(23), 3));
+    assert!(single_worker == epoch(loader().workers(3).prefetch(5), 3));
+    assert!(single_worker == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
-    assert!(one == ranks);
+    assert!(single_worker == ranks);
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
-        assert!(one.iter().filter(|(sample, content)| other[sample] != **content).count() > 25);
+        assert!(single_worker.iter().filter(|(sample, content)| other[sample] != **content).count() > 25);
     }
     let few = vec![3, 8, 9, 20];
     let samples = epoch(loader().subset(few.clone()), 0);
@@ -157,9 +159,9 @@ fn samples_without_pastes_are_unchanged() {
 
 #[test]
 fn a_failing_partner_is_named_in_the_error() {
-    let mut bad = samples();
-    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
-    let mut batches = with(bad).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
+    let mut bad_samples = samples();
+    bad_samples[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
+    let mut batches = with(bad_samples).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
     for number in 0..6 {
         batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
     }
@@ -170,10 +172,10 @@ fn a_failing_partner_is_named_in_the_error() {
         let named = fault.error.cause().starts_with("sample 11 (key11), its partner: ");
         assert_eq!(named, fault.error.sample() != Some(11), "{}", fault.error);
     }
-    let mut wrong = samples();
-    wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
-    wrong[11] = wrong[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
-    let e = with(wrong).host().unwrap().epoch(0).find_map(Result::err).unwrap();
+    let mut wrong_size = samples();
+    wrong_size[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
+    wrong_size[11] = wrong_size[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
+    let e = with(wrong_size).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.to_string().contains("has 0 masks: expected 1, one for each box"), "{e}");
 }
 

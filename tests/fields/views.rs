@@ -60,10 +60,10 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
         }
         views
     };
-    let one = every_view(loader().workers(1), 1);
-    assert!(one == every_view(loader().workers(5).prefetch(3), 1));
+    let single_worker = every_view(loader().workers(1), 1);
+    assert!(single_worker == every_view(loader().workers(5).prefetch(3), 1));
     for other in [every_view(loader(), 2), every_view(loader().seed(6), 1)] {
-        assert!(one.iter().zip(&other).all(|(a, b)| a != b));
+        assert!(single_worker.iter().zip(&other).all(|(a, b)| a != b));
     }
     // Views with the same augmentation draw different random numbers.
     let twins = loader().views(Augment::simclr_views(24));
@@ -137,7 +137,7 @@ fn views_that_cannot_work_are_refused_when_the_loader_opens() {
     let many = loader().views(vec![Augment::train(8); 17]);
     assert!(refused(many).contains("17 images per sample: expected at most 16"));
     assert!(loader().views(vec![Augment::train(8); 16]).host().is_ok());
-    let wrong = refused(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
-    assert!(wrong.contains("0.9") && wrong.contains("0.1"), "{wrong}");
+    let refusal = refused(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
+    assert!(refusal.contains("0.9") && refusal.contains("0.1"), "{refusal}");
     assert!(refused(loader().views([Augment::train(0)])).contains("0x0"));
 }

@@ -88,9 +88,9 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
                 assert_eq!((b.number(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
                 assert!(a.ids().eq(b.ids()) && a.keys().eq(b.keys()), "{what}");
                 let (actual, expected) = (b.images().download().unwrap(), a.images().bytes());
-                let wrong = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
+                let differing = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
                 assert_eq!(
-                    (actual.len(), wrong),
+                    (actual.len(), differing),
                     (expected.len(), 0),
                     "{what} batch {number}: (length, mismatched bytes)"
                 );

@@ -136,11 +136,11 @@ fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
         for (name, augment) in augments().into_iter().take(if sanitize() { 2 } else { 5 }) {
             let loader = loader(&images).augment(augment);
             for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
-                let left = compare(&loader, &stream, decode_on, name);
+                let decoded = compare(&loader, &stream, decode_on, name);
                 let (total, min_decoded) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
                 assert!(
-                    decode_on == DecodeOn::Auto || left > min_decoded,
-                    "{name}: the device decoded {left} of {total}"
+                    decode_on == DecodeOn::Auto || decoded > min_decoded,
+                    "{name}: the device decoded {decoded} of {total}"
                 );
             }
         }
@@ -208,8 +208,8 @@ fn the_device_jitters_colors_wherever_an_image_was_decoded() {
             let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let left = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
-                assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
+                let decoded = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
+                assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu);
             }
         }
     }
@@ -234,8 +234,8 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
                 let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
                 let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
                 for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                    let left = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
-                    assert_eq!(left > 0, decode_on != DecodeOn::Cpu);
+                    let decoded = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
+                    assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu);
                 }
             }
         }
@@ -252,10 +252,10 @@ fn with_custom_transforms_workers_decode_and_log_the_reason() {
     };
     let loader = loader(&images).augment(Augment::train(64)).transform(invert);
     let warnings = crate::warnings::Warnings::default();
-    let left =
+    let decoded =
         tracing::subscriber::with_default(warnings.clone(), || compare(&loader, &stream, DecodeOn::Gpu, "inverted"));
     let expected = "workers decode all images, because a custom transform runs on the host";
-    assert_eq!((left, &warnings.0.lock().unwrap()[..]), (0, &[expected.to_owned()][..]));
+    assert_eq!((decoded, &warnings.0.lock().unwrap()[..]), (0, &[expected.to_owned()][..]));
 }
 
 #[test]

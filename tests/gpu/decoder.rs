@@ -151,9 +151,9 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
             while !rest.is_empty() {
-                let (request, left) = rest.split_at(rest.len().min(1 + answers.len() % 8));
+                let (request, remaining) = rest.split_at(rest.len().min(1 + answers.len() % 8));
                 answers.push(decoder.submit(request.to_vec()).unwrap());
-                rest = left;
+                rest = remaining;
             }
             let actual = answers.into_iter().flat_map(|answer| {
                 let batch = answer.wait().unwrap();
@@ -217,19 +217,19 @@ fn a_bad_image_does_not_affect_the_others() {
             Encoder::new(&mut bytes, 50).encode(&[9; 300 * 300], 300, 300, ColorType::Luma).unwrap();
             bytes
         };
-        let bad: [(Vec<u8>, &str); 4] = [
+        let bad_images: [(Vec<u8>, &str); 4] = [
             (b"no image".to_vec(), "decode: "),
             (Vec::new(), "decode: "),
             (short, "decode: jpeg ends at byte "),
             (huge, "decode: "),
         ];
-        for (bad, cause) in &bad {
+        for (bad_image, cause) in &bad_images {
             // In later rounds, every slot has already held a valid image at the position of the bad
             // one.
             for _ in 0..8 {
                 decoder.decode(good.clone()).unwrap();
             }
-            let batch = decoder.decode([good[0].clone(), good[1].clone(), bad.clone(), good[3].clone()]).unwrap();
+            let batch = decoder.decode([good[0].clone(), good[1].clone(), bad_image.clone(), good[3].clone()]).unwrap();
             let errors: Vec<_> = (0..4).map(|place| batch.error(place).map(ToString::to_string)).collect();
             let error = errors[2].as_ref().unwrap_or_else(|| panic!("no error with the cause {cause:?}"));
             assert!(error.starts_with(&format!("sample 2: {cause}")), "{error}");
@@ -283,8 +283,9 @@ fn threads_that_share_a_decoder_get_their_own_answers() {
                     for _ in 0..30 {
                         let places: Vec<_> = (0..=rng.below(7)).map(|_| rng.below(24) as usize).collect();
                         let batch = decoder.decode(places.iter().map(|place| images[*place].clone())).unwrap();
-                        let wanted = places.iter().map(|place| &expected[*place][..]).collect::<Vec<_>>().concat();
-                        assert!(batch.bytes() == wanted, "thread {thread}: {places:?}");
+                        let expected_bytes =
+                            places.iter().map(|place| &expected[*place][..]).collect::<Vec<_>>().concat();
+                        assert!(batch.bytes() == expected_bytes, "thread {thread}: {places:?}");
                     }
                 });
             }

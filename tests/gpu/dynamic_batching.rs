@@ -91,11 +91,11 @@ fn a_batch_starts_after_the_delay_of_its_first_request() {
 fn a_canceled_request_is_in_no_batch_and_frees_its_place() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).max_queued(2), NEVER);
-        let one = joined.submit(drawn(1), "one").unwrap();
+        let request = joined.submit(drawn(1), "one").unwrap();
         let two = joined.submit(drawn(1), "two").unwrap();
         let e = joined.submit(drawn(1), "three").unwrap_err();
         assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("max_queued is 2"), "{e}");
-        assert_eq!((joined.cancel(one), joined.cancel(one), joined.cancel(two + 1)), (Some("one"), None, None));
+        assert_eq!((joined.cancel(request), joined.cancel(request), joined.cancel(two + 1)), (Some("one"), None, None));
         joined.submit(drawn(3), "three").unwrap();
         for (request, count) in [(Vec::new(), 0), (drawn(9), 9)] {
             let e = joined.submit(request, "wrong").unwrap_err();

@@ -96,8 +96,8 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 // and the kernel stays loaded until the download below has waited for it.
                 unsafe { kernel.launch(&own_stream, &memory, Launch { from, output: to, records, count }) }.unwrap();
                 own_stream.download(&mut output, &memory, to).unwrap();
-                let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
-                assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
+                let differing = output.iter().zip(&expected).position(|(a, b)| a != b);
+                assert_eq!(differing, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
                 assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "the kernel wrote past the end");
             }
         }
@@ -126,12 +126,12 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     let mut expected = images.to_vec();
     let check = |((expected, actual), plan): ((&mut [u8], &[u8]), &Plan)| {
         plan.retouch(&mut ImageMut::new(expected, size.1 as u32, size.0 as u32));
-        let wrong = expected.iter().zip(actual).position(|(a, b)| a != b);
-        assert_eq!(wrong, None, "{size:?}: {plan:?}");
+        let differing = expected.iter().zip(actual).position(|(a, b)| a != b);
+        assert_eq!(differing, None, "{size:?}: {plan:?}");
     };
     std::thread::scope(|scope| {
-        for one in expected.chunks_mut(each).zip(actual.chunks(each)).zip(plans) {
-            scope.spawn(move || check(one));
+        for chunk in expected.chunks_mut(each).zip(actual.chunks(each)).zip(plans) {
+            scope.spawn(move || check(chunk));
         }
     });
 }

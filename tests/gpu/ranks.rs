@@ -72,10 +72,10 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
         let states: Vec<Checkpoint> = (0..before)
             .map(|rank| {
                 let mut batches = open(rank, before).cuda(&streams[rank % streams.len()]).unwrap();
-                let mut left = stop;
+                let mut remaining = stop;
                 for epoch in 0..EPOCHS {
-                    left -= batches.epoch(epoch).take(left).inspect(|batch| assert!(batch.is_ok())).count();
-                    if left == 0 {
+                    remaining -= batches.epoch(epoch).take(remaining).inspect(|batch| assert!(batch.is_ok())).count();
+                    if remaining == 0 {
                         break;
                     }
                 }

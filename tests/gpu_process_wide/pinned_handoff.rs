@@ -56,9 +56,9 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
 /// Returns the consumer's stream, which the crate creates, and two streams that the program
 /// creates.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
-    let known = stream()?;
-    let new_stream = || known.context().new_stream().unwrap();
-    Some([known.clone(), new_stream(), new_stream()])
+    let stream = stream()?;
+    let new_stream = || stream.context().new_stream().unwrap();
+    Some([stream.clone(), new_stream(), new_stream()])
 }
 
 #[test]

@@ -142,8 +142,8 @@ fn exhausting_the_slots_during_a_capture_fails() {
 fn the_loader_does_not_report_earlier_cuda_errors() {
     let _serial = serial();
     let Some(stream) = stream() else { return };
-    let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
-    stream.context().record_err::<()>(Err(left));
+    let last_error = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
+    stream.context().record_err::<()>(Err(last_error));
     let mut open =
         loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).cuda(&stream).expect("the error is not the loader's");
     let mut seen = 0;
@@ -152,12 +152,12 @@ fn the_loader_does_not_report_earlier_cuda_errors() {
         assert!(batch.images().view::<u8>().is_ok());
         seen += 1;
         if seen == 3 {
-            assert_eq!(stream.context().check_err(), Err(left), "the loader must not clear the program's error");
-            stream.context().record_err::<()>(Err(left));
+            assert_eq!(stream.context().check_err(), Err(last_error), "the loader must not clear the program's error");
+            stream.context().record_err::<()>(Err(last_error));
         }
     }
     drop(open);
-    assert_eq!((seen, stream.context().check_err()), (BATCHES, Err(left)));
+    assert_eq!((seen, stream.context().check_err()), (BATCHES, Err(last_error)));
 }
 
 fn current() -> Option<usize> {

@@ -266,8 +266,8 @@ fn damage_found_while_decoding_is_counted() {
 fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
     for (name, file) in files() {
         let images: Vec<_> = (0..24).map(|seed| with_noise(&file, seed)).chain([file.clone()]).collect();
-        let bad = |bytes: &&Vec<u8>| !matches!(check(bytes), Condition::Sound);
-        let expected = images.iter().filter(bad).count();
+        let is_damaged = |bytes: &&Vec<u8>| !matches!(check(bytes), Condition::Sound);
+        let expected = images.iter().filter(is_damaged).count();
         assert!(expected >= 23, "{name}: the damage is found in only {expected} of 24 images");
         for augment in [Augment::train(16), Augment::eval(16, 16), Augment::eval(256, 224)] {
             let skip = OnError::Skip { max_skipped: 25 };

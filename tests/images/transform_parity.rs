@@ -345,8 +345,8 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
         let mut ours = vec![0; output.area() as usize * 3];
         resizer.run(&pixels, &plan, &mut ours).unwrap();
         let theirs = with_fir(&pixels, &plan);
-        let wrong = ours.iter().zip(&theirs).position(|(a, b)| a != b);
-        assert_eq!(wrong, None, "byte {wrong:?} of {size:?} by {plan:?}");
+        let differing = ours.iter().zip(&theirs).position(|(a, b)| a != b);
+        assert_eq!(differing, None, "byte {differing:?} of {size:?} by {plan:?}");
     }
 }
 

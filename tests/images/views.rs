@@ -55,7 +55,7 @@ type Seen = (Option<Vec<Vec<u8>>>, u64);
 
 /// Returns the images of each sample in epoch 0.
 fn seen(loader: &Loader, samples: u64) -> Vec<Seen> {
-    let one = |sample: u64| {
+    let image_of = |sample: u64| {
         let mut batches = loader.clone().subset(vec![sample]).batch_size(1).workers(1).epochs(0).host().unwrap();
         let batch = batches.epoch(0).next().unwrap();
         let images = |batch: HostBatch| {
@@ -67,7 +67,7 @@ fn seen(loader: &Loader, samples: u64) -> Vec<Seen> {
         };
         (batch.ok().map(images), batches.stats().damaged)
     };
-    (0..samples).map(one).collect()
+    (0..samples).map(image_of).collect()
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn views_decoded_together_equal_views_decoded_alone() {
             failed += 1;
             continue;
         };
-        for (n, (image, (one, _))) in images.iter().zip(alone()).enumerate() {
-            assert!(one.as_ref().is_some_and(|one| one[0] == *image), "view {n} of {place}");
+        for (n, (image, (single, _))) in images.iter().zip(alone()).enumerate() {
+            assert!(single.as_ref().is_some_and(|single| single[0] == *image), "view {n} of {place}");
         }
         let views = alone().filter(|(_, count)| *count > 0).count();
         assert_eq!(*count, u64::from(views > 0), "{place}: a damaged image counts once");

@@ -207,10 +207,10 @@ fn an_oversized_plan_is_refused_before_allocation() {
         mib(plan)
     );
     assert!(text.starts_with(&beginning), "{e}");
-    let left: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert!(left <= 2.0 * mib(available()), "{e}");
+    let free: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(free <= 2.0 * mib(available()), "{e}");
     let fits: usize = text.split("free: prefetch(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
-    assert!(fits < prefetch && mib(fits * slot) <= left + 0.1, "{e}");
+    assert!(fits < prefetch && mib(fits * slot) <= free + 0.1, "{e}");
 }
 
 #[test]

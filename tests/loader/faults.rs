@@ -45,8 +45,8 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     no_hang(|| {
         for workers in [1, 4] {
             for _ in 0..20 {
-                let bad = Faulty { is_bad: |n| n == 25 || n == 26 || n == 30, panic: false };
-                let mut batches = loader(Numbers::new(60)).codec(bad).workers(workers).host().unwrap();
+                let faulty = Faulty { is_bad: |n| n == 25 || n == 26 || n == 30, panic: false };
+                let mut batches = loader(Numbers::new(60)).codec(faulty).workers(workers).host().unwrap();
                 let mut epoch = batches.epoch(0);
                 for _ in 0..3 {
                     epoch.next().unwrap().unwrap();
@@ -69,8 +69,8 @@ fn every_other_batch_arrives_after_a_bad_sample() {
         let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
         for (workers, prefetch) in [(1, 1), (3, 4)] {
             // These samples are in batches 0, 3, 4 and 8. Batch 8 is the last one of the epoch.
-            let bad = || Faulty { is_bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
-            let open = || loader(Numbers::new(60)).codec(bad()).workers(workers).prefetch(prefetch);
+            let faulty = || Faulty { is_bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
+            let open = || loader(Numbers::new(60)).codec(faulty()).workers(workers).prefetch(prefetch);
             let mut batches = open().host().unwrap();
             for epoch in 0..2 {
                 let (mut came, mut failed) = (Vec::new(), Vec::new());
@@ -115,8 +115,8 @@ fn every_other_batch_arrives_after_a_bad_sample() {
 fn a_panic_in_user_code_fails_with_the_sample() {
     quiet();
     no_hang(|| {
-        let bad = Faulty { is_bad: |n| n == 13, panic: true };
-        let mut batches = loader(Numbers::new(60)).codec(bad).workers(3).host().unwrap();
+        let faulty = Faulty { is_bad: |n| n == 13, panic: true };
+        let mut batches = loader(Numbers::new(60)).codec(faulty).workers(3).host().unwrap();
         for _ in 0..3 {
             let e = batches.epoch(0).find_map(Result::err).unwrap();
             assert_eq!(e.to_string(), "sample 13 (class3/000013): panic: cannot draw 13");
@@ -129,12 +129,12 @@ fn a_panic_in_user_code_fails_with_the_sample() {
 
 #[test]
 fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
-    let bad = || Faulty { is_bad: |n| n % 10 == 0, panic: false };
+    let faulty = || Faulty { is_bad: |n| n % 10 == 0, panic: false };
     let policy = OnError::Skip { max_skipped: 1000 };
     let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
     let image = 16 * 16 * 3;
     for workers in [1, 3] {
-        let mut batches = loader(Numbers::new(60)).codec(bad()).on_error(policy).workers(workers).host().unwrap();
+        let mut batches = loader(Numbers::new(60)).codec(faulty()).on_error(policy).workers(workers).host().unwrap();
         for (batch, expected) in batches.epoch(0).zip(&reference) {
             let batch = batch.unwrap();
             assert_eq!(batch.len(), expected.ids.len(), "the batch keeps its shape");
@@ -160,8 +160,8 @@ fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
 
 #[test]
 fn more_failures_than_allowed_are_an_error() {
-    let bad = Faulty { is_bad: |n| n % 10 == 0, panic: false };
-    let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
+    let faulty = Faulty { is_bad: |n| n % 10 == 0, panic: false };
+    let mut batches = loader(Numbers::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
     let results: Vec<_> = batches.epoch(0).collect();
     let e = results[2].as_ref().unwrap_err();
     assert_eq!((results.iter().position(Result::is_err), e.kind()), (Some(2), ErrorKind::TooManySkipped));
@@ -275,10 +275,10 @@ fn an_order_that_panics_in_len_fails() {
 #[test]
 fn a_bad_sample_counts_once_however_often_it_occurs() {
     no_hang(|| {
-        let bad = Faulty { is_bad: |n| n == 13, panic: false };
+        let faulty = Faulty { is_bad: |n| n == 13, panic: false };
         let policy = OnError::Skip { max_skipped: 1 };
         let mut batches =
-            loader(Numbers::new(60)).shuffle(3).repeat(2).batch_size(8).codec(bad).on_error(policy).host().unwrap();
+            loader(Numbers::new(60)).shuffle(3).repeat(2).batch_size(8).codec(faulty).on_error(policy).host().unwrap();
         for epoch in 0..5 {
             let invalid =
                 batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
@@ -296,9 +296,9 @@ fn a_bad_sample_counts_once_however_often_it_occurs() {
 #[test]
 fn the_list_of_skipped_samples_is_bounded() {
     no_hang(|| {
-        let bad = Faulty { is_bad: |n| n % 3 == 0, panic: false };
+        let faulty = Faulty { is_bad: |n| n % 3 == 0, panic: false };
         let mut batches =
-            loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
+            loader(Numbers::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
         for epoch in 0..3 {
             for first in 0..9 {
                 let _ = batches.epoch_from(epoch, first).count();

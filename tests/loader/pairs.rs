@@ -300,9 +300,9 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
             // If a setter is rejected even alone, the error need not name the other one.
             let is_same = |name: &str| alone.run(name, &data).as_ref().as_ref().is_err_and(|alone| *alone == e);
             let same_names: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
-            let mut wanted = if same_names.is_empty() { names.to_vec() } else { same_names };
-            wanted.retain(|name| !self::names(&e, name));
-            let enough = wanted.is_empty();
+            let mut expected_names = if same_names.is_empty() { names.to_vec() } else { same_names };
+            expected_names.retain(|name| !self::names(&e, name));
+            let enough = expected_names.is_empty();
             return if enough {
                 Ok("pairs are refused")
             } else {
@@ -372,9 +372,9 @@ fn check_pairs() {
         }
     }
     let mut counts = BTreeMap::<_, u32>::new();
-    for (place, one) in SETTERS.iter().enumerate() {
+    for (place, first) in SETTERS.iter().enumerate() {
         for other in &SETTERS[place + 1..] {
-            match pair(one, other, &alone) {
+            match pair(first, other, &alone) {
                 Ok(what) => *counts.entry(what).or_default() += 1,
                 Err(problem) => problems.push(problem),
             }
@@ -432,8 +432,8 @@ fn idents(kind: &Type) -> Vec<String> {
 
 #[test]
 fn the_table_has_every_setter_of_the_loader() {
-    let known: BTreeSet<_> = SETTERS.iter().map(|setter| setter.name.split(' ').next().unwrap().to_owned()).collect();
-    assert_eq!(known, public_setters());
+    let setters: BTreeSet<_> = SETTERS.iter().map(|setter| setter.name.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(setters, public_setters());
     let names: BTreeSet<_> = SETTERS.iter().map(|setter| setter.name).collect();
     assert!(names.len() == SETTERS.len() && names.len() >= 57);
     assert!(SILENT.iter().all(|(one, other, why)| names.contains(one) && names.contains(other) && !why.is_empty()));

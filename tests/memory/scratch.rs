@@ -84,9 +84,9 @@ fn large_images_of_patches_fit_the_plan() {
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
             batches.memory_plan()
         });
-        let (one, max_decoding) =
+        let (margin, max_decoding) =
             (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.max_decoding.load(SeqCst));
-        let limit = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
+        let limit = plan.host_bytes + plan.scratch_bytes + margin + 24 * MIB;
         assert!(peak <= limit && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, limit / MIB);
         assert!(
             max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),
@@ -125,8 +125,8 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
             }
             // An image that needs more than the shared memory is decoded alone. The margin covers
             // threads, channels, counters and keys.
-            let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
-            let limit = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
+            let margin = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
+            let limit = plan.host_bytes + plan.scratch_bytes + margin + 24 * MIB;
             assert!(peak <= limit, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, limit / MIB);
             assert!(
                 max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),

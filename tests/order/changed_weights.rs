@@ -264,12 +264,12 @@ fn weights_resume_with_the_history_of_their_epoch() {
     no_hang(|| {
         let unbroken = run(weighted(&OLD), 4, change);
         for stop in [1, 5, 6, 7, 8, 15, 27] {
-            let (mut saved, mut left) = (None, stop);
+            let (mut saved, mut remaining) = (None, stop);
             run(weighted(&OLD).rank(1, 2), 4, |batches, step| {
                 // All ranks must make the same calls.
                 change(batches, step);
-                left -= 1;
-                if left == 0 {
+                remaining -= 1;
+                if remaining == 0 {
                     saved = Some(batches.checkpoint());
                 }
             });
@@ -508,9 +508,9 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     };
     let both = run(mixture(MixtureOptions::new().once([0, 1])), 3, |_, _| ());
     assert_eq!((ids(&both), both.len()), ((0..80).collect(), 8), "later epochs are empty");
-    let one = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
-    let firsts: Vec<u64> = ids(&one).into_iter().filter(|id| *id < 30).collect();
-    assert_eq!((firsts, one.len()), ((0..30).collect(), 24));
+    let steps = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
+    let firsts: Vec<u64> = ids(&steps).into_iter().filter(|id| *id < 30).collect();
+    assert_eq!((firsts, steps.len()), ((0..30).collect(), 24));
     // The only dataset with a nonzero proportion ends inside an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {

@@ -250,10 +250,10 @@ fn repeated_samples_in_an_epoch_are_augmented_independently() {
     };
     let twice = |samples: Vec<(u64, Vec<u8>)>| {
         let (mut pairs, mut same) = (0, 0);
-        for (i, one) in samples.iter().enumerate() {
+        for (i, first) in samples.iter().enumerate() {
             for other in &samples[i + 1..] {
-                pairs += usize::from(one.0 == other.0);
-                same += usize::from(one == other);
+                pairs += usize::from(first.0 == other.0);
+                same += usize::from(first == other);
             }
         }
         assert!(pairs >= 10, "{pairs} pairs");
@@ -421,9 +421,9 @@ fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
     }
     for stop in [1, 16, 17, 30] {
         let mut batches = make().rank(1, 2).host().unwrap();
-        let left = stop - batches.epoch(0).take(stop).count();
-        if left > 0 {
-            assert_eq!(batches.epoch(1).take(left).count(), left);
+        let remaining = stop - batches.epoch(0).take(stop).count();
+        if remaining > 0 {
+            assert_eq!(batches.epoch(1).take(remaining).count(), remaining);
         }
         assert!(run(make().resume(batches.checkpoint())).0 == unbroken[stop..], "from batch {stop}");
     }

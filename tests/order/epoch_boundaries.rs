@@ -457,12 +457,12 @@ fn a_source_is_checked_while_other_threads_read_it() {
 
         fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
             let (state, changed) = &*self.checks;
-            let wanted = if index == 19 { 2 } else { 3 };
+            let expected_checks = if index == 19 { 2 } else { 3 };
             if index == 19 || index as u64 == EPOCH {
                 let mut state = state.lock().unwrap();
                 state.1 += 1;
                 changed.notify_all();
-                drop(changed.wait_while(state, |(checks, _)| *checks < wanted).unwrap());
+                drop(changed.wait_while(state, |(checks, _)| *checks < expected_checks).unwrap());
             }
             scratch.clear();
             scratch.extend((index as u64).to_le_bytes());

@@ -19,9 +19,9 @@ fn an_epoch_reports_its_remaining_batches() {
     assert_eq!(batches.num_batches(0), 8);
     let mut epoch = batches.epoch_from(0, 3);
     assert_eq!((epoch.len(), epoch.is_empty()), (5, false));
-    for left in (0..5).rev() {
+    for remaining in (0..5).rev() {
         drop(epoch.next().unwrap().unwrap());
-        assert_eq!(epoch.len(), left);
+        assert_eq!(epoch.len(), remaining);
     }
     assert!(epoch.next().is_none() && epoch.is_empty());
 }
@@ -83,7 +83,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     run.begin(1);
     (0..3).for_each(|_| drop(run.next(&mut || Some(WAIT)).unwrap().unwrap()));
     let state = run.checkpoint();
-    let left = rest(&mut run);
+    let last_batches = rest(&mut run);
 
     let mut other = open();
     other.begin(7);
@@ -94,7 +94,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     other.begin(0);
     assert_eq!(rest(&mut other).len(), 0, "epochs before the saved one are empty");
     other.begin(1);
-    assert_eq!(rest(&mut other), left);
+    assert_eq!(rest(&mut other), last_batches);
     other.begin(1);
     assert_eq!(rest(&mut other).len(), 8, "a repeated epoch is complete");
 

@@ -36,16 +36,16 @@ fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
 /// Stops a run after `steps` batches and returns its checkpoint as text.
 fn stop(loader: Loader, steps: usize) -> String {
     let mut batches = loader.host().unwrap();
-    let mut left = steps;
+    let mut remaining = steps;
     for number in 0..EPOCHS {
         let mut epoch = batches.epoch(number);
-        while left > 0 && epoch.next().map(Result::unwrap).is_some() {
-            left -= 1;
+        while remaining > 0 && epoch.next().map(Result::unwrap).is_some() {
+            remaining -= 1;
         }
         let inside = epoch.checkpoint();
         drop(epoch);
         assert_eq!(batches.checkpoint(), inside);
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
     }
@@ -142,9 +142,9 @@ fn a_resumed_loader_works_in_a_for_loop() {
 
 #[test]
 fn a_failed_batch_is_retried_after_resuming() {
-    let set = |bad: usize| {
+    let set = |bad_index: usize| {
         let sample = |i: usize| {
-            let number = if i == bad { vec![] } else { (i as u64).to_le_bytes().to_vec() };
+            let number = if i == bad_index { vec![] } else { (i as u64).to_le_bytes().to_vec() };
             OwnedSample::new(format!("{i}")).field("img", number).label(0)
         };
         Loader::source(Memory::new((0..50).map(sample).collect()))

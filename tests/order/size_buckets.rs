@@ -101,12 +101,12 @@ impl Case {
         let buckets = self.buckets();
         let mut counts = Vec::new();
         for (bucket, size) in self.sizes.iter().enumerate() {
-            let mut left = buckets.iter().filter(|number| **number == bucket).count();
+            let mut remaining = buckets.iter().filter(|number| **number == bucket).count();
             let max_images =
                 self.budget.map_or(u64::MAX, |budget| budget / size.area()).min(self.batch as u64) as usize;
-            while left >= max_images || (left > 0 && self.last == LastBatch::Keep) {
-                counts.push((bucket, left.min(max_images)));
-                left -= left.min(max_images);
+            while remaining >= max_images || (remaining > 0 && self.last == LastBatch::Keep) {
+                counts.push((bucket, remaining.min(max_images)));
+                remaining -= remaining.min(max_images);
             }
         }
         counts.sort_unstable();

@@ -109,9 +109,9 @@ fn fields_that_are_not_named_stay_unchanged() {
 fn a_damaged_image_field_is_named_with_its_field() {
     let root = tempfile::tempdir().unwrap();
     let damaged = png(3)[..200].to_vec();
-    let bad = Memory::new(vec![OwnedSample::new("a").field("png", png(1)).field("left", damaged.clone())]);
+    let damaged_source = Memory::new(vec![OwnedSample::new("a").field("png", png(1)).field("left", damaged.clone())]);
     let pack = |keep: bool, name: &str| {
-        let pack = Pack::new(&bad).images(["left"]).keep_bad(keep);
+        let pack = Pack::new(&damaged_source).images(["left"]).keep_bad(keep);
         pack.recode(Recode::Quality { quality: 90, max_side: None }).to(root.path().join(name))
     };
     let e = pack(false, "a.tar").unwrap_err().to_string();

@@ -342,14 +342,14 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
 
     let shard = named(root.path(), "x-000005.tar.", ".partial");
     let name = shard.file_name().unwrap().to_str().unwrap().to_owned();
-    let bad = format!("1 of 10 shards are missing or damaged: {name} (part 2/4)");
+    let message = format!("1 of 10 shards are missing or damaged: {name} (part 2/4)");
     let sound = fs::read(&shard).unwrap();
     let mut damaged = sound.clone();
     damaged[700] ^= 1;
     fs::write(&shard, &damaged).unwrap();
-    refused(&[&bad, "delete them"]);
+    refused(&[&message, "delete them"]);
     fs::remove_file(&shard).unwrap();
-    refused(&[&bad]);
+    refused(&[&message]);
     // Follow the advice in the message.
     part(&set, root.path(), (2, 4)).unwrap();
     assert!(fs::read(&shard).unwrap() == sound);
@@ -488,8 +488,8 @@ fn the_old_dataset_stays_until_the_new_one_is_merged() {
 
 #[test]
 fn merging_counts_the_bad_images_of_all_parts() {
-    let bad = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no image {i}"));
-    let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad(i) } else { sample(i) }).collect());
+    let bad_sample = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no image {i}"));
+    let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad_sample(i) } else { sample(i) }).collect());
     let root = tempfile::tempdir().unwrap();
     let e = part(&set, root.path(), (1, 2)).unwrap_err();
     assert!(e.cause().starts_with("2 of 20 images cannot be decoded") && e.cause().contains("sample 22 (022)"), "{e}");

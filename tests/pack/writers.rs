@@ -134,8 +134,8 @@ fn the_files_do_not_depend_on_the_number_of_workers() {
         assert_eq!(report.written.bytes, bytes.len() as u64);
         bytes
     };
-    let one = pack(1);
-    assert!(one == pack(3) && one == pack(16));
+    let single_worker = pack(1);
+    assert!(single_worker == pack(3) && single_worker == pack(16));
 }
 
 #[test]
@@ -441,8 +441,8 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(written() > 0, "the child wrote nothing");
-        let left = names(&folder);
-        assert!(left.iter().all(|name| name.ends_with(".partial")), "{left:?}");
+        let names = names(&folder);
+        assert!(names.iter().all(|name| name.ends_with(".partial")), "{names:?}");
 
         // Incomplete files do not affect the next run.
         let set = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);

@@ -95,11 +95,11 @@ impl Crate {
         }
         modules.retain(|name, _| !tests.iter().any(|test| name.starts_with(test)));
         let mut tree = Crate { modules, uses: BTreeMap::new() };
-        let known = |(name, module): (&Name, &Module)| {
-            let known = |(alias, path): &(String, Name)| Some((alias.clone(), tree.absolute(name, path)?.0));
-            (name.clone(), module.references.uses.iter().filter_map(known).collect())
+        let module_uses = |(name, module): (&Name, &Module)| {
+            let import = |(alias, path): &(String, Name)| Some((alias.clone(), tree.absolute(name, path)?.0));
+            (name.clone(), module.references.uses.iter().filter_map(import).collect())
         };
-        tree.uses = tree.modules.iter().map(known).collect();
+        tree.uses = tree.modules.iter().map(module_uses).collect();
         tree
     }
 
@@ -145,7 +145,9 @@ impl Crate {
         for (module, Module { references: seen, .. }) in self.modules.iter().filter(|(module, _)| !module.is_empty()) {
             let paths = seen.paths.iter().chain(seen.uses.iter().filter(|u| !seen.shown.contains(&u.0)).map(|u| &u.1));
             imports.extend(
-                paths.filter_map(|path| self.absolute(module, path)).map(|(name, left)| (module.clone(), name, left)),
+                paths
+                    .filter_map(|path| self.absolute(module, path))
+                    .map(|(name, leaves)| (module.clone(), name, leaves)),
             );
         }
         imports
@@ -286,16 +288,16 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 /// Returns the imports that go against the data flow, through the crate root, or out of a folder
 /// with `super`.
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
-    let mut wrong = BTreeSet::new();
-    for (module, name, left) in all.imports() {
+    let mut violations = BTreeSet::new();
+    for (module, name, leaves) in all.imports() {
         let module_name = module[0].as_str();
         let path = name.join("::");
-        if left {
-            wrong.insert(format!("{}: `super` leaves the folder for {path}", all.file(&module)));
+        if leaves {
+            violations.insert(format!("{}: `super` leaves the folder for {path}", all.file(&module)));
         }
         let named = name.first().map_or("", |first| first);
         if !all.modules.contains_key(&name[..1.min(name.len())]) || name.is_empty() {
-            wrong.insert(format!("{}: crate::{path} is imported through the crate root", all.file(&module)));
+            violations.insert(format!("{}: crate::{path} is imported through the crate root", all.file(&module)));
         }
         let home = all.home(&name);
         for import in [Some(named), home.first().map(|first| &**first)].into_iter().flatten() {
@@ -304,26 +306,26 @@ fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
                 Some(place) => &rules.flow[..=place],
                 None => outside.unwrap_or_else(|| panic!("{}: {module_name} is not in the flow", all.file(&module))),
             };
-            let known = all.modules.contains_key(&[import.to_owned()][..]);
-            if known && !allowed.contains(&import) {
-                wrong.insert(format!("{}: {module_name} imports {import}", all.file(&module)));
+            let is_module = all.modules.contains_key(&[import.to_owned()][..]);
+            if is_module && !allowed.contains(&import) {
+                violations.insert(format!("{}: {module_name} imports {import}", all.file(&module)));
             }
         }
     }
-    wrong
+    violations
 }
 
 /// Returns all violations of the rules on groups. These are imports against the order of the
 /// groups, imports through the table of contents of their module, files that belong to no group,
 /// and folders with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
-    let mut wrong = BTreeSet::new();
+    let mut violations = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));
     let place =
         |flow: &[&str], name: &Name| flow.iter().position(|group| name.get(1).is_some_and(|part| part == group));
     for name in all.modules.keys() {
         if let Some((module, flow)) = groups(name).filter(|(_, flow)| name.len() > 1 && place(flow, name).is_none()) {
-            wrong.insert(format!("{}: not in a group of {module}: {}", all.file(name), flow.join(", ")));
+            violations.insert(format!("{}: not in a group of {module}: {}", all.file(name), flow.join(", ")));
         }
     }
     let mut sizes: BTreeMap<&[String], usize> = BTreeMap::new();
@@ -331,22 +333,22 @@ fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
         *sizes.entry(&module[..module.len() - 1]).or_default() += 1;
     }
     for (folder, size) in sizes.into_iter().filter(|(_, size)| *size > MAX_FILES) {
-        wrong.insert(format!("{}: {size} files and folders, more than {MAX_FILES}", folder.join("/")));
+        violations.insert(format!("{}: {size} files and folders, more than {MAX_FILES}", folder.join("/")));
     }
     for (importer, name, _) in all.imports() {
         let Some((module, flow)) = groups(&importer) else { continue };
         let (Some(own_place), true) = (place(flow, &importer), name[0] == *module) else { continue };
         match place(flow, &name) {
             None => {
-                wrong.insert(format!("{}: {} is imported through {module}", all.file(&importer), name.join("::")));
+                violations.insert(format!("{}: {} is imported through {module}", all.file(&importer), name.join("::")));
             }
             Some(there) if there > own_place => {
-                wrong.insert(format!("{}: {} imports {}", all.file(&importer), flow[own_place], flow[there]));
+                violations.insert(format!("{}: {} imports {}", all.file(&importer), flow[own_place], flow[there]));
             }
             Some(_) => {}
         }
     }
-    wrong
+    violations
 }
 
 /// Returns files in the same folder that depend on each other circularly. A subfolder counts as one

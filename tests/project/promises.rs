@@ -94,7 +94,7 @@ fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> O
     for (name, _) in promises.iter().filter(|(name, _)| !guarantees.contains(&name.as_str())) {
         faults.push(format!("`{name}` is in tests/PROMISES.md, but docs/guarantees.md has no such section"));
     }
-    let mut known: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
+    let mut tests_by_path: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
     for (promise, claims) in &promises {
         if claims.is_empty() {
             faults.push(format!("`{promise}` has no claim with a test"));
@@ -105,7 +105,7 @@ fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> O
             }
             for test in tests {
                 let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
-                let tests = known.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
+                let tests = tests_by_path.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
                 match tests {
                     None => faults.push(format!("tests/PROMISES.md:{line}: {path} does not exist")),
                     Some(tests) if !tests.iter().any(|test| test == name) => {

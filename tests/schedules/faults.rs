@@ -379,22 +379,26 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 break;
             };
             let arrived = arrived.expect("a batch is missing");
-            let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
+            let bad_samples: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
             let (stops, skips) = match schedule.policy {
-                OnError::Stop => (!bad.is_empty(), false),
+                OnError::Stop => (!bad_samples.is_empty(), false),
                 OnError::Skip { max_skipped } => {
-                    for &sample in &bad {
+                    for &sample in &bad_samples {
                         if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= max_skipped {
                             faults.push((epoch, number, sample));
                         }
                     }
-                    (!bad.is_empty() && (faults.len() as u64 > max_skipped || bad.len() == samples.len()), true)
+                    (
+                        !bad_samples.is_empty()
+                            && (faults.len() as u64 > max_skipped || bad_samples.len() == samples.len()),
+                        true,
+                    )
                 }
             };
             if stops {
                 let error = arrived.expect_err("this batch cannot be delivered");
                 match schedule.policy {
-                    OnError::Stop => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
+                    OnError::Stop => assert_eq!(error.sample(), Some(bad_samples[0]), "{error}"),
                     OnError::Skip { .. } => assert_eq!(error.kind(), ErrorKind::TooManySkipped, "{error}"),
                 }
                 account.undelivered += samples.len() as u64;
@@ -404,8 +408,8 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             let batch = arrived.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
             assert_eq!((batch.epoch(), batch.number()), (epoch, number));
             check(schedule, &batch, &samples);
-            account.delivered += (samples.len() - bad.len()) as u64;
-            account.skipped += if skips { bad.len() as u64 } else { 0 };
+            account.delivered += (samples.len() - bad_samples.len()) as u64;
+            account.skipped += if skips { bad_samples.len() as u64 } else { 0 };
             step = if number + 1 == batch_count { (epoch + 1, 0) } else { (epoch, number + 1) };
             if keeps {
                 held_batches.push_back((batch, samples));

@@ -28,7 +28,7 @@ impl Codec for Byte {
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         match bytes[0] {
-            bad if is_bad(bad) && bad % 2 == 0 => Err(Error::decode("a bad byte")),
+            byte if is_bad(byte) && byte % 2 == 0 => Err(Error::decode("a bad byte")),
             _ => Ok(EncodedImage::new(bytes, Size::new(SIDE, SIDE))),
         }
     }

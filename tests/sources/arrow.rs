@@ -110,10 +110,10 @@ fn unsupported_columns_are_ignored_or_refused_by_name() {
     let mut scratch = Vec::new();
     let words = open(fixture("arrow_types/dictionary.arrow")).unwrap();
     assert_eq!(words.read(2, &mut scratch).unwrap().names(), ["number.npy"]);
-    let wanted = Options::new().table(TableOptions::new().columns(["word"]));
+    let selected = Options::new().table(TableOptions::new().columns(["word"]));
     let cause =
         |path: &str, options: &Options| options.open(fixture("arrow_types").join(path)).err().unwrap().to_string();
-    let e = cause("dictionary.arrow", &wanted);
+    let e = cause("dictionary.arrow", &selected);
     assert!(e.contains("column \"word\" holds dictionary-encoded values, which are not supported"), "{e}");
     let e = cause("compressed.arrow", &Options::new());
     assert!(e.contains("compressed batches") && e.contains("compressed.arrow"), "{e}");

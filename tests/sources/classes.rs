@@ -134,9 +134,9 @@ fn without_class_names_labels_are_indices_into_the_list() {
             .field("x", warpfeed::field::Ragged::bytes(1))
     };
     assert_eq!(labels(set(&[3, 0]).classes(LIST)), [("3".to_owned(), 3), ("0".to_owned(), 0)]);
-    for bad in [4, -1] {
-        let e = set(&[1, bad]).classes(LIST).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), format!("label {bad} is outside the list of 4 classes, which are numbered from 0"));
+    for label in [4, -1] {
+        let e = set(&[1, label]).classes(LIST).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), format!("label {label} is outside the list of 4 classes, which are numbered from 0"));
     }
 }
 

@@ -164,10 +164,10 @@ fn clips_with_a_frame_rate_have_the_nearest_frames() {
         let expected = |track: &Track| {
             let times: Vec<f64> = (0..track.len()).map(|frame| track.time(frame).seconds()).collect();
             let position = |start: usize, index: usize| {
-                let wanted = times[start] + index as f64 / fps;
-                let distance = |frame: &usize| (times[*frame] - wanted).abs();
+                let target = times[start] + index as f64 / fps;
+                let distance = |frame: &usize| (times[*frame] - target).abs();
                 let nearest = (0..times.len()).min_by(|a, b| distance(a).total_cmp(&distance(b)));
-                nearest.filter(|_| wanted <= times[times.len() - 1] + 1e-6)
+                nearest.filter(|_| target <= times[times.len() - 1] + 1e-6)
             };
             naive(times.len(), (frames, per_video, jitter), position)
         };
@@ -225,17 +225,17 @@ fn a_loader_writes_clips_in_both_layouts() {
 fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     let folder = folder(&VIDEOS);
     let open = || loader(jittered(folder.path()));
-    let one = epoch(open().workers(1), 0);
-    assert_eq!(one.len(), 16);
+    let sequential = epoch(open().workers(1), 0);
+    assert_eq!(sequential.len(), 16);
     for workers in [3, 8] {
-        assert!(one == epoch(open().workers(workers), 0), "{workers} workers");
+        assert!(sequential == epoch(open().workers(workers), 0), "{workers} workers");
     }
-    assert!(one != epoch(open(), 1) && one != epoch(open().seed(2), 0));
+    assert!(sequential != epoch(open(), 1) && sequential != epoch(open().seed(2), 0));
     let sorted = |mut rows: Vec<(u64, String, Vec<Vec<u8>>)>| {
         rows.sort();
         rows
     };
-    let expected = sorted(one.clone());
+    let expected = sorted(sequential.clone());
     assert!(expected == sorted(epoch(open().batch_size(5).prefetch(1), 0)));
     let ranks = (0..3).flat_map(|rank| epoch(open().batch_size(2).rank(rank, 3), 0)).collect();
     assert!(expected == sorted(ranks));
@@ -247,7 +247,7 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     let mut first = open().host().unwrap();
     let rows_taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
     let rest = epoch(open().workers(3).resume(first.checkpoint()), 0);
-    assert!([rows_taken, rest].concat() == one);
+    assert!([rows_taken, rest].concat() == sequential);
 }
 
 #[test]
@@ -367,12 +367,12 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
     let path = folder.path().join("archery/b.mov");
     let file = fs::read(&path).unwrap();
     let read = || set().read(1, &mut Vec::new()).map(drop).unwrap_err().to_string();
-    for (bytes, wanted) in
+    for (bytes, message) in
         [(&file[..0], "b.mov"), (&file[..40], "b.mov"), (&b"<html>not found</html>"[..], "unsupported video file")]
     {
         fs::write(&path, bytes).unwrap();
         let e = read();
-        assert!(e.contains(wanted) && e.contains("b.mov"), "{e}");
+        assert!(e.contains(message) && e.contains("b.mov"), "{e}");
         assert!(set().read(0, &mut Vec::new()).is_ok(), "the other videos are not affected");
         assert!(set().key(1, &mut Vec::new()).is_err());
     }
@@ -394,7 +394,7 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
 #[test]
 fn invalid_options_fail() {
     let folder = folder(&VIDEOS[..1]);
-    for (options, wanted) in [
+    for (options, message) in [
         (ClipsOptions::new(0), "frames=0: expected 1 to 65536"),
         (ClipsOptions::new(2).stride(0), "stride=0"),
         (ClipsOptions::new(2).per_video(0), "per_video=0"),
@@ -404,7 +404,7 @@ fn invalid_options_fail() {
         (ClipsOptions::new(2).fps(3.0).stride(2), "set only one of stride and fps"),
     ] {
         let e = Clips::open(folder.path(), &options).unwrap_err().to_string();
-        assert!(e.contains(wanted), "{e}");
+        assert!(e.contains(message), "{e}");
     }
     let e = loader(Clips::open(folder.path(), &ClipsOptions::new(2)).unwrap()).host().unwrap().epoch(0).next();
     let e = e.unwrap().unwrap_err().to_string();

@@ -135,13 +135,14 @@ fn invalid_tar_members_are_refused() {
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
     let many = |n: usize| (0..n).map(|i| file(&format!("b.{i}"), b"x")).collect::<Vec<_>>();
-    for (bad, words) in [
+    for (bad_entry, words) in [
         (vec![file("b.jpg", b"1"), file("b.jpeg", b"2")], "field \"jpg\" occurs twice"),
         (vec![file("b.cls", b"1"), file("b.cls", b"2")], "field \"cls\" occurs twice"),
         (many(17), "more than 16 fields"),
         (many(1000), "more than 16 fields"),
     ] {
-        let path = put(&root, "x.tar", &tar(&[vec![file("a.jpg", b"1")], bad, vec![file("c.jpg", b"3")]].concat()));
+        let path =
+            put(&root, "x.tar", &tar(&[vec![file("a.jpg", b"1")], bad_entry, vec![file("c.jpg", b"3")]].concat()));
         for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
             let mut scratch = Vec::new();
             assert_eq!(source.len(), 3);

@@ -113,8 +113,8 @@ fn a_damaged_or_unwritable_index_is_ignored() {
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();
     assert_eq!(same(root.path()), 2);
-    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "an incomplete file remains: {left:?}");
+    let names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "an incomplete file remains: {names:?}");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn nothing_is_overwritten_unless_forced() {
     let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
     let create_shards: Create = &|o| Ok(Box::new(TarWriter::create(&shards, o)?));
 
-    let mut left = Vec::new();
+    let mut expected_names = Vec::new();
     for (create, options, created) in [
         (create_lmdb, &plain, vec!["a.lmdb"]),
         (create_tar, &plain, vec!["b.tar"]),
@@ -179,23 +179,23 @@ fn nothing_is_overwritten_unless_forced() {
     ] {
         let mut dropped = create(options).unwrap();
         dropped.put(&OwnedSample::new("k").field("jpg", [1; 20_000]).as_sample().unwrap()).unwrap();
-        assert!(names().len() > left.len(), "the temporary file is next to the target");
+        assert!(names().len() > expected_names.len(), "the temporary file is next to the target");
         drop(dropped);
-        assert_eq!(names(), left, "a writer that is dropped without `finish` leaves no file");
+        assert_eq!(names(), expected_names, "a writer that is dropped without `finish` leaves no file");
         assert_eq!(create(options).unwrap().finish().unwrap_err().kind(), ErrorKind::Source, "no samples");
-        assert_eq!(names(), left, "a failed `finish` leaves no file");
+        assert_eq!(names(), expected_names, "a failed `finish` leaves no file");
 
         write(create(options).unwrap(), &set(8)).unwrap();
-        left.extend(created.iter().map(|name| (*name).to_owned()));
-        assert_eq!(names(), left);
+        expected_names.extend(created.iter().map(|name| (*name).to_owned()));
+        assert_eq!(names(), expected_names);
         let error = create(options).err().unwrap();
         assert!(error.kind() == ErrorKind::Config && error.cause().contains("already exists"), "{error}");
         let open_before = open(root.path().join(created[0])).unwrap();
         let before = read_all(&*open_before);
         write(create(&WriteOptions { force: true, ..options.clone() }).unwrap(), &set(3)).unwrap();
         assert_eq!(read_all(&*open_before), before, "an open loader still reads the old dataset");
-        left.truncate(left.len() - created.len().saturating_sub(2));
-        assert_eq!(names(), left, "the shards of the longer dataset are removed");
+        expected_names.truncate(expected_names.len() - created.len().saturating_sub(2));
+        assert_eq!(names(), expected_names, "the shards of the longer dataset are removed");
     }
     assert_eq!(read_all(&*open(&lmdb).unwrap()), read_all(&set(3)));
     assert_eq!(read_all(&*open(&tar).unwrap()), read_all(&set(3)));

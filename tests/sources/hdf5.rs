@@ -140,9 +140,9 @@ fn damaged_and_changed_hdf5_files_fail() {
         source.check().unwrap();
         assert!(source.read(0, &mut Vec::new()).unwrap_err().cause().contains("written to while open"));
         let source = options(mapped).open(&path).unwrap();
-        let bad: Vec<_> = (0..good).filter_map(|row| source.read(row, &mut Vec::new()).err()).collect();
-        assert_eq!(bad.len(), 1, "{bad:?}");
-        assert!(bad[0].cause().contains("the chunk at byte") && bad[0].path() == Some(&*path), "{}", bad[0]);
+        let errors: Vec<_> = (0..good).filter_map(|row| source.read(row, &mut Vec::new()).err()).collect();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].cause().contains("the chunk at byte") && errors[0].path() == Some(&*path), "{}", errors[0]);
     }
 }
 

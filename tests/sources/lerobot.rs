@@ -236,14 +236,14 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
     };
     let new = LeRobotOptions::new;
     let e = cause(new().delta_timestamps("action", [0.0, 0.16]));
-    let wanted = "delta_timestamps: feature \"action\": 0.16 s is not a multiple of 1/10 s, the duration of a frame at \
+    let message = "delta_timestamps: feature \"action\": 0.16 s is not a multiple of 1/10 s, the duration of a frame at \
                   fps=10, within tolerance_s=0.0001; the nearest is 0.2 s";
-    assert!(e.contains(wanted), "{e}");
+    assert!(e.contains(message), "{e}");
     for (offset, tolerance, valid) in [(0.00009, 1e-4, true), (0.00011, 1e-4, false), (0.04, 0.05, true)] {
         let options = new().delta_timestamps("action", [0.1 + offset]).tolerance_s(tolerance);
         assert_eq!(LeRobot::with(fixture("lerobot/v30"), &options, &Options::new()).is_ok(), valid, "{offset}");
     }
-    for (options, wanted) in [
+    for (options, message) in [
         (new().delta_timestamps("action", [f64::NAN]), "NaN s is not a multiple"),
         (new().delta_indices("action", []), "feature \"action\" has 0 deltas: expected from 1 to 4096"),
         (new().delta_indices("action", [i64::MIN]), "expected at most 2147483647"),
@@ -257,7 +257,7 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
         (new().features([""; 0]), "features: expected at least one of"),
     ] {
         let e = cause(options);
-        assert!(e.contains(wanted), "{e}");
+        assert!(e.contains(message), "{e}");
     }
 }
 
@@ -296,14 +296,14 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
         let top = "observation.images.top";
         for options in [LeRobotOptions::new().features([top]), LeRobotOptions::new().delta_indices(top, [0])] {
             let e = LeRobot::with(copy.path(), &options, &Options::new()).unwrap_err().to_string();
-            let wanted = match (cfg!(feature = "video"), version) {
+            let message = match (cfg!(feature = "video"), version) {
                 (true, "v21") => "video_path is missing",
                 (true, _) => "no column \"videos/observation.images.top/chunk_index\"",
                 (false, _) => {
                     "feature \"observation.images.top\" is a video, and this build of warpfeed lacks the Cargo feature"
                 }
             };
-            assert!(e.contains(wanted), "{e}");
+            assert!(e.contains(message), "{e}");
         }
         let e = Loader::source(set).drop_field("label").field("top", Image::of(top)).host().err().unwrap().to_string();
         assert!(e.contains("no field \"observation.images.top\""), "{e}");
@@ -335,7 +335,7 @@ fn edit(root: &Path, file: &str, from: &str, to: &str) {
 #[test]
 fn a_damaged_or_missing_file_is_named() {
     let (info, lines) = ("meta/info.json", "meta/episodes.jsonl");
-    for (version, file, from, to, wanted) in [
+    for (version, file, from, to, message) in [
         ("v21", info, "{", "", "damaged:"),
         ("v21", info, "\"v2.1\"", "\"v1.6\"", "codebase_version=\"v1.6\": expected \"v2.0\", \"v2.1\" or \"v3.0\""),
         ("v30", info, "\"fps\": 10", "\"fps\": 0", "fps=0: expected a positive number"),
@@ -353,7 +353,7 @@ fn a_damaged_or_missing_file_is_named() {
         edit(copy.path(), file, from, to);
         let e = open(copy.path()).err().unwrap();
         let text = e.to_string();
-        assert!(text.contains(wanted) && e.path().is_some(), "{file}: {text}");
+        assert!(text.contains(message) && e.path().is_some(), "{file}: {text}");
     }
     let data = ["data/chunk-000/episode_000001.parquet", "data/chunk-000/file-001.parquet"];
     let tables = ["meta/episodes/chunk-000/file-000.parquet", "meta/tasks.parquet"];
@@ -387,8 +387,9 @@ fn rows_that_contradict_the_metadata_fail() {
     edit(copy.path(), "meta/episodes.jsonl", "\"length\": 9", "\"length\": 7");
     let set = LeRobot::open(copy.path()).unwrap();
     let e = set.read(0, &mut Vec::new()).unwrap_err().to_string();
-    let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but the metadata lists 0";
-    assert!(e.contains(wanted) && e.contains("episode_000000.parquet"), "{e}");
+    let message =
+        "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but the metadata lists 0";
+    assert!(e.contains(message) && e.contains("episode_000000.parquet"), "{e}");
     assert!(set.read(7, &mut Vec::new()).is_ok());
     // A doubled frame rate contradicts the timestamps.
     let copy = writable("v30");

@@ -157,12 +157,12 @@ fn batches_of_videos_are_equal_for_any_threads_and_history() {
         let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options(), &Options::new()).unwrap();
         Loader::source(set)
     };
-    let one = batches(open(), 1, 0, 0);
-    assert_eq!(one.len(), 5);
-    assert!(one.iter().all(|batch| batch.len() == 3 * (4 * 48 * 48 * 3 + 32 * 32 * 3 + 16)));
-    assert_eq!(one, batches(open(), 3, 0, 0));
-    assert_eq!(one[2..], batches(open(), 2, 0, 2));
-    assert_ne!(one, batches(open(), 2, 1, 0));
+    let single_worker = batches(open(), 1, 0, 0);
+    assert_eq!(single_worker.len(), 5);
+    assert!(single_worker.iter().all(|batch| batch.len() == 3 * (4 * 48 * 48 * 3 + 32 * 32 * 3 + 16)));
+    assert_eq!(single_worker, batches(open(), 3, 0, 0));
+    assert_eq!(single_worker[2..], batches(open(), 2, 0, 2));
+    assert_ne!(single_worker, batches(open(), 2, 1, 0));
 }
 
 #[test]
@@ -180,10 +180,10 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
         }
         let options = LeRobotOptions::new().delta_indices(FRONT, -2..2);
         let open = || LeRobot::with(folder.path(), &options, &Options::new()).unwrap();
-        let one = batches(Loader::source(open()), 1, 0, 0);
-        assert_eq!(one.len(), 5);
-        assert_eq!(one, batches(Loader::source(open()), 8, 0, 0), "{name}");
-        assert_eq!(one[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
+        let single_worker = batches(Loader::source(open()), 1, 0, 0);
+        assert_eq!(single_worker.len(), 5);
+        assert_eq!(single_worker, batches(Loader::source(open()), 8, 0, 0), "{name}");
+        assert_eq!(single_worker[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
         // The same frames, decoded in a different order.
         let expected: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
         let forward: Vec<_> = expected.iter().map(|frame| pixels(frame).data().to_vec()).collect();
@@ -268,7 +268,7 @@ fn unreadable_videos_are_left_out_unless_requested() {
         (Some(mpeg4), "encoded with \"mp4v\""),
         (None, "episode_000000.mp4"),
     ];
-    for (bytes, wanted) in cases {
+    for (bytes, message) in cases {
         match bytes {
             Some(bytes) => fs::write(&first, &bytes).unwrap(),
             None => drop(fs::remove_file(&first)),
@@ -277,6 +277,6 @@ fn unreadable_videos_are_left_out_unless_requested() {
         let fields = set.fields().unwrap();
         assert!(fields.contains(&WRIST.to_owned()) && !fields.contains(&FRONT.to_owned()), "{fields:?}");
         let e = LeRobot::with(folder.path(), &named, &Options::new()).unwrap_err().to_string();
-        assert!(e.contains(wanted), "{e}");
+        assert!(e.contains(message), "{e}");
     }
 }

@@ -130,13 +130,13 @@ fn text_labels_of_pairs_are_a_field_and_integers_are_classes() {
         .collect();
     assert_eq!(texts, ["2019", "Straße"]);
 
-    let wrong = root.path().join("wrong.mdb");
+    let wrong_path = root.path().join("wrong.mdb");
     write(
-        &wrong,
+        &wrong_path,
         None,
         &[(b"num-samples", b"3".to_vec()), (b"image-000000001", jpeg(0)), (b"label-000000001", vec![])],
     );
-    assert!(cause(&wrong).contains("num-samples is 3"), "{}", cause(&wrong));
+    assert!(cause(&wrong_path).contains("num-samples is 3"), "{}", cause(&wrong_path));
 }
 
 trait Renamed {
@@ -178,11 +178,11 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     let inside = cause(&table.join("train"));
     assert!(inside.contains("table datasets have no parts: remove \"train\""), "{inside}");
 
-    let one = root.path().join("one.mdb");
-    write(&one, Some("only"), &[(b"a", jpeg(3))]);
-    assert_eq!(open(&one).unwrap().len(), 1, "the only database needs no name");
-    write(&one, None, &[(b"b", jpeg(3))]);
-    assert_eq!(open(&one).unwrap().len(), 1, "a database is not a sample of the main one");
+    let path = root.path().join("one.mdb");
+    write(&path, Some("only"), &[(b"a", jpeg(3))]);
+    assert_eq!(open(&path).unwrap().len(), 1, "the only database needs no name");
+    write(&path, None, &[(b"b", jpeg(3))]);
+    assert_eq!(open(&path).unwrap().len(), 1, "a database is not a sample of the main one");
 }
 
 #[test]

@@ -115,9 +115,9 @@ fn a_damaged_compressed_mds_shard_fails_and_leaves_no_file() {
             fs::write(&packed, damaged).unwrap();
             let e = cause(open(folder.path()));
             assert!(e.contains("shard.00000.mds.") && e.contains("decompress"), "{name} {what}: {e}");
-            let left = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-            let left: Vec<_> = left.filter(|path| path.to_str().unwrap().contains("00000.mds")).collect();
-            assert_eq!(left, [&*packed], "{name} {what}");
+            let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            let paths: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains("00000.mds")).collect();
+            assert_eq!(paths, [&*packed], "{name} {what}");
         }
         assert!(files > 1);
     }

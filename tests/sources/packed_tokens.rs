@@ -176,16 +176,16 @@ fn ranks_and_a_resume_see_the_rows_of_one_run() -> Result<()> {
     let rows = |loader: Loader| -> Result<Vec<Vec<i64>>> {
         loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()
     };
-    let one = rows(open(0, 1, 16)?)?;
-    assert!(one.len() > 4);
+    let rows_of_one_run = rows(open(0, 1, 16)?)?;
+    assert!(rows_of_one_run.len() > 4);
     let shares = [rows(open(0, 2, 16)?)?, rows(open(1, 2, 16)?)?];
-    for (number, batch) in one.iter().enumerate() {
+    for (number, batch) in rows_of_one_run.iter().enumerate() {
         assert_eq!([&shares[0][number][..], &shares[1][number]].concat(), *batch, "batch {number}");
     }
     let mut batches = open(0, 1, 16)?.host()?;
     batches.epoch(0).take(2).for_each(drop);
     let state = batches.checkpoint();
-    assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, one[2..]);
+    assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, rows_of_one_run[2..]);
     let e = open(0, 1, 3)?.resume(state.clone()).host().unwrap_err();
     assert!(e.cause().contains("the number of source samples differs"), "{e}");
     // Find a different window that results in the same number of rows.

@@ -529,12 +529,15 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     header(&mut size[first..], 124, b"00000000777\0");
     header(&mut kind[first..], 156, b"5");
     header(&mut name[first..], 0, format!("{a}.txt\0").as_bytes());
-    for (tar, wrong) in [(swapped, 2), (size, 1), (kind, 1), (name, 1)] {
+    for (tar, wrong_count) in [(swapped, 2), (size, 1), (kind, 1), (name, 1)] {
         let (_, source) = with(tar);
         for index in 0..4 {
             let (read, label) = (owned(&*source, index), source.label(index, &mut Vec::new()));
-            assert_eq!((read.is_err(), label.is_err()), (index < wrong, index < wrong), "sample {index}");
-            assert_eq!(label.err().map(|e| e.cause().contains("does not match")), (index < wrong).then_some(true));
+            assert_eq!((read.is_err(), label.is_err()), (index < wrong_count, index < wrong_count), "sample {index}");
+            assert_eq!(
+                label.err().map(|e| e.cause().contains("does not match")),
+                (index < wrong_count).then_some(true)
+            );
         }
     }
 }

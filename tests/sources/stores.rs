@@ -264,8 +264,8 @@ fn parquet_files_in_a_store_equal_local_ones() {
     let remote = options.open("mem://org/name/train").unwrap();
     assert_eq!((remote.kind(), remote.classes().len(), samples(&*remote)), ("parquet", 4, expected.clone()));
     for name in ["indexed", "pages"] {
-        let one = options.open(format!("mem://one/{name}.parquet")).unwrap();
-        assert_eq!(samples(&*one), expected[..6], "{name}");
+        let file = options.open(format!("mem://one/{name}.parquet")).unwrap();
+        assert_eq!(samples(&*file), expected[..6], "{name}");
     }
     // Spark writes folders with names that end in `.parquet`.
     store.put("mem://spark/x.parquet/_SUCCESS", Vec::new());
@@ -294,9 +294,9 @@ fn parquet_files_in_a_store_equal_local_ones() {
     });
     // The bytes of a different version are never mixed with the bytes of the opened one.
     let url = "mem://one/indexed.parquet";
-    let one = options.open(url).unwrap();
+    let file = options.open(url).unwrap();
     store.put(url, vec![0; 100_000]);
-    let e = one.read(5, &mut Vec::new()).err().unwrap();
+    let e = file.read(5, &mut Vec::new()).err().unwrap();
     assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("its tag is no longer"), "{e}");
 }
 

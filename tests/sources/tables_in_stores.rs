@@ -66,8 +66,8 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
     let urls = root.path().join("urls.csv");
     let table_samples = samples(&*stores().table(TableOptions::new().image("path")).open(&urls).unwrap());
     let local_table = open(root.path().join("x.jsonl")).unwrap();
-    for (one, expected) in table_samples.iter().zip(samples(&*local_table)) {
-        assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
+    for (sample, expected) in table_samples.iter().zip(samples(&*local_table)) {
+        assert_eq!(sample.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
     }
     // The table in the store contains URLs under its own folder, which need no option.
     assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);

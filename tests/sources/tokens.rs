@@ -158,9 +158,9 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
     let windows_of = |loader: Loader| -> Result<Vec<Vec<i64>>> {
         loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()
     };
-    let one = windows_of(open(0, 1)?)?;
+    let windows_of_one_run = windows_of(open(0, 1)?)?;
     let shares = [windows_of(open(0, 2)?)?, windows_of(open(1, 2)?)?];
-    for (number, batch) in one.iter().enumerate() {
+    for (number, batch) in windows_of_one_run.iter().enumerate() {
         let mut joined: Vec<_> = shares.iter().flat_map(|share| share[number].chunks(20)).collect();
         let mut sorted: Vec<_> = batch.chunks(20).collect();
         joined.sort_unstable();
@@ -174,7 +174,7 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
         epoch.by_ref().take(3).for_each(drop);
         monitor.checkpoint()
     };
-    assert_eq!(windows_of(open(0, 1)?.resume(state))?, one[3..]);
+    assert_eq!(windows_of(open(0, 1)?.resume(state))?, windows_of_one_run[3..]);
     Ok(())
 }
 

@@ -272,8 +272,8 @@ impl Report {
         let imageless = source.has_images() == Some(false);
         let look = |scratch: &mut Vec<u8>, index| {
             let finding = if headers { None } else { verify::check(source, index, follow, scratch).found };
-            let bad = finding.as_ref().is_some_and(|finding| !finding.tolerated);
-            let seen = if bad { None } else { see(source, index, follow, scratch).ok() };
+            let is_bad = finding.as_ref().is_some_and(|finding| !finding.tolerated);
+            let seen = if is_bad { None } else { see(source, index, follow, scratch).ok() };
             bar.inc(1);
             let readable = seen.as_ref().is_some_and(|seen| seen.is_some() || imageless);
             (seen.flatten(), (finding, readable))

@@ -80,7 +80,7 @@ impl Args {
             }
         };
         let bar = progress::bar(samples.len());
-        let (mut out, mut bad, mut damaged, mut deep) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
+        let (mut out, mut bad_count, mut damaged, mut deep) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
         let mut files = 0_u64;
         let mut broken = Ok(());
         source.verify(samples.clone(), &mut |e| {
@@ -104,7 +104,7 @@ impl Args {
             for checked in results {
                 deep += u64::from(checked.deep);
                 let Some(finding) = checked.found else { continue };
-                *(if finding.tolerated { &mut damaged } else { &mut bad }) += 1;
+                *(if finding.tolerated { &mut damaged } else { &mut bad_count }) += 1;
                 // Hide the progress bar while a result is written to the same terminal.
                 bar.suspend(|| finding.write(&mut out, self.json))?;
             }
@@ -119,8 +119,8 @@ impl Args {
         if files > 0 {
             more += &format!(", damaged files: {files}");
         }
-        say(format_args!("{}: {} samples, {bad} bad{more}", self.path.display(), samples.len()));
-        let failed = bad > 0 || files > 0 || (self.strict && damaged > 0);
+        say(format_args!("{}: {} samples, {bad_count} bad{more}", self.path.display(), samples.len()));
+        let failed = bad_count > 0 || files > 0 || (self.strict && damaged > 0);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }

@@ -49,10 +49,10 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     // A mask with the wrong size.
     let mask = dir.path().join("voc/SegmentationClass/000001.png");
     image::GrayImage::new(5, 5).save(&mask).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", voc]);
-    let out = text(&bad.stdout);
+    let verified = warpfeed(dir.path(), &["verify", voc]);
+    let out = text(&verified.stdout);
     assert!(
-        bad.status.code() == Some(1)
+        verified.status.code() == Some(1)
             && out.contains("field \"mask.png\": annotations are for 5x5 pixels, but the image has "),
         "{out}"
     );
@@ -63,9 +63,9 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     let mut resized = json(&original);
     (resized["images"][0]["width"], resized["images"][0]["height"]) = (640.into(), 480.into());
     fs::write(&path, resized.to_string()).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", coco]);
-    let out = text(&bad.stdout);
-    assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 1), "{out}");
+    let verified = warpfeed(dir.path(), &["verify", coco]);
+    let out = text(&verified.stdout);
+    assert_eq!((verified.status.code(), out.lines().count()), (Some(1), 1), "{out}");
     assert!(out.contains("annotations are for 640x480 pixels, but the image has "), "{out}");
     fs::create_dir(dir.path().join("turned")).unwrap();
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/orientation/3.jpg");
@@ -74,9 +74,9 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5]}],
         "categories": [{"id": 1, "name": "cat"}]}"#;
     fs::write(dir.path().join("turned/x.json"), turned).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", "turned/x.json"]);
-    let out = text(&bad.stdout);
-    assert!(bad.status.code() == Some(1) && out.contains("--annotations-follow stored or upright"), "{out}");
+    let verified = warpfeed(dir.path(), &["verify", "turned/x.json"]);
+    let out = text(&verified.stdout);
+    assert!(verified.status.code() == Some(1) && out.contains("--annotations-follow stored or upright"), "{out}");
     for image in ["stored", "upright"] {
         let good = warpfeed(dir.path(), &["verify", "turned/x.json", "--annotations-follow", image]);
         assert_eq!(good.status.code(), Some(0), "{}", text(&good.stdout));
@@ -88,9 +88,9 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     changed["annotations"][0]["category_id"] = 9.into();
     changed["annotations"][7]["bbox"] = serde_json::json!([0, 0, 999, 5]);
     fs::write(&path, changed.to_string()).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", coco]);
-    let out = text(&bad.stdout);
-    assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 2), "{out}");
+    let verified = warpfeed(dir.path(), &["verify", coco]);
+    let out = text(&verified.stdout);
+    assert_eq!((verified.status.code(), out.lines().count()), (Some(1), 2), "{out}");
     assert!(out.contains("annotation 1: unknown category 9: expected the id of one of the 3 categories"), "{out}");
     assert!(out.contains("annotation 8: x ranges from 0 to 999, but the image is "), "{out}");
 }

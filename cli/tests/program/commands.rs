@@ -18,12 +18,12 @@ fn tree() -> TempDir {
 
 /// Returns the relative path and the content of every file under `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let (mut files, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
-    while let Some(folder) = left.pop() {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                left.push(path);
+                folders.push(path);
             } else {
                 files.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
             }
@@ -297,9 +297,9 @@ fn verify_lists_each_bad_sample_with_its_file() {
     assert_eq!(text(&good.stderr), "set: 12 samples, 0 bad\n");
 
     let keys = spoil(&dir.path().join("set"));
-    let bad = warpfeed(dir.path(), &["verify", "set", "--workers", "2"]);
-    assert_eq!((bad.status.code(), &*text(&bad.stderr)), (Some(1), "set: 14 samples, 2 bad\n"));
-    let out = text(&bad.stdout);
+    let verified = warpfeed(dir.path(), &["verify", "set", "--workers", "2"]);
+    assert_eq!((verified.status.code(), &*text(&verified.stderr)), (Some(1), "set: 14 samples, 2 bad\n"));
+    let out = text(&verified.stdout);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
     for (line, key) in lines.iter().zip(keys) {
@@ -307,11 +307,11 @@ fn verify_lists_each_bad_sample_with_its_file() {
         assert!(line.contains(&format!("set/{key}.jpg: decode: ")), "{out}");
     }
 
-    let bad = warpfeed(dir.path(), &["verify", "set", "--json"]);
-    assert_eq!(bad.status.code(), Some(1));
-    let keys_again: Vec<_> = text(&bad.stdout).lines().map(|line| json(line)["key"].clone()).collect();
+    let verified = warpfeed(dir.path(), &["verify", "set", "--json"]);
+    assert_eq!(verified.status.code(), Some(1));
+    let keys_again: Vec<_> = text(&verified.stdout).lines().map(|line| json(line)["key"].clone()).collect();
     assert_eq!(keys_again, keys);
-    for (line, key) in text(&bad.stdout).lines().zip(keys) {
+    for (line, key) in text(&verified.stdout).lines().zip(keys) {
         assert_eq!(json(line)["path"], format!("set/{key}.jpg"));
     }
 
@@ -381,8 +381,8 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         err.contains("2 of 14 images cannot be decoded, so the pack was not finished: ") && err.contains("--keep-bad"),
         "{err}"
     );
-    let left: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
-    assert!(left.iter().all(|path| path.starts_with("loose.lmdb")), "an incomplete file remains: {left:?}");
+    let names: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
+    assert!(names.iter().all(|path| path.starts_with("loose.lmdb")), "an incomplete file remains: {names:?}");
 }
 
 #[test]
@@ -527,8 +527,8 @@ fn pack_refuses_to_lose_data() {
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken/x.tar"]);
     assert!(err.starts_with("warpfeed: taken: io: "), "{err}");
     fs::remove_file(dir.path().join("taken")).unwrap();
-    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "unexpected files: {left:?}");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "unexpected files: {names:?}");
 }
 
 #[test]
@@ -553,8 +553,8 @@ fn parts_are_packed_merged_and_verified() {
     assert!(files(&dir.path().join("parts")) == files(&dir.path().join("whole")));
     let output = warpfeed(dir.path(), &["verify", "parts", "--part", "2/3"]);
     assert!(output.status.success() && text(&output.stderr).contains("4 samples, 0 bad"), "{output:?}");
-    for wrong in ["2/2", "x", "1", "auto/0", "-1/2"] {
-        let err = fails(dir.path(), 2, &["verify", "set", &format!("--part={wrong}")]);
+    for part in ["2/2", "x", "1", "auto/0", "-1/2"] {
+        let err = fails(dir.path(), 2, &["verify", "set", &format!("--part={part}")]);
         assert!(err.contains("such as 3/64"), "{err}");
     }
     fs::write(dir.path().join("keys.txt"), "typo\n").unwrap();

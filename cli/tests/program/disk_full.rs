@@ -55,8 +55,8 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
                 stderr.contains(name) && (stderr.contains(cause) || max_bytes == 0),
                 "{name}, {max_bytes} bytes: {stderr}"
             );
-            let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-            assert!(left.is_empty(), "{name}, {max_bytes} bytes: {left:?}");
+            let names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(names.is_empty(), "{name}, {max_bytes} bytes: {names:?}");
         }
         let root = tempfile::tempdir().unwrap();
         assert!(pack(&root.path().join(name), 1 << 30).status.success(), "packing succeeds with enough space");
@@ -88,16 +88,16 @@ fn failed_writes_keep_the_existing_file() {
             let output = program(args, 500);
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(!output.status.success() && stderr.contains("File too large"), "{args:?}: {stderr}");
-            let left = fs::read(root.path().join(name)).ok();
-            assert_eq!(left.as_deref(), (before || *name == "link.html").then_some(&b"before"[..]), "{args:?}");
+            let content = fs::read(root.path().join(name)).ok();
+            assert_eq!(content.as_deref(), (before || *name == "link.html").then_some(&b"before"[..]), "{args:?}");
         }
         let output = program(args, 1 << 30);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(fs::read(root.path().join(name)).unwrap().len() > 500, "{args:?}");
     }
     assert!(fs::symlink_metadata(root.path().join("link.html")).unwrap().is_symlink());
-    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(left.iter().all(|name| !name.to_string_lossy().contains("partial")), "{left:?}");
+    let names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("partial")), "{names:?}");
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
         for kib in [64, 300, 500] {
             let script = format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\"; echo \"ended $?\"; ls -A \"$1\"");
             let output = mounted(kib, &script).unwrap();
-            let (left, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            let after = left.split_once("ended ").unwrap_or_else(|| panic!("{left}, {stderr}")).1;
+            let (listed, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let after = listed.split_once("ended ").unwrap_or_else(|| panic!("{listed}, {stderr}")).1;
             assert_eq!(after, "1\n", "{name} on {kib} KiB: exit code and remaining files; {stderr}");
             // LMDB returns EIO for a short write.
             let cause = stderr.contains("No space left on device")

@@ -257,11 +257,11 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     }
     let mut text = String::new();
     for (number, &run) in runs.iter().enumerate() {
-        let mut left = if number > 2 { run - runs[number - 2] } else { run };
+        let mut bits = if number > 2 { run - runs[number - 2] } else { run };
         loop {
-            let part = (left & 31) as u8;
-            left >>= 5;
-            let more = if part & 16 == 0 { left != 0 } else { left != -1 };
+            let part = (bits & 31) as u8;
+            bits >>= 5;
+            let more = if part & 16 == 0 { bits != 0 } else { bits != -1 };
             text.push(char::from(48 + part + if more { 32 } else { 0 }));
             if !more {
                 break;
@@ -298,8 +298,8 @@ mod tests {
 
     #[test]
     fn mask_colors_equal_pascal_voc() {
-        let known = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [128, 0, 128]];
-        assert_eq!([0, 1, 2, 3, 4, 5].map(voc_color), known);
+        let voc_colors = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [128, 0, 128]];
+        assert_eq!([0, 1, 2, 3, 4, 5].map(voc_color), voc_colors);
         assert_eq!((voc_color(20), voc_color(255)), ([0, 64, 128], [224, 224, 192]));
     }
 

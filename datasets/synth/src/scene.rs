@@ -205,6 +205,6 @@ impl Placed {
 /// `t` / 256.
 /// This rational parametrization avoids trigonometric functions.
 fn turn(t: i32) -> (i32, i32) {
-    let (square, one) = (t * t, 256 * 256);
-    ((one - square) * 1024 / (one + square), 2 * t * 256 * 1024 / (one + square))
+    let (square, unit) = (t * t, 256 * 256);
+    ((unit - square) * 1024 / (unit + square), 2 * t * 256 * 1024 / (unit + square))
 }

@@ -188,8 +188,8 @@ macro_rules! rows {
                 // The integer parts of the factors are applied separately, so that 16 bits suffice
                 // for the fractional parts: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 -
                 // 0.28586.
-                let one = set_i16(1);
-                let part = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), one));
+                let ones = set_i16(1);
+                let part = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), ones));
                 let red = add_i16(part(cr, 26345), cr);
                 let blue = add_i16(part(cb, -14942), add_i16(cb, cb));
                 let both = pairs(cb, cr);

@@ -154,7 +154,7 @@ mod tests {
 
     fn region(random: &mut Random, (width, height): (u32, u32)) -> Rect {
         let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
-        let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+        let part = |random: &mut Random, limit: u32| 1 + random.below(limit as usize) as u32;
         Rect::new(x, y, part(random, width - x), part(random, height - y))
     }
 

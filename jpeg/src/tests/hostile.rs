@@ -108,7 +108,7 @@ proptest! {
         let mut coefficients = Coefficients::default();
         let tame = coefficients.decode(&jpeg, &Header::read(&jpeg).unwrap()).is_ok() && is_tame(&coefficients);
         let (x, y) = ((size.width * u32::from(part[0])) >> 16, (size.height * u32::from(part[1])) >> 16);
-        let length = |left: u32, part: u16| ((left * u32::from(part)) >> 16) + 1;
+        let length = |limit: u32, part: u16| ((limit * u32::from(part)) >> 16) + 1;
         let inner = Rect::new(x, y, length(size.width - x, part[2]), length(size.height - y, part[3]));
         for region in [Rect::full(size), inner] {
             let mut first = None;

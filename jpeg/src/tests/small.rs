@@ -58,7 +58,7 @@ fn a_crop_has_the_pixels_of_the_whole_image() {
             .iter()
             .map(|s| {
                 let (x, y) = (random.below(s.width as usize) as u32, random.below(s.height as usize) as u32);
-                let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+                let part = |random: &mut Random, limit: u32| 1 + random.below(limit as usize) as u32;
                 Rect::new(x, y, part(random, s.width - x), part(random, s.height - y))
             })
             .collect();

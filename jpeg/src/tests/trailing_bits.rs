@@ -83,7 +83,7 @@ fn a_crop_finds_bits_after_a_segment_that_it_completes() {
         let interval = if restart == 0 { across * down } else { restart };
         for _ in 0..8 {
             let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
-            let mut part = |left: u32| 1 + random.below(left as usize) as u32;
+            let mut part = |limit: u32| 1 + random.below(limit as usize) as u32;
             let region = Rect::new(x, y, part(width - x), part(height - y));
             let number = random.below((across * down).div_ceil(interval) as usize);
             let window = Window::new(&opened.layout, region);

@@ -105,7 +105,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     // Decode a region first. If the file has restart markers, only the needed segments are
     // extracted.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
-    let mut part = |left: u32| 1 + random.below(left as usize) as u32;
+    let mut part = |limit: u32| 1 + random.below(limit as usize) as u32;
     let region = decode_with_all(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
     let result = decode_with_all(seed, decoders, &jpeg, Rect::full(size));
     // A truncated file must produce the same error for every region.

@@ -162,11 +162,11 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `left` is 255 minus black.
-fn without_ink(ink: u8, left: u8) -> u8 {
-    let product = u32::from(ink) * u32::from(left);
+/// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `white` is 255 minus black.
+fn without_ink(ink: u8, white: u8) -> u8 {
+    let product = u32::from(ink) * u32::from(white);
     // The product is divided by 255 and rounded to the nearest integer.
-    left - ((2 * product + 255) / 510) as u8
+    white - ((2 * product + 255) / 510) as u8
 }
 
 /// Reads the coefficients of a file.

@@ -304,7 +304,7 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
 /// If the header is truncated, or if its version is not supported.
 fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     let word = |offset: usize| Some(i32::from_le_bytes(start.get(4 * offset..4 * offset + 4)?.try_into().ok()?));
-    let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(known, _)| word(0) == Some(*known)) else { return Ok(None) };
+    let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(magic, _)| word(0) == Some(*magic)) else { return Ok(None) };
     match (word(1), word(2)) {
         (Some(1 | 7), Some(count @ 0..)) if start.len() as u64 >= LLM_C_HEADER => {
             Ok(Some((*kind, count.unsigned_abs().into())))

@@ -313,9 +313,9 @@ impl<'a> Sample<'a> {
 }
 
 /// Returns whether two names refer to the same field. Either name may omit the extension.
-pub fn are_one(known: &str, wanted: &str) -> bool {
+pub fn are_one(existing: &str, requested: &str) -> bool {
     let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
-    known == wanted || extends(known, wanted) || extends(wanted, known)
+    existing == requested || extends(existing, requested) || extends(requested, existing)
 }
 
 #[cfg(test)]

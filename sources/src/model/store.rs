@@ -390,11 +390,11 @@ impl Stores {
     /// # Errors
     /// If no store is registered for the scheme.
     pub fn of(&self, url: &str) -> Result<&Arc<dyn Store>> {
-        let wanted = scheme(url).unwrap_or_default();
-        let entry = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(wanted));
+        let url_scheme = scheme(url).unwrap_or_default();
+        let entry = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(url_scheme));
         entry.map(|(_, store)| store).ok_or_else(|| {
             Error::config(format!(
-                "no store is registered for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or \
+                "no store is registered for {url_scheme}:// URLs; add a store for the scheme {url_scheme:?} to the loader, or \
                  copy the dataset to this machine"
             ))
             .at_path(url)

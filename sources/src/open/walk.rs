@@ -115,7 +115,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
 
 /// Returns only `format` if it is given, and all formats otherwise.
 fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
-    DATA_FORMATS.iter().filter(move |known| format.is_none_or(|format| format.name == known.name))
+    DATA_FORMATS.iter().filter(move |other| format.is_none_or(|format| format.name == other.name))
 }
 
 /// Returns the format that accepts this path as a pattern for several files. The path itself does

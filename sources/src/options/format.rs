@@ -95,7 +95,7 @@ impl DataFormat {
 
     pub(crate) fn has_extension(&self, path: &Path) -> bool {
         let extension = path.extension().unwrap_or_default();
-        self.extensions.iter().any(|known| extension.eq_ignore_ascii_case(known))
+        self.extensions.iter().any(|ending| extension.eq_ignore_ascii_case(ending))
     }
 }
 

@@ -194,12 +194,12 @@ impl StageStats {
 impl Since for StageStats {
     fn since(&self, earlier: &Self) -> Self {
         let before = |lower_bound: u64| earlier.histogram.iter().find(|b| b[0] == lower_bound).map_or(0, |b| b[1]);
-        let left = self.histogram.iter().map(|&[lower_bound, n]| [lower_bound, n.since(&before(lower_bound))]);
+        let buckets = self.histogram.iter().map(|&[lower_bound, n]| [lower_bound, n.since(&before(lower_bound))]);
         StageStats::new(
             self.count.since(&earlier.count),
             self.seconds.since(&earlier.seconds),
             self.bytes.since(&earlier.bytes),
-            left.filter(|b| b[1] > 0).collect(),
+            buckets.filter(|b| b[1] > 0).collect(),
         )
     }
 }

@@ -117,13 +117,13 @@ pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
 /// # Errors
 /// See [`choose`] and [`complete`].
 #[cfg(any(feature = "parquet", test))]
-pub(crate) fn below(path: &Path, names: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>> {
+pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
     if names.iter().any(direct) {
         let splits = group(names.into_iter().filter(direct).collect(), false, |name| {
             name.rsplit('/').next().unwrap_or(name).to_owned()
         });
-        let chosen = choose(path, splits, wanted)?;
+        let chosen = choose(path, splits, requested)?;
         complete(path, &chosen)?;
         return Ok(chosen);
     }
@@ -137,8 +137,8 @@ pub(crate) fn below(path: &Path, names: Vec<String>, wanted: Option<&str>) -> Re
     }
     // If there is only one folder, it may be a configuration, as in
     // `plain_text/train-00000-of-00001.parquet`.
-    let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && wanted != Some(folder));
-    if only && wanted.is_some() && !is_of_hub(path) {
+    let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && requested != Some(folder));
+    if only && requested.is_some() && !is_of_hub(path) {
         let folder = &splits[0].0;
         return Err(Error::config(format!(
             "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {} or one \
@@ -146,9 +146,9 @@ pub(crate) fn below(path: &Path, names: Vec<String>, wanted: Option<&str>) -> Re
             path.display(),
             path.join(folder).display(),
         ))
-        .at_path(path.join(wanted.unwrap_or_default())));
+        .at_path(path.join(requested.unwrap_or_default())));
     }
-    let chosen = if only { splits.swap_remove(0).1 } else { choose(path, splits, wanted)? };
+    let chosen = if only { splits.swap_remove(0).1 } else { choose(path, splits, requested)? };
     let Some((folder, _)) = chosen.first().and_then(|name| name.split_once('/')) else { return Ok(chosen) };
     if usual(folder).is_some() {
         complete(path, &chosen)?;
@@ -156,7 +156,7 @@ pub(crate) fn below(path: &Path, names: Vec<String>, wanted: Option<&str>) -> Re
     }
     let folder = folder.to_owned();
     let inside = chosen.iter().map(|name| name[folder.len() + 1..].to_owned()).collect();
-    let chosen = below(&path.join(&folder), inside, wanted.filter(|_| only))?;
+    let chosen = below(&path.join(&folder), inside, requested.filter(|_| only))?;
     Ok(chosen.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
@@ -193,19 +193,19 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// Returns the files of the wanted split, or of the only split if `wanted` is `None`.
+/// Returns the files of the wanted split, or of the only split if `requested` is `None`.
 ///
 /// # Errors
-/// If there are several splits and `wanted` is `None`, or if the wanted split does not exist. The
+/// If there are several splits and `requested` is `None`, or if the wanted split does not exist. The
 /// message lists the splits.
-pub(crate) fn choose<T>(path: &Path, splits: Vec<Split<T>>, wanted: Option<&str>) -> Result<Vec<T>> {
+pub(crate) fn choose<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
     let several = splits.len() > 1;
-    let cause = match wanted {
-        Some(wanted) => match splits.into_iter().find(|(name, _)| name == wanted) {
+    let cause = match requested {
+        Some(requested) => match splits.into_iter().find(|(name, _)| name == requested) {
             Some((_, files)) => return Ok(files),
-            None => format!("no split {wanted:?}: expected one of {names}; no file or folder has this name either"),
+            None => format!("no split {requested:?}: expected one of {names}; no file or folder has this name either"),
         },
         None if several => format!("found the splits {names}: append one to the path, for example {first}"),
         None => return Ok(splits.into_iter().next().map_or_else(Vec::new, |(_, files)| files)),

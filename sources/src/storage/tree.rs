@@ -184,8 +184,8 @@ impl<'a> Tree<'a> {
                 let name = |path: &PathBuf| {
                     path.strip_prefix(root).ok()?.to_str().map(|name| normalize_separators(name).into_owned())
                 };
-                let bad = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
-                return files.iter().map(|path| name(path).ok_or_else(|| bad(path))).collect();
+                let error = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
+                return files.iter().map(|path| name(path).ok_or_else(|| error(path))).collect();
             }
             if inside.len() > MAX_FOLDERS {
                 break;

@@ -93,7 +93,7 @@ impl Candidate {
     }
 }
 
-/// Selects the image column among columns of arrays. If `wanted` is given, it is the column with
+/// Selects the image column among columns of arrays. If `requested` is given, it is the column with
 /// this name. Otherwise, it is a column with a channel axis, preferably with a common name, or a
 /// column of two-dimensional arrays that has a common name or is the only column of `u8` arrays.
 ///
@@ -102,18 +102,18 @@ impl Candidate {
 /// If the position of the channel axis is ambiguous, or if the wanted column contains `u8` arrays
 /// that are not images. Also fails if a different column is equally likely to be the image, such as
 /// a column of floating-point pixels.
-pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
+pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
         Ok::<_, Error>(channels(&candidate.shape).map_err(named)?.map(|channels| (candidate.column, channels)))
     };
     let suitable: Vec<_> =
         arrays.iter().filter(|array| array.element == Element::U8 && array.shape.len() >= 2).collect();
-    if let Some(wanted) = wanted {
-        let Some(candidate) = suitable.iter().find(|candidate| candidate.name == wanted) else { return Ok(None) };
+    if let Some(requested) = requested {
+        let Some(candidate) = suitable.iter().find(|candidate| candidate.name == requested) else { return Ok(None) };
         let cause = || {
             Error::config(format!(
-                "{wanted:?} does not contain images: its arrays have the shape {:?}",
+                "{requested:?} does not contain images: its arrays have the shape {:?}",
                 candidate.shape
             ))
         };
@@ -241,9 +241,9 @@ mod tests {
             let e = choose(&candidates(&list), None).unwrap_err();
             assert!(list.iter().all(|(name, ..)| e.cause().contains(&format!("{name:?}"))), "{e}");
             assert!(e.cause().contains("TableOptions::image"), "{e}");
-            let named = |wanted| choose(&candidates(&list), Some(wanted)).unwrap().map(|(column, _)| list[column].0);
-            let wanted = list.iter().find(|(_, element, _)| *element == bytes).unwrap().0;
-            assert_eq!((named(wanted), named("other")), (Some(wanted), None));
+            let named = |name| choose(&candidates(&list), Some(name)).unwrap().map(|(column, _)| list[column].0);
+            let expected = list.iter().find(|(_, element, _)| *element == bytes).unwrap().0;
+            assert_eq!((named(expected), named("other")), (Some(expected), None));
         }
     }
 

@@ -357,9 +357,9 @@ mod tests {
         assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
         // An all-zero record is not a copy, whatever row it is in.
-        let mut left = records(&[0]);
-        left.extend([0; DecodeOps::BYTES]);
-        left.extend(records(&[2]));
-        assert!(!DecodeOps::largest(&left).unwrap().copied);
+        let mut records_of_batch = records(&[0]);
+        records_of_batch.extend([0; DecodeOps::BYTES]);
+        records_of_batch.extend(records(&[2]));
+        assert!(!DecodeOps::largest(&records_of_batch).unwrap().copied);
     }
 }

@@ -104,8 +104,8 @@ impl Decoder for Page<'_> {
     }
 
     fn is_indexed(&self) -> bool {
-        let one = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Gray | Meaning::Inverted);
-        one && self.tiff.channels == 1 && self.color.depth == Depth::U8
+        let is_single = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Gray | Meaning::Inverted);
+        is_single && self.tiff.channels == 1 && self.color.depth == Depth::U8
     }
 
     fn read_indices(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
@@ -121,9 +121,9 @@ impl Decoder for Page<'_> {
 /// Converts CMYK values from 0 to `white` like Pillow's `convert("RGB")`. Each color is
 /// `left - ink * left / most`, where `left` is `most - black`, and the quotient is rounded.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
-    let left = white - black;
+    let light = white - black;
     [cyan, magenta, yellow]
-        .map(|ink| left - ((u64::from(ink) * u64::from(left) + u64::from(white) / 2) / u64::from(white)) as u32)
+        .map(|ink| light - ((u64::from(ink) * u64::from(light) + u64::from(white) / 2) / u64::from(white)) as u32)
 }
 
 /// Inverts all channels except alpha.

@@ -59,11 +59,11 @@ impl<'a> Png<'a> {
     /// # Errors
     /// If the PNG has several channels, is damaged, or is truncated.
     pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
-        let wrong = |cause: &str| Error::decode(format!("png: {cause}"));
+        let error = |cause: &str| Error::decode(format!("png: {cause}"));
         let mut offset = SIGNATURE.len();
         let (kind, first) = chunk(bytes, offset)?;
         let header = bytes[offset + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
-        let header = header.ok_or_else(|| wrong("the header is not the first chunk"))?;
+        let header = header.ok_or_else(|| error("the header is not the first chunk"))?;
         let mut data = None;
         offset = first;
         loop {
@@ -83,19 +83,19 @@ impl<'a> Png<'a> {
             2 => Some("RGB"),
             4 => Some("gray and alpha"),
             6 => Some("RGB and alpha"),
-            _ => return Err(wrong(&format!("unknown color type {color}"))),
+            _ => return Err(error(&format!("unknown color type {color}"))),
         };
         if let Some(channels) = channels {
             return Err(Error::decode(format!("png of {channels}: {ONE_NUMBER}")));
         }
-        let known = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
-        if size.area() == 0 || !known || compression != 0 || filter != 0 || interlace > 1 {
-            return Err(wrong(&format!(
+        let is_supported = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
+        if size.area() == 0 || !is_supported || compression != 0 || filter != 0 || interlace > 1 {
+            return Err(error(&format!(
                 "invalid header: {}x{} pixels, {depth} bits, compression {compression}, filter {filter}, interlace {interlace}",
                 size.width, size.height
             )));
         }
-        let data = data.ok_or_else(|| wrong("there is no pixel data"))?;
+        let data = data.ok_or_else(|| error("there is no pixel data"))?;
         Ok(Png { size, depth, interlaced: interlace == 1, rows: Inflated::new(bytes, data, depth, scratch) })
     }
 

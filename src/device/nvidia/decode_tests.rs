@@ -142,8 +142,8 @@ fn check(batch: &Coded, loaded: &Loaded, faults: &[bool], expected: &[Option<Vec
             continue;
         }
         let expected = expected.as_ref().unwrap_or(&untouched);
-        let wrong = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
-        assert!(faults[i] || wrong == 0, "{name}: sample {i} differs in {wrong} of {bytes} bytes");
+        let differing = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
+        assert!(faults[i] || differing == 0, "{name}: sample {i} differs in {differing} of {bytes} bytes");
     }
 }
 
@@ -156,15 +156,18 @@ fn the_kernels_give_the_pixels_of_the_host() {
         for images in [100, 300, 600] {
             let count = if sanitize() { 6 } else { 100 };
             let batch = coded::random_batch(seed as u64 * 1000 + images, size, count, images);
-            let left = modeled(&batch).1;
+            let expected_faults = modeled(&batch).1;
             total += batch.count();
-            left_to_host += left.iter().filter(|&&left| left).count();
+            left_to_host += expected_faults.iter().filter(|&&fault| fault).count();
             let loaded = Loaded::new(&context, &batch);
             let kernels = Decode::load(&loaded.context, size).unwrap();
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
-                assert_eq!(faults, left, "the host decodes an intact image only if its codes do not synchronize");
+                assert_eq!(
+                    faults, expected_faults,
+                    "the host decodes an intact image only if its codes do not synchronize"
+                );
                 check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {images}, round {round}"));
             }
         }
@@ -181,14 +184,14 @@ fn decoding_in_parts_gives_the_same_pixels() {
     for (seed, images) in [(31, 600), (32, 600), (33, 300), (34, 600), (35, 20)] {
         let mut batch = coded::random_batch(seed, size, count, images);
         batch.drop_copies();
-        let left = modeled(&batch).1;
+        let expected_faults = modeled(&batch).1;
         for parts in (1..=4).chain([4, 3, 2]) {
             let loaded = Loaded::new(&context, &batch);
             assert!(!loaded.layout.copied);
             // SAFETY: as in `run`.
             unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
             let (faults, name) = (loaded.faults(), format!("seed {seed}, {parts} parts"));
-            assert_eq!(faults, left, "{name}");
+            assert_eq!(faults, expected_faults, "{name}");
             check(&batch, &loaded, &faults, &batch.expected, &name);
         }
     }
@@ -208,14 +211,14 @@ fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     };
     let batch = (31..200).map(|seed| coded::random_batch(seed, size, count, 600)).find(far_copy);
     let batch = batch.expect("one of the batches has such a copy");
-    let (kernels, left) = (Decode::load(&context, size).unwrap(), modeled(&batch).1);
+    let (kernels, expected_faults) = (Decode::load(&context, size).unwrap(), modeled(&batch).1);
     for parts in 1..=4 {
         let loaded = Loaded::new(&context, &batch);
         assert!(loaded.layout.copied);
         // SAFETY: as in `run`.
         unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
         let faults = loaded.faults();
-        assert_eq!(faults, left, "at most {parts} parts");
+        assert_eq!(faults, expected_faults, "at most {parts} parts");
         check(&batch, &loaded, &faults, &batch.expected, &format!("at most {parts} parts"));
     }
 }
@@ -313,7 +316,8 @@ fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
     let (size, side) = ((24, 24), if sanitize() { 700 } else { 2000 });
     let kernels = Decode::load(&context, size).unwrap();
-    for (jpeg, left, what) in [(coded::pattern(side, None), true, "pattern"), (coded::noise(side), false, "noise")] {
+    for (jpeg, is_fault, what) in [(coded::pattern(side, None), true, "pattern"), (coded::noise(side), false, "noise")]
+    {
         let mut batch = Coded::new(size);
         assert!(batch.add(&jpeg, &coded::corner(side, size), true));
         // In a batch of many samples, a thread block processes several tiles of this sample.
@@ -322,12 +326,12 @@ fn codes_that_never_synchronize_take_bounded_device_time() {
         loaded.run(&kernels);
         let faults = loaded.faults();
         assert_eq!(faults, modeled(&batch).1, "{what}");
-        assert!(faults[0] == left, "{what}");
+        assert!(faults[0] == is_fault, "{what}");
         check(&batch, &loaded, &faults, &batch.expected, what);
         let ms =
             (0..3).map(|_| milliseconds(&loaded, &kernels, [Stage::Follow, Stage::Starts])).fold(f32::MAX, f32::min);
         println!("{what}: {} bytes without restart markers, {ms:.2} ms to find where pieces begin", jpeg.len());
-        assert!(!left || sanitize() || ms < 20.0, "{what}: the search takes {ms} ms on the device");
+        assert!(!is_fault || sanitize() || ms < 20.0, "{what}: the search takes {ms} ms on the device");
     }
 }
 

@@ -124,8 +124,8 @@ pub(super) fn wait_until_freed(timeout: Duration) -> bool {
     if queue.open == 0 {
         return false;
     }
-    let left = DONE.wait_timeout_while(queue, timeout, |queue| queue.open > 0);
-    left.expect("no code panics while holding this lock").0.open == 0
+    let result = DONE.wait_timeout_while(queue, timeout, |queue| queue.open > 0);
+    result.expect("no code panics while holding this lock").0.open == 0
 }
 
 #[cfg(test)]

@@ -76,10 +76,10 @@ impl Kernel {
     /// machine.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
         let _here = context.enter()?;
-        let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);
-        let text = entry_text(&name).ok_or_else(|| wrong(format!("kernel {name} is not in the PTX")))?;
-        let text = CString::new(text).map_err(|_| wrong("the PTX contains a zero byte".into()))?;
-        let symbol = CString::new(name.as_str()).map_err(|_| wrong("the kernel name contains a zero byte".into()))?;
+        let error = |cause: String| Error::new(ErrorKind::Cuda, cause);
+        let text = entry_text(&name).ok_or_else(|| error(format!("kernel {name} is not in the PTX")))?;
+        let text = CString::new(text).map_err(|_| error("the PTX contains a zero byte".into()))?;
+        let symbol = CString::new(name.as_str()).map_err(|_| error("the kernel name contains a zero byte".into()))?;
         // SAFETY: the text is zero-terminated PTX, and the context is bound.
         let module =
             unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;

@@ -335,7 +335,7 @@ fn an_interrupted_wait_keeps_its_timeout() {
     let (since, mut slices) = (Instant::now(), 0);
     let error = loop {
         let until = Instant::now() + Duration::from_millis(30);
-        let mut idle = || until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        let mut idle = || until.checked_duration_since(Instant::now()).filter(|remaining| !remaining.is_zero());
         match ring.next(&mut Wait::new(since, slices > 0, &mut idle)) {
             None => slices += 1,
             Some(batch) => break batch.err().unwrap(),

@@ -319,7 +319,9 @@ impl<B> Batches<B> {
         if let Err(e) = self.check_process() {
             return Some(Err(e));
         }
-        let Batches { feed: Some(feed), monitor: LoaderHandle(shared), batches_left: left, next, given_up, .. } = self
+        let Batches {
+            feed: Some(feed), monitor: LoaderHandle(shared), batches_left: remaining, next, given_up, ..
+        } = self
         else {
             unreachable!("only drop takes the feed")
         };
@@ -345,7 +347,7 @@ impl<B> Batches<B> {
             None if wait.given_up => return None,
             None => {
                 let cause =
-                    format!("the epoch ended {} early; open the loader again", counted(*left, "batch", "batches"));
+                    format!("the epoch ended {} early; open the loader again", counted(*remaining, "batch", "batches"));
                 Err(Error::new(ErrorKind::Panic, cause))
             }
         };
@@ -464,10 +466,10 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
 }
 
 /// Returns the error for an order that returned a different length after the epoch was prepared.
-/// The prepared epoch ended at `next`, but `left` more batches were expected.
-fn other_length(next: BatchIndex, left: u64) -> Error {
+/// The prepared epoch ended at `next`, but `remaining` more batches were expected.
+fn other_length(next: BatchIndex, remaining: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
-    let began = batch + left;
+    let began = batch + remaining;
     Error::config(format!(
         "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it \
          began; an order must always return the same length"

@@ -76,13 +76,13 @@ impl HostFeed for Engine<Crossing> {
         rows.sort_unstable();
         rows.dedup();
         let (sender, received) = bounded(1);
-        let (wanted, slot_return) = (Arc::new(()), batch.slot_return.clone());
+        let (alive, slot_return) = (Arc::new(()), batch.slot_return.clone());
         // Sending fails if the batch was canceled. The batch is then dropped here, which returns
         // its slot.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), slot_return: slot_return.clone() }));
-        let request = Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&wanted), on_done: Arc::new(done) };
+        let request = Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&alive), on_done: Arc::new(done) };
         self.redecode(full, &request);
-        Repair::new(received, wanted)
+        Repair::new(received, alive)
     }
 
     fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {

@@ -117,8 +117,8 @@ impl Pace {
 
     /// Records that a worker spent `ns` on a part.
     fn part_finished(&mut self, on_device: bool, ns: f64) {
-        let known = if on_device { &mut self.copying } else { &mut self.decoding };
-        *known = average(*known, ns);
+        let mean = if on_device { &mut self.copying } else { &mut self.decoding };
+        *mean = average(*mean, ns);
     }
 
     /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
@@ -132,9 +132,9 @@ impl Pace {
         // The consumer first takes the batches that are on the device.
         let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
         let elapsed = self.previous.map_or(0, |previous| now.saturating_duration_since(previous).as_nanos());
-        let left = batches * self.between - elapsed as f64;
+        let spare = batches * self.between - elapsed as f64;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
-        let decodes = ahead > 0 && (due || (left > Self::MARGIN * self.decoding && self.spare >= more));
+        let decodes = ahead > 0 && (due || (spare > Self::MARGIN * self.decoding && self.spare >= more));
         if decodes {
             self.spare -= more;
             self.decoded = Some(now);
@@ -143,10 +143,10 @@ impl Pace {
     }
 }
 
-/// Returns the moving average `known`, updated with `value`. An average of 0 means that there is no
+/// Returns the moving average `mean`, updated with `value`. An average of 0 means that there is no
 /// value yet.
-fn average(known: f64, value: f64) -> f64 {
-    if known > 0.0 { known + (value - known) / 8.0 } else { value }
+fn average(mean: f64, value: f64) -> f64 {
+    if mean > 0.0 { mean + (value - mean) / 8.0 } else { value }
 }
 
 /// Budget for the device's decoding time. The budget grows as time passes, and the decoding time
@@ -246,7 +246,7 @@ impl Balance {
     /// Returns whether the device should decode the next part, which belongs to the batch with
     /// sequence number `seq`. `device_time` is the device's total decoding time so far, in ns.
     pub(crate) fn device_decodes(&self, seq: u64, device_time: u64) -> bool {
-        let wanted = match self.on {
+        let may_decode = match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
             DecodeOn::Auto => {
@@ -254,7 +254,7 @@ impl Balance {
                 !self.pace().worker_decodes(seq, ahead, now)
             }
         };
-        wanted && self.is_allowed(device_time)
+        may_decode && self.is_allowed(device_time)
     }
 
     /// Returns whether the device decodes images that are so large that they would delay their
@@ -285,14 +285,14 @@ mod tests {
         let mut allowance = Allowance { share: 0.05, budget: 0.0, updated: now, spent: 0 };
         // One batch is requested per ms. A batch takes 2 ms of device time, which the device
         // reports after 7 ms.
-        let (mut known, mut under_way, mut device_time) = (0, std::collections::VecDeque::new(), 0);
+        let (mut started, mut under_way, mut device_time) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             now += Duration::from_millis(1);
             while under_way.front().is_some_and(|&done| done <= ms) {
                 under_way.pop_front();
-                known += 2_000_000;
+                started += 2_000_000;
             }
-            if allowance.is_left(now, known) {
+            if allowance.is_left(now, started) {
                 under_way.push_back(ms + 7);
                 device_time += 2_000_000_u64;
             }
@@ -301,13 +301,13 @@ mod tests {
         assert!((0.045..0.055).contains(&share), "{share}");
         // Decoding does not catch up after a pause.
         now += Duration::from_secs(3600);
-        assert!(allowance.is_left(now, known));
-        assert!(!allowance.is_left(now, known + 20_000_000), "the budget of 250 ms is 12.5 ms");
+        assert!(allowance.is_left(now, started));
+        assert!(!allowance.is_left(now, started + 20_000_000), "the budget of 250 ms is 12.5 ms");
         // An outdated report from a worker has no effect.
-        let left = allowance.budget;
-        allowance.is_left(now, known);
-        allowance.is_left(now, known + 20_000_000);
-        assert_eq!(allowance.budget, left);
+        let budget_before = allowance.budget;
+        allowance.is_left(now, started);
+        allowance.is_left(now, started + 20_000_000);
+        assert_eq!(allowance.budget, budget_before);
     }
 
     #[test]
@@ -384,7 +384,7 @@ mod tests {
                 ring.pop_front();
                 step_ends.push(step_ends.last().map_or(now, |end| now.max(*end)) + step);
             }
-            if waiting.is_none() && parts.get(&taken_batches).is_some_and(|(left, _)| *left == 0) {
+            if waiting.is_none() && parts.get(&taken_batches).is_some_and(|(parts_left, _)| *parts_left == 0) {
                 waiting = parts.remove(&taken_batches).map(|(_, device)| device);
                 choose.batch_taken(taken_batches, now);
                 (taken_batches, ahead) = (taken_batches + 1, ring.len());
@@ -409,8 +409,8 @@ mod tests {
                 if let Some((end, seq, device)) = *worker
                     && end <= now
                 {
-                    let (left, of_device) = parts.get_mut(&seq).unwrap();
-                    (*left, *of_device) = (*left - 1, *of_device + u64::from(device));
+                    let (parts_left, of_device) = parts.get_mut(&seq).unwrap();
+                    (*parts_left, *of_device) = (*parts_left - 1, *of_device + u64::from(device));
                     choose.part_finished(device, if device { COPYING } else { DECODING });
                     *worker = None;
                 }

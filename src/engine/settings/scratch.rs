@@ -85,13 +85,13 @@ impl ScratchPlan {
         if self.total() <= bytes {
             return self;
         }
-        let left = bytes.saturating_sub(self.needed());
-        let (ahead, source) = (self.ahead.min(left / 8), self.source.min(left / 4));
-        let left = left - ahead - source;
-        let per_worker = self.per_worker.min(left / 2 / self.workers);
+        let remaining = bytes.saturating_sub(self.needed());
+        let (ahead, source) = (self.ahead.min(remaining / 8), self.source.min(remaining / 4));
+        let remaining = remaining - ahead - source;
+        let per_worker = self.per_worker.min(remaining / 2 / self.workers);
         ScratchPlan {
             per_worker: per_worker,
-            shared: self.shared.min(left - per_worker * self.workers),
+            shared: self.shared.min(remaining - per_worker * self.workers),
             ahead,
             source,
             ..self

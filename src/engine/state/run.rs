@@ -43,10 +43,10 @@ impl Run {
     ) -> Result<Self> {
         let counters = Counters::new(settings.workers, MAX_READERS, fields);
         let counters = Arc::new(counters.map_err(|e| e.settled(&format!("{} workers", settings.workers)))?);
-        let wanted = Arc::new(AtomicU64::new(0));
-        let now = wanted.clone();
+        let current_run = Arc::new(AtomicU64::new(0));
+        let now = current_run.clone();
         let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);
-        Ok(Run { current_run: wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
+        Ok(Run { current_run: current_run, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
     /// Makes `run` the current run. 0 means that there is no current run.
@@ -65,11 +65,11 @@ impl Run {
 
     /// Returns whether to retry a failed read of `run`. If so, counts the retry.
     pub(crate) fn tries_again(&self, run: u64) -> bool {
-        let wanted = self.is_wanted(run);
-        if wanted {
+        let is_current = self.is_wanted(run);
+        if is_current {
             self.counters.retries.add(1);
         }
-        wanted
+        is_current
     }
 
     /// Records that an epoch begins.

@@ -29,9 +29,9 @@ impl PartFiller<'_> {
     /// Returns the memory, in bytes, that decoding `region` of an image requires.
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
         let pixel_bytes = encoded.size().area().saturating_mul(3);
-        let one = if self.counts_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
-        let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
-        usize::try_from(one).unwrap_or(usize::MAX)
+        let memory = if self.counts_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
+        let memory = if self.recipe.strict { memory.saturating_add(encoded.check_memory()) } else { memory };
+        usize::try_from(memory).unwrap_or(usize::MAX)
     }
 
     /// Returns whether only the pixels count as memory use when an image of `bytes` bytes is

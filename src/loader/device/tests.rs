@@ -593,8 +593,8 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
     }
     let decoded = decoder.stats().decoded_on_device;
     assert!(decoded > 3 * 24, "the device decoded only {decoded} of 144 images");
-    for bad in (2..48).step_by(5) {
-        originals[bad].truncate(200);
+    for place in (2..48).step_by(5) {
+        originals[place].truncate(200);
     }
     for (number, (answer, expected)) in ask(&originals).into_iter().zip(&expected).enumerate() {
         let batch = answer.wait().unwrap();

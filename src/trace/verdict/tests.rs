@@ -426,13 +426,13 @@ fn waiting_for_a_store_is_network_bound() {
 
 #[test]
 fn the_table_has_slot_waits_and_process_counters() {
-    let known = ProcessStats {
+    let process = ProcessStats {
         disk_bytes: Some(3 << 20),
         anonymous_bytes: Some(5 << 19),
         major_faults: 7,
         ..ProcessStats::default()
     };
-    let stats = Stats { slot: stage(100, 2.5, 0), process: known, damaged: 2, ..loader() };
+    let stats = Stats { slot: stage(100, 2.5, 0), process: process, damaged: 2, ..loader() };
     let table = stats.to_string();
     let slot = table.lines().find(|line| line.starts_with("  slot ")).expect("a row for slots");
     let cells: Vec<&str> = slot.split_whitespace().collect();

@@ -63,9 +63,9 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn store_pixels(pixels: Vector, out: &mut [u8]) {
     let join = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
-    let left = out.len().min(48);
-    // SAFETY: the mask limits the store to the first `left` bytes of the slice (invariant 2).
+    let count = out.len().min(48);
+    // SAFETY: the mask limits the store to the first `count` bytes of the slice (invariant 2).
     unsafe {
-        _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), (1 << left) - 1, _mm512_permutexvar_epi32(join, pixels))
+        _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), (1 << count) - 1, _mm512_permutexvar_epi32(join, pixels))
     };
 }

@@ -116,7 +116,7 @@ fn store_pixels(pixels: Vector, out: &mut [u8]) {
         let mut last = [0u8; 16];
         // SAFETY: the array has 16 bytes (invariant 2).
         unsafe { store(last.as_mut_ptr(), pixels) };
-        let left = out.len().min(12);
-        out[..left].copy_from_slice(&last[..left]);
+        let count = out.len().min(12);
+        out[..count].copy_from_slice(&last[..count]);
     }
 }

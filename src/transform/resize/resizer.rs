@@ -261,9 +261,9 @@ fn target_rows<'a>(
     paint(above);
     paint(below);
     rows.chunks_exact_mut(outputs * 3).map(move |row| {
-        let (left, rest) = row.split_at_mut(x * 3);
+        let (before, rest) = row.split_at_mut(x * 3);
         let (target, right) = rest.split_at_mut(width * 3);
-        paint(left);
+        paint(before);
         paint(right);
         target
     })
@@ -313,11 +313,11 @@ mod tests {
                 out[..32].iter().chain(&out[expected.len() + 32..]).all(|&v| v == 0x5a),
                 "the code with {lanes:?} lanes wrote outside the image: {plan:?}"
             );
-            let wrong = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
+            let differing = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
             assert_eq!(
-                wrong,
+                differing,
                 None,
-                "the code with {lanes:?} lanes differs at byte {wrong:?}: {:?} {plan:?}",
+                "the code with {lanes:?} lanes differs at byte {differing:?}: {:?} {plan:?}",
                 pixels.size()
             );
         }

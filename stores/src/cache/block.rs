@@ -202,15 +202,15 @@ impl Header {
 
     /// Returns whether the bytes after the header match the checksum.
     pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
-        let (mut hasher, mut left) = (crc32fast::Hasher::new(), self.len);
+        let (mut hasher, mut remaining) = (crc32fast::Hasher::new(), self.len);
         let mut buffer = [0; 1 << 16];
         loop {
             match file.read(&mut buffer)? {
-                0 => return Ok(left == 0 && hasher.finalize() == self.checksum),
-                n if n as u64 > left => return Ok(false),
+                0 => return Ok(remaining == 0 && hasher.finalize() == self.checksum),
+                n if n as u64 > remaining => return Ok(false),
                 n => {
                     hasher.update(&buffer[..n]);
-                    left -= n as u64;
+                    remaining -= n as u64;
                 }
             }
         }

@@ -227,13 +227,13 @@ pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listi
 /// Returns the datasets with files in the folder, each with the number and the total size in bytes
 /// of its files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
-    let known = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
-    let known = known.map(|Listing { prefix, objects, .. }| {
+    let cached = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
+    let objects_of = cached.map(|Listing { prefix, objects, .. }| {
         let server = objects.first().and_then(|object| object.server.as_ref());
         let server = server.map(|server| format!(" at {server}")).unwrap_or_default();
         (format!("{prefix}{server}"), (objects.len() as u64, bytes(&objects)))
     });
-    Ok(known.collect())
+    Ok(objects_of.collect())
 }
 
 /// Reads all files, and drops the files that do not match their checksums. Dropped files are
@@ -280,13 +280,13 @@ pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     }
     let space_lock = lock_file(&files.join("room.lock"))?;
     space_lock.lock()?;
-    let mut left: u64 = 0;
+    let mut total: u64 = 0;
     for (path, listing) in datasets(folder)? {
         if !remove(&path)? {
-            left += listing.map_or(0, |listing| bytes(&listing.objects));
+            total += listing.map_or(0, |listing| bytes(&listing.objects));
         }
     }
-    listing::write(folder, &files.join(USED), &left.to_le_bytes())
+    listing::write(folder, &files.join(USED), &total.to_le_bytes())
 }
 
 impl<'a> Dataset<'a> {
@@ -407,9 +407,10 @@ impl<'a> Dataset<'a> {
             let starts = (have[number].0..object.len).step_by(PART as usize);
             parts.extend(starts.map(|start| (number, start..object.len.min(start + PART))));
         }
-        let wanted: Vec<_> = parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
+        let requested_ranges: Vec<_> =
+            parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
         let mut next = parts.iter();
-        read(&wanted, &mut |bytes| {
+        read(&requested_ranges, &mut |bytes| {
             let more = || Error::in_source("received more parts than requested").at_path(self.base);
             let (number, range) = next.next().cloned().ok_or_else(more)?;
             if bytes.len() as u64 != range.end - range.start {
@@ -529,14 +530,14 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
 /// shorter.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = present(File::open(path))? else { return Ok(None) };
-    let (mut file, mut hasher, mut left) = (file.take(len), Hasher::new(), len);
+    let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);
     let mut buffer = [0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok((left == 0).then_some(hasher)),
+            0 => return Ok((remaining == 0).then_some(hasher)),
             n => {
                 hasher.update(&buffer[..n]);
-                left -= n as u64;
+                remaining -= n as u64;
             }
         }
     }

@@ -469,9 +469,9 @@ impl Journal {
     /// blocks.
     pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<Known> {
         let (blocks, _) = folder.scan()?;
-        let known = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
-        self.write(folder, &known)?;
-        Ok(known)
+        let entries = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
+        self.write(folder, &entries)?;
+        Ok(entries)
     }
 }
 

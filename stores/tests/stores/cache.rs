@@ -593,14 +593,14 @@ fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     // The new limit is one block. Blocks that no loader needs are evicted first.
     drop(small);
     let less = cache_of(5000, 2);
-    let left: Vec<_> = (0..4)
+    let limits: Vec<_> = (0..4)
         .map(|number| {
             less(1_000_000_000 + number, 3000);
             blocks(folder.path()).len()
         })
         .collect();
-    assert_eq!(left[..2], [600 - 256, 600 - 512]);
-    assert!(left[2..].iter().all(|&left| left <= 1), "{left:?}");
+    assert_eq!(limits[..2], [600 - 256, 600 - 512]);
+    assert!(limits[2..].iter().all(|&limit| limit <= 1), "{limits:?}");
     check(folder.path()).unwrap();
 }
 

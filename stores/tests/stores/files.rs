@@ -32,8 +32,8 @@ struct Objects {
 
 impl Objects {
     fn of(objects: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
-        let (version, bytes, left) = (Mutex::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Arc::new(Objects { objects, version, bytes, left, changed: None })
+        let (version, bytes, reads_left) = (Mutex::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Arc::new(Objects { objects, version, bytes, left: reads_left, changed: None })
     }
 
     /// Creates objects from the files of a folder, under `mem://set/`.
@@ -67,7 +67,7 @@ impl Store for Objects {
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-        if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+        if self.left.fetch_update(SeqCst, SeqCst, |reads| reads.checked_sub(1)).is_err() {
             return Err(Error::in_source("refused").at_path(&object.url));
         }
         self.bytes.fetch_add(out.len() as u64, SeqCst);

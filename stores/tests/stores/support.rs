@@ -260,7 +260,7 @@ impl Server {
         let objects = self.objects.lock().unwrap();
         let Some((version, bytes)) = objects.get(path) else { return (head("404 Not Found", "", 0), true) };
         let tag = format!("\"v{version}\"");
-        if headers.get("if-match").is_some_and(|wanted| *wanted != tag) {
+        if headers.get("if-match").is_some_and(|expected| *expected != tag) {
             return (head("412 Precondition Failed", "", 0), true);
         }
         let more = format!("ETag: {tag}\r\n");

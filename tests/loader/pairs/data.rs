@@ -150,7 +150,7 @@ impl Data {
     pub(super) fn loader(&self, root: &Path) -> Loader {
         let path = |name: &String| if name.contains("://") { name.into() } else { root.join(name) };
         match &self.0[..] {
-            [one] => Loader::new(path(one)),
+            [name] => Loader::new(path(name)),
             names => Loader::mixture(names.iter().map(|name| (Dataset::from(path(name)), 0.5))),
         }
     }

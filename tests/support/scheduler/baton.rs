@@ -108,8 +108,8 @@ pub(super) fn report(me: usize) -> ! {
     let _ = writeln!(Raw, "\nthread {me} ({}):\n{place}", thread.name().unwrap_or("unnamed"));
     // SAFETY: only the printing thread reads the schedule, and all other threads are stopped.
     let threads = &unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("it failed").threads;
-    let left = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
-    match (0..threads.len()).find(left) {
+    let is_waiting = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
+    match (0..threads.len()).find(is_waiting) {
         Some(next) => pass_baton(next),
         None => exit(101),
     }

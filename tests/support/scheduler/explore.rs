@@ -29,8 +29,9 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     if running() > 0 {
         wait(0, WaitsFor::EndOfAll, None);
     }
-    let left: Vec<_> = inside(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
-    for handle in left {
+    let running_threads: Vec<_> =
+        inside(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
+    for handle in running_threads {
         // SAFETY: nothing else joins the thread, which is about to end.
         unsafe { pthread_join(handle, ptr::null_mut()) };
     }
@@ -77,10 +78,10 @@ pub struct Explored<const N: usize> {
     pub covered: String,
 }
 
-/// Runs `one` under the schedule of each seed, on all cores. If a schedule fails, returns its seed
+/// Runs `run_seed` under the schedule of each seed, on all cores. If a schedule fails, returns its seed
 /// as the error. The calling thread must be the only one in the process, apart from the waiting
 /// main thread of the test harness.
-pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
+pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
     prepare();
@@ -99,7 +100,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             next = some.end;
             // SAFETY: no other thread of this process is running, so none holds a lock.
             match unsafe { libc::fork() } {
-                0 => child(some, core, pipe[1], &one),
+                0 => child(some, core, pipe[1], &run_seed),
                 -1 => panic!("cannot fork a process: {}", std::io::Error::last_os_error()),
                 process => running.insert(process, (some.start, some, core)),
             };
@@ -117,13 +118,13 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
                 (coverage.threads + threads, coverage.steps + steps, coverage.switches + switches);
             orders.insert(order);
             let process =
-                running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs this seed");
+                running.values_mut().find(|(_, seeds, _)| seeds.contains(&seed)).expect("a process runs this seed");
             process.1.start = seed + 1;
         }
-        let Some((first, left, core)) = running.remove(&process) else { continue };
+        let Some((first, seeds, core)) = running.remove(&process) else { continue };
         idle.push(core);
-        if status != 0 || !left.is_empty() {
-            let seed = left.start;
+        if status != 0 || !seeds.is_empty() {
+            let seed = seeds.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
             let how = if hangs { "spins or hangs" } else { "failed" };
             eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} reproduces it", seed + 1);
@@ -195,7 +196,7 @@ fn prepare() {
 
 /// Runs schedules in a child process that is pinned to one core. Pinning halves the time to pass
 /// the baton.
-fn child<const N: usize>(seeds: Range<u64>, core: usize, pipe: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
+fn child<const N: usize>(seeds: Range<u64>, core: usize, pipe: c_int, run_seed: impl Fn(u64) -> [u64; N]) -> ! {
     // SAFETY: an all-zero `cpu_set_t` is valid.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -206,7 +207,7 @@ fn child<const N: usize>(seeds: Range<u64>, core: usize, pipe: c_int, one: impl 
         // SAFETY: the call only schedules a signal, which ends this process.
         unsafe { libc::alarm(WALL_CLOCK_LIMIT) };
         let mut counts = [0; N];
-        let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
+        let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = run_seed(seed))));
         let Ok(covered) = result else {
             // The panic hook has already printed the message.
             exit(101)

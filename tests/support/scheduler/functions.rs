@@ -159,9 +159,9 @@ extern "C" fn sched_yield() -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+unsafe extern "C" fn nanosleep(time: *const libc::timespec, remaining: *mut libc::timespec) -> c_int {
     type Of = unsafe extern "C" fn(*const libc::timespec, *mut libc::timespec) -> c_int;
-    let Some(me) = managed() else { return libc_call!(nanosleep(time, left) as Of) };
+    let Some(me) = managed() else { return libc_call!(nanosleep(time, remaining) as Of) };
     // SAFETY: guaranteed by this function's caller.
     let deadline = LockedSchedule::new().now.saturating_add(unsafe { nanos(time) });
     sleep(me, deadline);
@@ -173,10 +173,10 @@ unsafe extern "C" fn clock_nanosleep(
     clock: libc::clockid_t,
     flags: c_int,
     time: *const libc::timespec,
-    left: *mut libc::timespec,
+    remaining: *mut libc::timespec,
 ) -> c_int {
     type Of = unsafe extern "C" fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
-    let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, left) as Of) };
+    let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, remaining) as Of) };
     let from = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { LockedSchedule::new().now };
     // SAFETY: guaranteed by this function's caller.
     sleep(me, from.saturating_add(unsafe { nanos(time) }));

@@ -246,9 +246,9 @@ impl Schedule {
             (Style::Uniform(every), Step::Wake) => every.min(2),
             (Style::Uniform(every) | Style::Priorities(every), _) => every,
         };
-        let left = &mut self.threads[me].rare;
-        let is_rare = *left > 0;
-        *left = left.saturating_sub(1);
+        let rare_left = &mut self.threads[me].rare;
+        let is_rare = *rare_left > 0;
+        *rare_left = rare_left.saturating_sub(1);
         let every = if is_rare { every.min(RARE.1) } else { every };
         if self.one_in(every) {
             self.demote(me);

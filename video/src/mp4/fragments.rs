@@ -55,8 +55,8 @@ impl Fragments {
     fn add_track(&mut self, movie: &mut Movie, traf: Atom<'_>, (moof, base): (u64, u64), file_len: u64) -> Result<u64> {
         let (mut fields, _, flags) = traf.need(b"tfhd")?.full()?;
         let track = fields.u32()?;
-        let known = movie.defaults.iter().find(|(known, _)| *known == track);
-        let mut defaults = known.map(|(_, defaults)| *defaults).unwrap_or_default();
+        let track_defaults = movie.defaults.iter().find(|(track_id, _)| *track_id == track);
+        let mut defaults = track_defaults.map(|(_, defaults)| *defaults).unwrap_or_default();
         let base = match flags & 1 {
             0 if flags & 0x2_0000 != 0 => moof,
             0 => base,

@@ -12,8 +12,8 @@ pub(super) const MAX_UNLISTED: u64 = 1 << 20;
 
 /// Returns whether a file is an MP4 or QuickTime file, judging by its first bytes (at least 8).
 pub fn matches(bytes: &[u8]) -> bool {
-    let known: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
-    bytes.get(4..8).is_some_and(|kind| known.iter().any(|known| **known == *kind))
+    let kinds: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
+    bytes.get(4..8).is_some_and(|kind| kinds.iter().any(|valid| **valid == *kind))
 }
 
 /// Reads the sample table of the first video track.

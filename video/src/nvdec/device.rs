@@ -281,8 +281,8 @@ impl Device {
         caps.bit_depth_minus8 = bit_depth.saturating_sub(8);
         let mut limits = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
         let key = |caps: &Caps| (caps.codec, caps.bit_depth_minus8);
-        if let Some(known) = limits.iter().find(|known| key(known) == key(&caps)) {
-            return Ok(*known);
+        if let Some(limits_of_gpu) = limits.iter().find(|entry| key(entry) == key(&caps)) {
+            return Ok(*limits_of_gpu);
         }
         let _here = self.enter()?;
         // SAFETY: the driver reads and writes the structure during the call.

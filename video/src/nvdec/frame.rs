@@ -40,7 +40,7 @@ impl Frame {
             let shift = 16 - u32::from(coding.bits);
             let sample = |low: u8, high: u8| u16::from_le_bytes([low, high]) >> shift;
             let [y, u, v] = &mut self.words;
-            replace(y, luma.chunks_exact(2).map(|one| sample(one[0], one[1])))?;
+            replace(y, luma.chunks_exact(2).map(|pair| sample(pair[0], pair[1])))?;
             replace(u, chroma.chunks_exact(4).map(|pair| sample(pair[0], pair[1])))?;
             replace(v, chroma.chunks_exact(4).map(|pair| sample(pair[2], pair[3])))
         }

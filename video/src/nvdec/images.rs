@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn damage_spreads_to_all_later_images_except_from_leading_ones() {
-        for (is_leading, wanted) in [(false, [None, Some(1), Some(1)]), (true, [None, Some(1), None])] {
+        for (is_leading, expected) in [(false, [None, Some(1), Some(1)]), (true, [None, Some(1), None])] {
             let mut images = Images::default();
             for index in 0..3 {
                 images.add(index, index, is_leading && index == 1, false);
@@ -103,7 +103,7 @@ mod tests {
             for index in 0..3 {
                 images.set(index, index == 1);
             }
-            assert_eq!([0, 1, 2].map(|index| images.fault(index)), wanted);
+            assert_eq!([0, 1, 2].map(|index| images.fault(index)), expected);
         }
     }
 

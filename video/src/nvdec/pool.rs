@@ -124,11 +124,11 @@ impl Session {
     /// wrong identifier would result in a wrong frame. If the requested frame was already decoded,
     /// its image must still be in GPU memory. Clips in presentation order request such frames.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
-        let known = self.ends.len().min(record.count());
+        let pushed = self.ends.len().min(record.count());
         self.fits(record)
-            && known > 0
-            && self.body.get(..self.ends[known - 1]).is_some_and(|body| record.body().starts_with(body))
-            && (known < record.count() || self.decoder.has(record.count() - 1))
+            && pushed > 0
+            && self.body.get(..self.ends[pushed - 1]).is_some_and(|body| record.body().starts_with(body))
+            && (pushed < record.count() || self.decoder.has(record.count() - 1))
     }
 
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
@@ -198,9 +198,9 @@ impl Session {
 
     /// Queues the packets of `record` that are not yet decoded.
     fn push(&mut self, record: &Record<'_>) -> Result<()> {
-        let known = self.ends.len();
-        reserve(&mut self.ends, record.count().saturating_sub(known))?;
-        for packet in record.packets().skip(known) {
+        let pushed = self.ends.len();
+        reserve(&mut self.ends, record.count().saturating_sub(pushed))?;
+        for packet in record.packets().skip(pushed) {
             self.decoder.push(packet)?;
             let (start, end) = (self.body.len(), self.body.len() + 4 + packet.len());
             reserve(&mut self.body, end - start)?;

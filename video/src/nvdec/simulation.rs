@@ -391,10 +391,10 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::Vp9)).unwrap();
     let mut frame = Frame::default();
-    for (index, (packet, wanted)) in packets.iter().enumerate() {
+    for (index, (packet, expected)) in packets.iter().enumerate() {
         decoder.push(packet).unwrap();
         assert!(decoder.frame(index, &mut frame).unwrap());
-        assert_eq!(number_of(&frame.planes()), *wanted);
+        assert_eq!(number_of(&frame.planes()), *expected);
         assert_eq!(frame.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
     }
 }
@@ -502,13 +502,13 @@ fn the_same_frames_result_with_later_frames_of_any_order() {
 #[test]
 fn damage_of_a_later_frame_does_not_affect_a_frame() {
     let (good, pool) = (records(0), Arc::new(Pool::new(device())));
-    let mut bad = good[2].clone();
-    let offset = bad.len() - 8;
-    bad[offset + 3] = 200;
+    let mut damaged = good[2].clone();
+    let offset = damaged.len() - 8;
+    damaged[offset + 3] = 200;
     let mut decoder = FrameDecoder::on(&pool);
-    assert_eq!(show_before(&mut decoder, &good[0], &[good[1].clone(), bad.clone()]), 1);
-    assert_eq!(show_before(&mut decoder, &good[1], std::slice::from_ref(&bad)), 2);
-    let error = decoder.decode(&Record::parse(&bad).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
+    assert_eq!(show_before(&mut decoder, &good[0], &[good[1].clone(), damaged.clone()]), 1);
+    assert_eq!(show_before(&mut decoder, &good[1], std::slice::from_ref(&damaged)), 2);
+    let error = decoder.decode(&Record::parse(&damaged).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
 }
 
@@ -553,10 +553,10 @@ fn a_thread_waits_while_all_decoders_are_in_use() {
 fn a_damaged_record_leaves_the_decoder_usable() {
     let pool = Arc::new(Pool::new(device()));
     let (mut decoder, good) = (FrameDecoder::on(&pool), records(0));
-    let mut bad = good[2].clone();
-    let offset = bad.len() - 8;
-    bad[offset + 3] = 200;
-    let error = decoder.decode(&Record::parse(&bad).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
+    let mut damaged = good[2].clone();
+    let offset = damaged.len() - 8;
+    damaged[offset + 3] = 200;
+    let error = decoder.decode(&Record::parse(&damaged).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
     assert_eq!(show(&mut decoder, &good[2]), 3);
 }

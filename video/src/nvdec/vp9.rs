@@ -264,9 +264,9 @@ pub(super) mod tests {
         let twice = superframe(&[inter(true, 1), inter(true, 1)]);
         assert_eq!(error(&[start.clone(), twice]), "the packet shows several VP9 frames");
         assert_eq!(error(&[vec![0x42, 0, 0]]), "the packet contains no VP9 frame");
-        let mut wrong = start.clone();
-        wrong[2] ^= 1;
-        assert_eq!(error(&[wrong]), "a VP9 frame has the sync code 498242 instead of 498342");
+        let mut changed = start.clone();
+        changed[2] ^= 1;
+        assert_eq!(error(&[changed]), "a VP9 frame has the sync code 498242 instead of 498342");
         let mut longer = superframe(&[inter(false, 1), inter(true, 1)]);
         let offset = longer.len() - 2;
         longer[offset] = 99;

@@ -53,42 +53,42 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let mut entry_offset = 0;
     while entry_offset < directory.len() {
         let place = start + entry_offset as u64;
-        let bad = |cause: &str| Error::in_source(format!("zip: entry at byte {place}: {cause}"));
-        let entry = directory[entry_offset..].first_chunk::<46>().ok_or_else(|| bad("truncated"))?;
+        let error = |cause: &str| Error::in_source(format!("zip: entry at byte {place}: {cause}"));
+        let entry = directory[entry_offset..].first_chunk::<46>().ok_or_else(|| error("truncated"))?;
         if !entry.starts_with(ENTRY) {
-            return Err(bad("wrong signature"));
+            return Err(error("wrong signature"));
         }
         let (name, extra, comment) = (u16_at(entry, 28), u16_at(entry, 30), u16_at(entry, 32));
-        let rest = directory[entry_offset + 46..].get(..name + extra + comment).ok_or_else(|| bad("truncated"))?;
+        let rest = directory[entry_offset + 46..].get(..name + extra + comment).ok_or_else(|| error("truncated"))?;
         let (flags, method) = (u16_at(entry, 8), u16_at(entry, 10));
         let [mut stored, mut len, mut local] = [20, 24, 42].map(|offset| u64::from(u32_at(entry, offset)));
         apply_zip64(&rest[name..name + extra], [&mut len, &mut stored, &mut local])
-            .ok_or_else(|| bad("invalid 64-bit sizes"))?;
+            .ok_or_else(|| error("invalid 64-bit sizes"))?;
         let name = String::from_utf8_lossy(&rest[..name]).into_owned();
         if flags & 1 != 0 {
-            return Err(bad(&format!("{name:?} is encrypted")));
+            return Err(error(&format!("{name:?} is encrypted")));
         }
         let deflated = match method {
             0 => false,
             8 => true,
             _ => {
-                return Err(bad(&format!("{name:?} uses compression method {method}: expected none or deflate")));
+                return Err(error(&format!("{name:?} uses compression method {method}: expected none or deflate")));
             }
         };
-        let header = archive.get(local, 30).map_err(|_| bad("its data is outside the archive"))?;
+        let header = archive.get(local, 30).map_err(|_| error("its data is outside the archive"))?;
         if !header.starts_with(LOCAL) {
-            return Err(bad("its local file header is missing"));
+            return Err(error("its local file header is missing"));
         }
         let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
         let archive_len = archive.bytes.len();
         if offset.checked_add(stored).is_none_or(|end| end > archive_len) {
-            return Err(bad(&format!(
+            return Err(error(&format!(
                 "{name:?} has {stored} bytes at byte {offset}, but the archive has {archive_len} bytes: it is damaged \
                  or truncated"
             )));
         }
         if !deflated && stored != len {
-            return Err(bad(&format!(
+            return Err(error(&format!(
                 "{name:?} is not compressed, but its compressed size is {stored} bytes and its size is {len}"
             )));
         }
@@ -114,13 +114,13 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     }
     let mut scratch = Vec::new();
     let mut content = Vec::new();
-    let (mut left, mut offset) = (stored, member.offset);
+    let (mut remaining, mut offset) = (stored, member.offset);
     // Read 1 MiB at a time, so that a file that is not mapped is never entirely in memory.
     let pieces = std::iter::from_fn(|| {
-        let piece = left.min(1 << 20);
+        let piece = remaining.min(1 << 20);
         (piece > 0).then(|| {
             let result = bytes.get(offset, piece as usize, &mut scratch).and_then(try_copy);
-            (left, offset) = (left - piece, offset + piece);
+            (remaining, offset) = (remaining - piece, offset + piece);
             result
         })
     });
@@ -246,15 +246,15 @@ impl Archive<'_> {
 /// Replaces each of the `values` that did not fit in 32 bits with its 64-bit value from the extra
 /// field. Returns `None` if a 64-bit value is missing.
 fn apply_zip64(mut extra: &[u8], values: [&mut u64; 3]) -> Option<()> {
-    let mut wanted = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
-    if wanted.peek().is_none() {
+    let mut escaped = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
+    if escaped.peek().is_none() {
         return Some(());
     }
     while let Some((head, rest)) = extra.split_first_chunk::<4>() {
         let (field, after) = rest.split_at_checked(u16_at(head, 2))?;
         if u16_at(head, 0) == 1 {
             let mut field = field.as_chunks::<8>().0.iter();
-            for value in wanted {
+            for value in escaped {
                 *value = u64::from_le_bytes(*field.next()?);
             }
             return Some(());
@@ -299,10 +299,10 @@ mod tests {
             (101, "it has 100 of 101 bytes".to_owned()),
             (99, "it has more than 99 bytes".to_owned()),
         ] {
-            let wrong = Member { len, ..member.clone() };
-            assert_eq!(cause(&wrong, 1 << 30), format!("zip: \"x\" is damaged: {expected}"));
+            let changed = Member { len, ..member.clone() };
+            assert_eq!(cause(&changed, 1 << 30), format!("zip: \"x\" is damaged: {expected}"));
         }
-        let wrong = Member { crc: !member.crc, ..member };
-        assert_eq!(cause(&wrong, 100), "zip: \"x\" is damaged: it has a wrong checksum");
+        let changed = Member { crc: !member.crc, ..member };
+        assert_eq!(cause(&changed, 100), "zip: \"x\" is damaged: it has a wrong checksum");
     }
 }

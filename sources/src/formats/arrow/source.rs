@@ -156,9 +156,9 @@ impl Arrow {
             let first = schema.get_or_insert_with(|| stream.schema.clone());
             if first.fields != stream.schema.fields {
                 let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-                let (wanted, actual) = (&first.fields, &stream.schema.fields);
-                let error = other_columns(&first_path, &names(wanted), &names(actual), |column| {
-                    wanted[column].kind == actual[column].kind && wanted[column].children == actual[column].children
+                let (expected, actual) = (&first.fields, &stream.schema.fields);
+                let error = other_columns(&first_path, &names(expected), &names(actual), |column| {
+                    expected[column].kind == actual[column].kind && expected[column].children == actual[column].children
                 });
                 return Err(error.at_path(&file.path));
             }

@@ -392,12 +392,12 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
     content.categories.sort_unstable_by_key(|category| category.id);
     content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
-        return Err(Error::in_source(format!("category id {id} is used by both {one:?} and {other:?}")));
+        let (id, first, other) = (twice[0].id, &twice[0].name, &twice[1].name);
+        return Err(Error::in_source(format!("category id {id} is used by both {first:?} and {other:?}")));
     }
     if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
-        return Err(Error::in_source(format!("image id {id} is used by both {one:?} and {other:?}")));
+        let (id, first, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
+        return Err(Error::in_source(format!("image id {id} is used by both {first:?} and {other:?}")));
     }
     Ok(())
 }

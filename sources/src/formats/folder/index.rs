@@ -96,7 +96,7 @@ fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
     }
     names.ends.iter().for_each(|&end| out.long(end as u64));
     names.labels.iter().for_each(|&label| out.word(label));
-    names.invalid_names.iter().for_each(|&bad| out.long(bad as u64));
+    names.invalid_names.iter().for_each(|&index| out.long(index as u64));
     names.classes.iter().for_each(|class| out.text(class));
     out.bytes(names.paths.as_bytes());
     out.finish()
@@ -107,7 +107,7 @@ fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
 /// entries that exist, and every number is checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [formats_hash, folders, samples, classes, labels, bad, length] = rest.longs()?;
+    let [formats_hash, folders, samples, classes, labels, bad_count, length] = rest.longs()?;
     if formats_hash != formats || (labels != 0 && labels != samples) || samples == 0 {
         return None;
     }
@@ -131,7 +131,7 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
         }
         push(&mut names.labels, label).ok()?;
     }
-    for _ in 0..bad {
+    for _ in 0..bad_count {
         let sample = usize::try_from(rest.long()?).ok()?;
         if sample >= names.ends.len() || names.invalid_names.last().is_some_and(|&last| last >= sample) {
             return None;

@@ -40,16 +40,16 @@ impl Listing {
     ///
     /// # Errors
     /// If a folder cannot be listed, or if there are no samples.
-    pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<(Self, Visited)> {
+    pub(super) fn list(path: &Path, kind: Wanted<'_>) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), is_invalid: false }, modification_time(path))];
-        let top = list(path, wanted)?;
+        let top = list(path, kind)?;
         let class_paths: Vec<(PathBuf, Name)> =
             try_collect(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
         let walk_class = |(folder, name): &(PathBuf, Name)| {
             let (ancestors, folders, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, folders: folders, others: Others::default(), visited };
-            walk.visit(folder, name.clone(), wanted)?;
+            walk.visit(folder, name.clone(), kind)?;
             // Use the order of ImageFolder: sort the folders in a class by path ("a-b" before
             // "a/b"), then the files in each folder by name.
             walk.folders.sort_unstable();
@@ -73,8 +73,8 @@ impl Listing {
         } else {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
-                let [one, many] = wanted.nouns();
-                let ignored = counted(top.images.len(), one, many);
+                let [singular, many] = kind.nouns();
+                let ignored = counted(top.images.len(), singular, many);
                 tracing::warn!("{}: ignored {ignored} next to the class folders", path.display());
             }
         }
@@ -87,11 +87,11 @@ impl Listing {
             } else {
                 format!("found {others}, {}", counted(folders, "subfolder", "subfolders"))
             };
-            let ([_, nouns], extensions) = (wanted.nouns(), wanted.extensions());
+            let ([_, nouns], extensions) = (kind.nouns(), kind.extensions());
             return Err(Error::in_source(format!("no {nouns}: {description}; looked for {extensions}")).at_path(path));
         }
         others.warn_hidden(path);
-        if others.count > 0 && matches!(wanted, Wanted::Images(_)) {
+        if others.count > 0 && matches!(kind, Wanted::Images(_)) {
             tracing::warn!(
                 "{}: ignored {others}, which do not have the extension of a supported image format: convert them if \
                  they are images, or add a codec",
@@ -110,8 +110,8 @@ impl Listing {
         Ok(Self::list(path, Wanted::Videos)?.0)
     }
 
-    pub(super) fn push(&mut self, folder: &str, name: &str, bad: bool) -> Result<()> {
-        if bad {
+    pub(super) fn push(&mut self, folder: &str, name: &str, is_invalid: bool) -> Result<()> {
+        if is_invalid {
             push(&mut self.invalid_names, self.ends.len())?;
         }
         reservation_result(self.paths.try_reserve(folder.len() + name.len() + 1))?;

@@ -78,11 +78,11 @@ impl Masks {
         for file in &files {
             let (key, extension) = split_extension(file);
             let Some(field) = field_of(extension) else { continue };
-            let known = masks.extensions.iter().position(|(known, _)| known == extension).unwrap_or_else(|| {
+            let number = masks.extensions.iter().position(|(other, _)| other == extension).unwrap_or_else(|| {
                 masks.extensions.push((extension.to_owned(), field));
                 masks.extensions.len() - 1
             });
-            if let Some((_, other)) = by_key.insert(key, (known as u8, file)) {
+            if let Some((_, other)) = by_key.insert(key, (number as u8, file)) {
                 let cause = format!("masks: {other:?} and {file:?} belong to the same image: remove one of them");
                 return Err(Error::in_source(cause).at_path(folder));
             }
@@ -104,8 +104,8 @@ impl Masks {
         for index in 0..names.len() {
             let key = self.key(names.path(index));
             match masks.get_mut(&*key) {
-                Some((known, file)) => {
-                    self.extension_of.push(*known);
+                Some((number, file)) => {
+                    self.extension_of.push(*number);
                     used += usize::from(!file.is_empty());
                     *file = "";
                 }
@@ -159,6 +159,6 @@ impl Masks {
     pub(super) fn add_to(&self, hash: Hash) -> Hash {
         let (before, after) = &self.affixes;
         let hash = self.extensions.iter().fold(hash.text(before).text(after), |hash, (end, _)| hash.text(end));
-        self.extension_of.iter().fold(hash, |hash, &known| hash.number(known.into()))
+        self.extension_of.iter().fold(hash, |hash, &number| hash.number(number.into()))
     }
 }

@@ -25,7 +25,7 @@ impl Wanted<'_> {
     pub(super) fn has(self, extension: &str) -> bool {
         match self {
             Wanted::Images(formats) => format::field_of_file(extension, formats).is_some(),
-            Wanted::Videos => format::VIDEO_FILES.iter().any(|known| known.eq_ignore_ascii_case(extension)),
+            Wanted::Videos => format::VIDEO_FILES.iter().any(|ending| ending.eq_ignore_ascii_case(extension)),
         }
     }
 
@@ -137,7 +137,7 @@ impl fmt::Display for Others {
 }
 
 /// Lists the folder at `path`, without descending into its subfolders.
-pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
+pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
@@ -154,13 +154,13 @@ pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
         if name.as_encoded_bytes().starts_with(b".") {
             // macOS stores the attributes of `x.jpg` in a file called `._x.jpg`, which is not an
             // image.
-            let is_image = !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| wanted.has(e));
+            let is_image = !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| wanted_kind.has(e));
             if kind.is_dir() || is_image {
                 listing.others.hide(1, entry.path());
             }
         } else if kind.is_dir() {
             push(&mut listing.folders, name)?;
-        } else if (kind.is_file() || kind.is_symlink()) && extension.is_some_and(|e| wanted.has(e)) {
+        } else if (kind.is_file() || kind.is_symlink()) && extension.is_some_and(|e| wanted_kind.has(e)) {
             push(&mut listing.images, Name::new(&name))?;
         } else {
             if name == CACHE {
@@ -215,14 +215,14 @@ pub(super) struct Walk {
 impl Walk {
     /// Lists the folder at `path` and all folders below it. `below_root` is the path of the folder
     /// relative to the root.
-    pub(super) fn visit(&mut self, path: &Path, below_root: Name, wanted: Wanted<'_>) -> Result<()> {
+    pub(super) fn visit(&mut self, path: &Path, below_root: Name, kind: Wanted<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
             tracing::warn!("{}: link not followed, because it points back to {}", path.display(), canonical.display());
             return Ok(());
         }
         push(&mut self.visited, (below_root.clone(), modification_time(path)))?;
-        let listing = list(path, wanted)?;
+        let listing = list(path, kind)?;
         self.others.add(listing.others);
         if !listing.images.is_empty() {
             push(&mut self.folders, (below_root.clone(), listing.images))?;
@@ -230,9 +230,9 @@ impl Walk {
         self.ancestors.push(canonical);
         for name in &listing.folders {
             let entry = Name::new(name);
-            let (text, bad) =
+            let (text, is_invalid) =
                 (format!("{}/{}", below_root.text, entry.text), below_root.is_invalid || entry.is_invalid);
-            self.visit(&path.join(name), Name { text, is_invalid: bad }, wanted)?;
+            self.visit(&path.join(name), Name { text, is_invalid: is_invalid }, kind)?;
         }
         self.ancestors.pop();
         Ok(())

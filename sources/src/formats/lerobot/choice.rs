@@ -22,13 +22,13 @@ pub(super) fn chosen(
         Some(name) => Some((name, info.split(name).map_err(|e| e.at_path(root.file(INFO)))?)),
         None => None,
     };
-    let Some(wanted) = &options.episodes else {
+    let Some(requested) = &options.episodes else {
         let inside = |episode: &&Episode| split.as_ref().is_none_or(|(_, range)| range.contains(&episode.index));
         return Ok(episodes.list.iter().filter(inside).copied().collect());
     };
-    let mut wanted = wanted.clone();
-    wanted.sort_unstable();
-    if let Some(twice) = wanted.windows(2).find(|pair| pair[0] == pair[1]) {
+    let mut requested = requested.clone();
+    requested.sort_unstable();
+    if let Some(twice) = requested.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::config(format!("episodes: {} is listed twice; remove one", twice[0])));
     }
     let find = |&index: &u64| {
@@ -49,5 +49,5 @@ pub(super) fn chosen(
             Error::config(format!("episodes: there is no episode {index}: {range}"))
         })
     };
-    wanted.iter().map(find).collect()
+    requested.iter().map(find).collect()
 }

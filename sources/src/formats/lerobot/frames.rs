@@ -48,9 +48,9 @@ impl Frame {
     /// Returns the row of the frame that is `delta` frames later. If that frame is outside the
     /// episode, returns the episode's first or last row instead, and true as the second value.
     pub(super) fn at(self, delta: i64) -> (usize, bool) {
-        let wanted = (self.frame as i64).saturating_add(delta);
-        let nearest = wanted.clamp(0, self.episode.len as i64 - 1);
-        (self.episode.first + nearest as usize, nearest != wanted)
+        let target = (self.frame as i64).saturating_add(delta);
+        let nearest = target.clamp(0, self.episode.len as i64 - 1);
+        (self.episode.first + nearest as usize, nearest != target)
     }
 }
 
@@ -230,10 +230,10 @@ mod tests {
             for delta in deltas {
                 let same = |other: &usize| of_episode[*other] == of_episode[sample];
                 let (first, last) = ((0..8).find(same).unwrap(), (0..8).rfind(same).unwrap());
-                let wanted = sample as i64 + delta;
-                expected.push(rows[wanted.clamp(first as i64, last as i64) as usize]);
-                if (first as i64..=last as i64).contains(&wanted) {
-                    inverse[rows[wanted as usize]].push(sample as u64);
+                let target = sample as i64 + delta;
+                expected.push(rows[target.clamp(first as i64, last as i64) as usize]);
+                if (first as i64..=last as i64).contains(&target) {
+                    inverse[rows[target as usize]].push(sample as u64);
                 }
             }
             expected.dedup();

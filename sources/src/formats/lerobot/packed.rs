@@ -82,10 +82,10 @@ impl Packed {
         for feature in info.features.values_mut().filter(|feature| feature.dtype == "video") {
             "image".clone_into(&mut feature.dtype);
         }
-        let mut wanted = self.episodes.clone();
-        wanted.sort_unstable();
-        episodes.list.retain(|episode| wanted.binary_search(&episode.index).is_ok());
-        if episodes.list.len() != wanted.len() {
+        let mut chosen = self.episodes.clone();
+        chosen.sort_unstable();
+        episodes.list.retain(|episode| chosen.binary_search(&episode.index).is_ok());
+        if episodes.list.len() != chosen.len() {
             let cause = "the file lists episodes that are missing in the metadata; pack the dataset again";
             return Err(Error::in_source(cause).at_path(root.file(PACKED)));
         }
@@ -269,8 +269,8 @@ impl PackedReader {
             let start = scratch.len();
             if let Some(deltas) = &group.deltas {
                 let image_for = |delta: i64| {
-                    let wanted = frame.at(delta).0;
-                    let range = rows().find(|(row, _)| *row == wanted).map(|(_, range)| range.clone());
+                    let target = frame.at(delta).0;
+                    let range = rows().find(|(row, _)| *row == target).map(|(_, range)| range.clone());
                     &copied[range.expect("`rows` lists every frame")]
                 };
                 let images: Vec<&[u8]> = deltas.iter().map(|&delta| image_for(delta)).collect();

@@ -130,13 +130,14 @@ impl Combined {
         let total: f64 = self.stats.iter().map(weight).sum();
         let each = |value_of: &dyn Fn(usize) -> f64| (0..len).map(value_of).collect::<Vec<_>>();
         let sum = |value_of: &dyn Fn(&FeatureStats) -> f64| {
-            self.stats.iter().map(|one| value_of(one) * weight(one)).sum::<f64>() / total
+            self.stats.iter().map(|stats| value_of(stats) * weight(stats)).sum::<f64>() / total
         };
-        let mean = each(&|index| sum(&|one| one.mean[index]));
-        let variance = |index: usize| sum(&|one| one.std[index].powi(2) + (one.mean[index] - mean[index]).powi(2));
+        let mean = each(&|index| sum(&|stats| stats.mean[index]));
+        let variance =
+            |index: usize| sum(&|stats| stats.std[index].powi(2) + (stats.mean[index] - mean[index]).powi(2));
         FeatureStats {
-            min: each(&|index| self.stats.iter().map(|one| one.min[index]).fold(f64::INFINITY, f64::min)),
-            max: each(&|index| self.stats.iter().map(|one| one.max[index]).fold(f64::NEG_INFINITY, f64::max)),
+            min: each(&|index| self.stats.iter().map(|stats| stats.min[index]).fold(f64::INFINITY, f64::min)),
+            max: each(&|index| self.stats.iter().map(|stats| stats.max[index]).fold(f64::NEG_INFINITY, f64::max)),
             std: each(&|index| variance(index).sqrt()),
             count: Some(total as u64),
             mean,

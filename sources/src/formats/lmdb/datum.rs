@@ -31,18 +31,18 @@ impl<'a> Datum<'a> {
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
         for field in Fields::new(value) {
             let (offset, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
-            let bad = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {offset}"));
+            let error = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {offset}"));
             match (number, field) {
-                (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(bad)?,
-                (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(bad)?,
-                (3, Field::Varint(number)) => datum.width = side(number).ok_or_else(bad)?,
+                (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(error)?,
+                (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(error)?,
+                (3, Field::Varint(number)) => datum.width = side(number).ok_or_else(error)?,
                 (4, Field::Bytes(bytes)) => datum.data = Some(bytes),
                 // A negative `int32` is sign-extended to 64 bits and encoded in ten bytes.
                 (5, Field::Varint(number)) => datum.label = Some(number as i64),
                 (6, Field::Bytes(bytes)) if bytes.len() % 4 == 0 => datum.floats.push(bytes),
                 (6, Field::Fixed32(bytes)) => datum.floats.push(bytes),
                 (7, Field::Varint(number)) => datum.encoded = number != 0,
-                _ => return Err(bad()),
+                _ => return Err(error()),
             }
         }
         if datum.data.is_none() && datum.floats.is_empty() {

@@ -50,11 +50,11 @@ impl<'a> Reader<'a> {
         self.remaining = from.remaining_slice();
         let mut take = |len: u32| {
             let (offset, input_len) = (self.offset(), self.input_len);
-            let (content, left) = self
+            let (content, rest) = self
                 .remaining
                 .split_at_checked(len as usize)
                 .ok_or_else(|| cut_short(len as usize, offset, input_len))?;
-            self.remaining = left;
+            self.remaining = rest;
             Ok(content)
         };
         match head {
@@ -73,9 +73,9 @@ impl<'a> Reader<'a> {
             Value::Map(pairs) => 2 * u64::from(pairs),
             _ => 0,
         };
-        let mut left = elements(value);
-        while left > 0 {
-            left = left - 1 + elements(self.next()?);
+        let mut remaining = elements(value);
+        while remaining > 0 {
+            remaining = remaining - 1 + elements(self.next()?);
         }
         Ok(())
     }

@@ -225,7 +225,7 @@ impl Environment {
     fn find_database(&self, name: Option<&str>) -> Result<Database> {
         let names: Vec<_> = self.named_databases.iter().map(|(name, _)| format!("{name:?}")).collect();
         match name {
-            Some(name) => match self.named_databases.iter().find(|(known, _)| known == name) {
+            Some(name) => match self.named_databases.iter().find(|(database, _)| database == name) {
                 Some((_, database)) => Ok(*database),
                 None if names.is_empty() => Err(Error::config(format!(
                     "no database {name:?}: the file contains one database without a name; remove the name from the path"

@@ -274,8 +274,8 @@ impl Lmdb {
 
     fn with_colors(mut self, colors: Colors, method: &str) -> Result<Self> {
         let has_pixels = match &mut self.layout {
-            Layout::Datum(known) => {
-                *known = Some(colors);
+            Layout::Datum(stored_colors) => {
+                *stored_colors = Some(colors);
                 true
             }
             Layout::Pickled(pickled) => pickled.set_colors(colors),

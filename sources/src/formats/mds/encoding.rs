@@ -154,7 +154,7 @@ impl Array {
             return Some(Array::default());
         }
         let (dtype, shape) = details.split_once(':').map_or((details, None), |(dtype, shape)| (dtype, Some(shape)));
-        let dtype = DTYPES.iter().find(|known| known.0 == dtype)?.2;
+        let dtype = DTYPES.iter().find(|entry| entry.0 == dtype)?.2;
         let shape =
             shape.map(|shape| shape.split(',').map(|side| side.trim().parse().ok()).collect::<Option<Vec<_>>>());
         let shape = match shape {
@@ -179,8 +179,8 @@ impl Array {
             Some(dtype) => dtype,
             None => {
                 let number = take(1)?[0];
-                let known = DTYPES.iter().find(|dtype| dtype.1 == number);
-                known.ok_or_else(|| Error::in_source(format!("an array has the unknown type number {number}")))?.2
+                let dtype_entry = DTYPES.iter().find(|dtype| dtype.1 == number);
+                dtype_entry.ok_or_else(|| Error::in_source(format!("an array has the unknown type number {number}")))?.2
             }
         };
         let read;
@@ -202,11 +202,11 @@ impl Array {
                 &read[..axes]
             }
         };
-        let left = rest.len();
+        let available = rest.len();
         let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
-        if needed != Some(left) {
+        if needed != Some(available) {
             return Err(Error::in_source(format!(
-                "an array of shape {shape:?} has {left} bytes of data, which does not match the shape: the shard is \
+                "an array of shape {shape:?} has {available} bytes of data, which does not match the shape: the shard is \
                  damaged"
             )));
         }
@@ -254,8 +254,10 @@ mod tests {
         assert_eq!(part("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
         assert_eq!(part("ndarray", &[8, 8, 2, 1, 7, 9]).unwrap(), expected);
         assert_eq!(part("ndarray", &[8, 9, 2, 0, 1, 0, 7, 9]).unwrap(), expected);
-        for bad in [&[][..], &[8], &[8, 8], &[8, 8, 2], &[8, 8, 2, 1, 7], &[8, 8, 2, 1, 7, 9, 9], &[7, 8, 2, 1, 7, 9]] {
-            assert!(part("ndarray", bad).is_err(), "{bad:?}");
+        for damaged in
+            [&[][..], &[8], &[8, 8], &[8, 8, 2], &[8, 8, 2, 1, 7], &[8, 8, 2, 1, 7, 9, 9], &[7, 8, 2, 1, 7, 9]]
+        {
+            assert!(part("ndarray", damaged).is_err(), "{damaged:?}");
         }
         let e = part("ndarray", &[8, 16, 1, 1, 1, 1, 7]).unwrap_err();
         assert!(e.cause().contains("4 axes: expected at most 3"), "{e}");

@@ -84,8 +84,8 @@ impl Index {
     /// folder. Also fails if shards have different columns, or if decompressing a shard would
     /// overwrite another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        let bad = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
-        let File { version, shards } = serde_json::from_slice(text).map_err(bad)?;
+        let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
+        let File { version, shards } = serde_json::from_slice(text).map_err(error)?;
         if version != 2 {
             return Err(Error::in_source(format!("MDS version {version}: expected version 2")));
         }
@@ -139,11 +139,12 @@ impl Index {
         let columns = columns.map(|((name, encoding), size)| {
             // Treat the size 0 as a variable size, like MosaicML's library.
             let size = size.filter(|&size| size != 0).map(usize::try_from).transpose().unwrap_or(Some(usize::MAX));
-            let known = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
-            if let (Some(size), Some(known)) = (size, known)
-                && size != known
+            let encoded_size = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
+            if let (Some(size), Some(encoded_size)) = (size, encoded_size)
+                && size != encoded_size
             {
-                let cause = format!("column {name:?} has size {size}, but encoding {encoding:?} has size {known}");
+                let cause =
+                    format!("column {name:?} has size {size}, but encoding {encoding:?} has size {encoded_size}");
                 return Err(Error::in_source(cause));
             }
             Ok(Column { name, encoding, size })

@@ -241,7 +241,7 @@ impl Cache {
 
 /// Returns the index of a page's lock.
 fn lock_index((file, group, column): ColumnKey, first: usize) -> usize {
-    [file, group, column, first as u32].iter().fold(0_u32, |hash, &one| hash.wrapping_mul(31).wrapping_add(one))
+    [file, group, column, first as u32].iter().fold(0_u32, |hash, &part| hash.wrapping_mul(31).wrapping_add(part))
         as usize
         % LOCKS
 }
@@ -323,19 +323,19 @@ mod tests {
     #[test]
     fn cache_budget_is_the_sum_of_grants() {
         let cache = Arc::new(Cache::new());
-        let known = || cache.budget();
-        assert_eq!(known(), DEFAULT_BUDGET);
+        let budget = || cache.budget();
+        assert_eq!(budget(), DEFAULT_BUDGET);
         let large = Grant::new(cache.clone(), 3 * MIN_PAGE_LIMIT);
         let small = Grant::new(cache.clone(), 2 * MIN_PAGE_LIMIT);
-        assert_eq!(known(), 5 * MIN_PAGE_LIMIT);
+        assert_eq!(budget(), 5 * MIN_PAGE_LIMIT);
         get(&cache, (0, 0, 0), 5, || Ok(Block::of_bytes(0, 10, 4 * MIN_PAGE_LIMIT))).unwrap();
         assert_eq!(cache.bytes(), 4 * MIN_PAGE_LIMIT);
         drop(small);
-        assert_eq!((known(), cache.bytes()), (3 * MIN_PAGE_LIMIT, 0));
+        assert_eq!((budget(), cache.bytes()), (3 * MIN_PAGE_LIMIT, 0));
         let none = Grant::new(cache.clone(), 0);
-        assert_eq!(known(), 3 * MIN_PAGE_LIMIT);
+        assert_eq!(budget(), 3 * MIN_PAGE_LIMIT);
         drop((large, none));
-        assert_eq!(known(), DEFAULT_BUDGET);
+        assert_eq!(budget(), DEFAULT_BUDGET);
     }
 
     #[test]

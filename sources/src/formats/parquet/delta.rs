@@ -48,13 +48,13 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
         return None;
     }
     let mut number = first as i32;
-    let (mut total, mut left) = (u64::try_from(number).ok()?, count.saturating_sub(1));
-    while left > 0 {
+    let (mut total, mut remaining) = (u64::try_from(number).ok()?, count.saturating_sub(1));
+    while remaining > 0 {
         let min_step = signed_varint(&mut bytes)? as i32;
         let (widths, rest) = bytes.split_at_checked(miniblocks)?;
         bytes = rest;
         for &width in widths {
-            if left == 0 {
+            if remaining == 0 {
                 break;
             }
             let width = usize::from(width);
@@ -62,7 +62,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
                 return None;
             }
             // Writers may omit the padding of the last miniblock.
-            let values_here = miniblock_len.min(left);
+            let values_here = miniblock_len.min(remaining);
             let packed_len = (miniblock_len.checked_mul(width)? / 8).min(bytes.len());
             if values_here * width > packed_len * 8 {
                 return None;
@@ -74,7 +74,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
                 total += u64::try_from(number).ok()?;
             }
             bytes = rest;
-            left -= values_here;
+            remaining -= values_here;
         }
     }
     Some((total, bytes))

@@ -232,7 +232,7 @@ impl ParquetFile {
     /// If a page index is damaged or cannot be read.
     pub(super) fn load_indexes(&self, leaves: &[u32]) -> Result<()> {
         let damaged = || Error::in_source("the page index is damaged");
-        let mut wanted = Vec::new();
+        let mut missing = Vec::new();
         for group in 0..self.meta.num_row_groups() as u32 {
             for &leaf in leaves {
                 let chunk = self.chunk(group, leaf as usize)?;
@@ -240,20 +240,20 @@ impl ParquetFile {
                     && let Some((start, len)) = self.page_index_location(group, leaf)?
                 {
                     let end = start.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
-                    wanted.push((group, leaf, chunk, start..end));
+                    missing.push((group, leaf, chunk, start..end));
                 }
             }
         }
-        let (start, end) = wanted
+        let (start, end) = missing
             .iter()
             .fold((u64::MAX, 0), |(start, end), (_, _, _, range)| (range.start.min(start), range.end.max(end)));
         if end.saturating_sub(start) > MAX_INDEXES {
             // Each page index will be read when it is needed.
             return Ok(());
         }
-        if !wanted.is_empty() {
+        if !missing.is_empty() {
             let bytes = read(&self.file, start, end - start)?;
-            for (group, leaf, chunk, range) in wanted {
+            for (group, leaf, chunk, range) in missing {
                 let index_bytes = &bytes[(range.start - start) as usize..(range.end - start) as usize];
                 if let Some(index) = Index::from_page_index(index_bytes, chunk, self.rows(group))? {
                     self.store_index(group, leaf, index);

@@ -158,19 +158,19 @@ impl Index {
 /// # Errors
 /// If the header is damaged or cannot be read, or if the page extends past `end`.
 pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> {
-    let left = end.saturating_sub(offset);
-    if left == 0 {
+    let remaining = end.saturating_sub(offset);
+    if remaining == 0 {
         return Err(Error::in_source("damaged: a page is missing"));
     }
     for len in HEADER_READS {
-        let head = bytes.get(offset, len.min(left))?;
+        let head = bytes.get(offset, len.min(remaining))?;
         if let Some(header) = Header::read(&head) {
-            let fits = header.len as u64 + header.compressed as u64 <= left;
+            let fits = header.len as u64 + header.compressed as u64 <= remaining;
             return fits
                 .then_some(header)
                 .ok_or_else(|| Error::in_source("damaged: a page extends past the end of its column"));
         }
-        if len >= left {
+        if len >= remaining {
             break;
         }
     }

@@ -182,8 +182,8 @@ impl<'a> Compact<'a> {
             while open.last() == Some(&0) {
                 open.pop();
             }
-            if let Some(left) = open.last_mut() {
-                *left -= 1;
+            if let Some(remaining) = open.last_mut() {
+                *remaining -= 1;
             }
             if children > 0 {
                 // The `parquet` crate allocates memory for this number of children.

@@ -31,8 +31,8 @@ pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<En
     let path = &*file.path;
     if let Some(text) = listed {
         let listed = path.with_extension("idx");
-        let bad = |e| Error::io(&listed, &std::io::Error::new(std::io::ErrorKind::InvalidData, e));
-        let text = String::from_utf8(text).map_err(bad)?;
+        let error = |e| Error::io(&listed, &std::io::Error::new(std::io::ErrorKind::InvalidData, e));
+        let text = String::from_utf8(text).map_err(error)?;
         return parse(&text, file.len()).map_err(|e| e.at_path(listed));
     }
     let modified = std::fs::metadata(path).map_or(0, |metadata| index_file::modification_ns(&metadata));

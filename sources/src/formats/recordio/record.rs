@@ -55,24 +55,24 @@ pub(super) fn padded(len: usize) -> usize {
 pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
     let (mut parts, mut offset) = (Vec::new(), 0);
     loop {
-        let bad = |what: &str| {
+        let error = |what: &str| {
             let part = parts.len();
             Error::in_source(format!(
                 "part {part} {what} at byte {offset} of the record: the file or its index is damaged"
             ))
         };
-        let (len, position) = frame(&item[offset.min(item.len())..]).ok_or_else(|| bad("is missing"))?;
+        let (len, position) = frame(&item[offset.min(item.len())..]).ok_or_else(|| error("is missing"))?;
         let fits = if parts.is_empty() {
             matches!(position, Position::Whole | Position::First)
         } else {
             position != Position::Whole && position != Position::First
         };
         if !fits {
-            return Err(bad("is misplaced"));
+            return Err(error("is misplaced"));
         }
         let (start, end) = (offset + FRAME, offset + FRAME + len);
         if end > item.len() {
-            return Err(bad("is truncated"));
+            return Err(error("is truncated"));
         }
         parts.push(start..end);
         if matches!(position, Position::Whole | Position::Last) {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(joined(&part(b"abc", 0)).unwrap(), b"abc");
         let three = [part(b"abcd", 1), part(b"", 2), part(b"xyz", 3), part(b"the next record", 0)].concat();
         assert_eq!(joined(&three).unwrap(), [&b"abcd"[..], &MAGIC, &MAGIC, b"xyz"].concat());
-        for (bad, cause) in [
+        for (damaged, cause) in [
             (part(b"abc", 2), "part 0 is misplaced at byte 0 of the record"),
             ([part(b"abcd", 1), part(b"x", 0)].concat(), "part 1 is misplaced at byte 12 of the record"),
             (part(b"abcd", 1), "part 1 is missing at byte 12 of the record"),
@@ -125,7 +125,7 @@ mod tests {
             (part(b"abcd", 5), "part 0 is missing"),
             (Vec::new(), "part 0 is missing"),
         ] {
-            let e = joined(&bad).unwrap_err();
+            let e = joined(&damaged).unwrap_err();
             assert!(e.cause().contains(cause), "{cause}: {e}");
         }
     }

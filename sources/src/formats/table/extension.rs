@@ -26,13 +26,13 @@ pub(super) fn find_extension(
     formats: &[Format],
 ) -> Result<Option<String>> {
     let mut extensions: Vec<(String, &String)> = Vec::new();
-    let known: Vec<&str> =
+    let endings: Vec<&str> =
         format::FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
     for value in values.iter().filter(|value| !is_whole(value, formats)) {
         if is_file(value)? {
             continue;
         }
-        for end in &known {
+        for end in &endings {
             for end in [format!(".{end}"), format!(".{}", end.to_uppercase())] {
                 if is_file(&format!("{value}{end}"))? {
                     if !extensions.iter().any(|(other, _)| *other == end) {

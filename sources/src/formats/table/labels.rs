@@ -99,16 +99,16 @@ impl Table {
     }
 
     /// Returns the error for two labels that are written differently but denote the same integer.
-    fn equal_integers_error(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
+    fn equal_integers_error(&self, column: usize, [first, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
             "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
              everywhere, or write distinct classes as text, such as \"c007\"",
             self.columns.names[column],
-            one.1,
+            first.1,
             other.1,
             self.line(other.0),
         ))
-        .at_line(&self.file, self.line(one.0))
+        .at_line(&self.file, self.line(first.0))
     }
 
     /// Returns the error for a label column in which values cannot be labels. `listed` is true if

@@ -124,10 +124,10 @@ impl Table {
             let offset = row_start(text.as_bytes(), offset);
             cause.at_line(path, line_of(text.as_bytes(), offset))
         })?;
-        let Scan { names, mut starts, first, texts, first_malformed: bad, bad_rows } = scanned;
+        let Scan { names, mut starts, first, texts, first_malformed: malformed, bad_rows } = scanned;
         starts.shrink_to_fit();
         let line_at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
-        if let Some((row, cause)) = bad {
+        if let Some((row, cause)) = malformed {
             let (line, path) = (line_at(row), path.display());
             match bad_rows {
                 1 => tracing::warn!("{path}: 1 malformed row, in line {line}: {cause}; reading it will fail"),

@@ -245,27 +245,27 @@ impl Scan<'_> {
                 self.index.shrink();
                 return Ok(self.index);
             }
-            let bad = |cause: String| Error::in_source(format!("tar header at offset {offset}: {cause}"));
-            let header = Header::parse(block).map_err(bad)?;
+            let error = |cause: String| Error::in_source(format!("tar header at offset {offset}: {cause}"));
+            let header = Header::parse(block).map_err(error)?;
             let size = declared.size(&header);
             let start = offset + BLOCK as u64;
-            let left = len - start;
-            if size > left {
-                return Err(bad(format!("claims {size} bytes, but {left} remain in the file")));
+            let remaining = len - start;
+            if size > remaining {
+                return Err(error(format!("claims {size} bytes, but {remaining} remain in the file")));
             }
             let data = |scratch| match size {
                 0..=MAX_METADATA => bytes.get(start, size as usize, scratch),
-                _ => Err(bad(format!("the PAX or GNU header has {size} bytes: expected at most {MAX_METADATA}"))),
+                _ => Err(error(format!("the PAX or GNU header has {size} bytes: expected at most {MAX_METADATA}"))),
             };
             let owned = |data: &[u8]| data.strip_suffix(b"\0").unwrap_or(data).to_vec();
             match header.kind {
                 b'L' => declared.name = Some(owned(data(&mut scratch)?)),
                 b'K' => declared.link = Some(owned(data(&mut scratch)?)),
-                b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
+                b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(error)?,
                 // Ignore global headers. No tool writes a path or a size into a global header,
                 // because it would apply to every member.
                 b'g' => {}
-                b'S' => return Err(bad("sparse files are not supported".into())),
+                b'S' => return Err(error("sparse files are not supported".into())),
                 kind => {
                     let declared = std::mem::take(&mut declared);
                     let name = declared.pax.path.as_deref().or(declared.name.as_deref()).unwrap_or(&header.name);
@@ -276,7 +276,7 @@ impl Scan<'_> {
                         b'1' | b'2' => self.add_link(name, declared.pax.key.as_deref(), target, kind == b'1'),
                         _ => Ok(()),
                     };
-                    added.map_err(|e| bad(e.cause().to_owned()))?;
+                    added.map_err(|e| error(e.cause().to_owned()))?;
                 }
             }
             // Data is padded to whole blocks. If the file ends inside the last padding, the next
@@ -287,8 +287,8 @@ impl Scan<'_> {
 
     /// Parses the class names from the content of [`CLASSES_MEMBER`].
     fn classes(&mut self, json: &[u8]) -> Result<()> {
-        let bad = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
-        self.index.classes = serde_json::from_slice(json).map_err(bad)?;
+        let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
+        self.index.classes = serde_json::from_slice(json).map_err(error)?;
         Ok(())
     }
 

@@ -85,8 +85,8 @@ impl Manifest {
         if manifest.shards.is_empty() {
             return Err(damaged("it lists no shards".to_owned()));
         }
-        let wrong = |name: &str| name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
-        match manifest.shards.iter().find(|shard| wrong(&shard.name)) {
+        let is_invalid = |name: &str| name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
+        match manifest.shards.iter().find(|shard| is_invalid(&shard.name)) {
             Some(shard) => Err(damaged(format!("{:?} is not a valid shard name", shard.name))),
             None => Ok(manifest),
         }
@@ -200,7 +200,7 @@ pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
 /// # Errors
 /// If there are unmerged parts.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
-    let has = |wanted: &str| names.binary_search_by(|name| name.as_ref().cmp(wanted)).is_ok();
+    let has = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
     let mut stems = names().filter_map(unmerged_stem);
     match stems.find(|stem| !has(&format!("{stem}{MANIFEST_END}"))) {

@@ -312,11 +312,11 @@ impl Bytes for Chunks<'_> {
         let (start, bytes) = &mut *chunk;
         let inside = |start: u64, have: usize| offset >= start && offset + len as u64 <= start + have as u64;
         if !inside(*start, bytes.len()) {
-            let wanted = (len as u64).max(CHUNK).min(self.shard.len - offset);
+            let length = (len as u64).max(CHUNK).min(self.shard.len - offset);
             // Drop the old buffer first: a failed read must not leave stale bytes behind, and a
             // canceled read may still write to its buffer.
             *bytes = Vec::new();
-            *bytes = self.remote.bytes(self.shard, offset, wanted)?;
+            *bytes = self.remote.bytes(self.shard, offset, length)?;
             *start = offset;
         }
         scratch.clear();

@@ -69,14 +69,14 @@ fn for_each_feature<'a>(record: &'a [u8], mut visit: impl FnMut(&'a str, Values<
 
 fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
     let mut values = Values::Nothing;
-    let bad = || unexpected(&format!("feature {name:?}"));
+    let error = || unexpected(&format!("feature {name:?}"));
     for_each_field(feature, |kind, field| {
-        let Field::Bytes(list) = field else { return Err(bad()) };
+        let Field::Bytes(list) = field else { return Err(error()) };
         values = match kind {
             1 => Values::Bytes(Vec::new()),
             2 => Values::Floats(Vec::new()),
             3 => Values::Ints(Vec::new()),
-            _ => return Err(bad()),
+            _ => return Err(error()),
         };
         for_each_field(list, |number, value| {
             match (number, &mut values, value) {
@@ -87,10 +87,10 @@ fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
                 (1, Values::Ints(values), Field::Bytes(packed)) => {
                     let mut offset = 0;
                     while offset < packed.len() {
-                        values.push(varint(packed, &mut offset).ok_or_else(bad)? as i64);
+                        values.push(varint(packed, &mut offset).ok_or_else(error)? as i64);
                     }
                 }
-                _ => return Err(bad()),
+                _ => return Err(error()),
             }
             Ok(())
         })

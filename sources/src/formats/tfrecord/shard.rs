@@ -149,16 +149,16 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
             return Err(truncated(offset));
         }
         let length = length(bytes.get(offset, HEADER as usize, &mut scratch)?, offset)?;
-        let left = len - offset - HEADER;
+        let remaining = len - offset - HEADER;
         if length > MAX_RECORD {
             return Err(Error::in_source(format!(
                 "tfrecord: the record at byte {offset} claims {length} bytes: expected at most {MAX_RECORD}"
             )));
         }
         let needed = length + TRAILER;
-        if needed > left {
+        if needed > remaining {
             return Err(Error::in_source(format!(
-                "tfrecord: the record at byte {offset} needs {needed} bytes, but only {left} remain: the file is truncated"
+                "tfrecord: the record at byte {offset} needs {needed} bytes, but only {remaining} remain: the file is truncated"
             )));
         }
         offset += HEADER + length + TRAILER;

@@ -183,11 +183,12 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
     }
 }
 
-/// Lists the shards in `folder` that belong to the wanted split, or to the only split if `wanted`
+/// Lists the shards in `folder` that belong to the wanted split, or to the only split if `requested`
 /// is `None`. Checks that no shard is missing.
-fn shards_in(storage: &Storage, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
+fn shards_in(storage: &Storage, folder: &Path, requested: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let paths = splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), wanted)?;
+    let paths =
+        splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), requested)?;
     splits::complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
     Ok(paths)
 }

@@ -74,8 +74,8 @@ impl Checksum {
     /// Returns the fastest supported hash in `hashes`, which maps the names of hashes to their
     /// values. If none of them is supported, returns an unsupported hash.
     pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
-        let known = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
-        let (name, expected) = known.or_else(|| hashes.first_key_value())?;
+        let checksum = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
+        let (name, expected) = checksum.or_else(|| hashes.first_key_value())?;
         Some(Checksum { name: name.clone(), expected: expected.to_lowercase() })
     }
 

@@ -30,15 +30,15 @@ pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>)
 pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> Result<Found<'static>> {
     let start = buffer.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
-    let bad = || {
+    let error = || {
         let kind = if is_integer { "a 64-bit integer" } else { "a number" };
         Error::in_source(format!("{:?} is not {kind}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)])))
     };
     let element = if is_integer {
-        buffer.extend(text.parse::<i64>().map_err(|_| bad())?.to_le_bytes());
+        buffer.extend(text.parse::<i64>().map_err(|_| error())?.to_le_bytes());
         Element::I64
     } else {
-        buffer.extend(text.parse::<f64>().map_err(|_| bad())?.to_le_bytes());
+        buffer.extend(text.parse::<f64>().map_err(|_| error())?.to_le_bytes());
         Element::F64
     };
     Ok(Found::number(element, RowBytes::since(start, buffer)))
@@ -51,8 +51,8 @@ pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> R
 /// If the number of bytes does not match the size, or if the mode cannot be converted to RGB
 /// without a color profile or a palette.
 pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
-    let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
-    let cut = || bad(format!("is truncated after {} bytes", bytes.len()));
+    let error = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
+    let cut = || error(format!("is truncated after {} bytes", bytes.len()));
     let (head, body) = bytes.split_at_checked(12).ok_or_else(cut)?;
     let word = |offset: usize| {
         u32::from_le_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]) as usize
@@ -66,11 +66,13 @@ pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> 
         b"RGBA" | b"RGBX" => 4,
         _ => {
             let mode = String::from_utf8_lossy(&mode[..mode.len().min(16)]).into_owned();
-            return Err(bad(format!("has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it before writing")));
+            return Err(error(format!(
+                "has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it before writing"
+            )));
         }
     };
     if width.checked_mul(height).and_then(|area| area.checked_mul(channels)) != Some(pixels.len()) {
-        return Err(bad(format!("of {width}x{height} pixels and {channels} channels has {} bytes", pixels.len())));
+        return Err(error(format!("of {width}x{height} pixels and {channels} channels has {} bytes", pixels.len())));
     }
     let start = buffer.len();
     Numbers::npy_header::<u8>(&[height, width, 3], buffer);

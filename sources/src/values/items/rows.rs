@@ -132,7 +132,7 @@ impl<L: Layout> Rows<L> {
         let encoded = all_columns.iter().any(|column| column.column_type == ColumnType::Images);
         let pixels = match (encoded, choice.image.as_deref()) {
             (true, None) => None,
-            (_, wanted) => pixels::choose(&arrays(&items, &layout, &all_columns), wanted)?,
+            (_, requested) => pixels::choose(&arrays(&items, &layout, &all_columns), requested)?,
         };
         if let Some((column, _)) = pixels {
             all_columns[column].column_type = ColumnType::Images;

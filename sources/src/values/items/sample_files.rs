@@ -105,7 +105,7 @@ impl Items {
     pub(crate) fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
         let chosen = self.files.each().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
         let chosen = chosen.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
-        let (known, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
+        let (checkable, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
         if let Some((file, sum)) = unknown.first() {
             tracing::warn!(
                 "{}: the index contains only the unsupported hash {}, so {} files are not verified",
@@ -114,7 +114,7 @@ impl Items {
                 unknown.len()
             );
         }
-        known.into_iter().filter_map(|(file, sum)| sum.check(file).err()).for_each(on_error);
+        checkable.into_iter().filter_map(|(file, sum)| sum.check(file).err()).for_each(on_error);
     }
 
     pub(crate) fn len(&self) -> usize {

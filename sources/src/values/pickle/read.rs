@@ -274,12 +274,12 @@ impl<'a> Machine<'a> {
     }
 
     fn global(&mut self, module: &str, name: &str) -> Step {
-        let known = Known::of(module, name, self.torch).ok_or_else(|| {
+        let allowed = Known::of(module, name, self.torch).ok_or_else(|| {
             format!(
                 "{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is executed"
             )
         })?;
-        self.push(Node::Known(known))
+        self.push(Node::Known(allowed))
     }
 
     fn push(&mut self, node: Node<'a>) -> Step {

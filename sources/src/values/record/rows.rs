@@ -136,7 +136,7 @@ impl Survey {
             .collect();
         let pixels = match (encoded, choice.image.as_deref()) {
             (true, None) => None,
-            (_, wanted) => pixels::choose(&candidates, wanted)?,
+            (_, requested) => pixels::choose(&candidates, requested)?,
         };
         if let Some((column, _)) = pixels {
             self.columns[column].column_type = ColumnType::Images;

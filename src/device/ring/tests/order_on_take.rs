@@ -27,9 +27,9 @@ fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
 }
 
 /// Returns the number of torn batches in one epoch. A separate thread requests the batches, and
-/// this thread takes them alternately on `streams` streams and reads them. If `wrong` is set, each
+/// this thread takes them alternately on `streams` streams and reads them. If `is_mistaken` is set, each
 /// batch is read on a different stream than the one on which it was taken.
-fn torn(streams: usize, wrong: bool) -> usize {
+fn torn(streams: usize, is_mistaken: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let (mut ring, gate) = open_busy(&sim);
     let (streams, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
@@ -46,15 +46,15 @@ fn torn(streams: usize, wrong: bool) -> usize {
         batch.take_on(Some(stream.twin())).unwrap();
         // Regression: the Python package once used the stream of the request instead of the stream
         // of the response.
-        let used = if wrong { &streams[(number + 1) % streams.len()] } else { stream };
+        let used = if is_mistaken { &streams[(number + 1) % streams.len()] } else { stream };
         read_there(used, &batch, &seen);
     }
     let (answering, _ring) = answers.join().unwrap();
     streams.iter().for_each(|stream| finish(&sim, stream));
     let waits = sim.state().waits.lock().unwrap();
-    let known = [1].into_iter().chain(4..4 + streams.len());
+    let streams_waited = [1].into_iter().chain(4..4 + streams.len());
     assert!(
-        known.into_iter().all(|stream| !waits.iter().any(|wait| wait.0 == answering && wait.1 == stream)),
+        streams_waited.into_iter().all(|stream| !waits.iter().any(|wait| wait.0 == answering && wait.1 == stream)),
         "the requesting thread uses no stream of the consumer"
     );
     assert!(!waits.iter().any(|wait| wait.1 == 1), "no wait is queued in the consumer's stream");

@@ -165,8 +165,8 @@ impl<'a> Head<'a> {
                     }
                 }
             }
-            let left = (bytes * 8).checked_sub(bits.position)?;
-            if left >= 8 && !cut {
+            let remaining_bits = (bytes * 8).checked_sub(bits.position)?;
+            if remaining_bits >= 8 && !cut {
                 return None;
             }
         }

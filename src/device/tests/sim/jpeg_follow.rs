@@ -70,12 +70,12 @@ impl Sample<'_> {
     /// passes.
     fn follow(&self, lines: &[Option<Line>]) -> Option<Vec<Ends>> {
         // The last two decodings of each line, the later one first.
-        let mut known = vec![[None::<Ends>; 2]; lines.len()];
+        let mut ends_of_lines = vec![[None::<Ends>; 2]; lines.len()];
         for _ in 0..=PASSES {
             let mut changed;
             loop {
-                let exit = |known: &[Option<Ends>; 2]| known[0].map_or(State::default(), |ends| ends.1);
-                let before = std::iter::once(State::default()).chain(known.iter().map(exit));
+                let exit = |ends_of_line: &[Option<Ends>; 2]| ends_of_line[0].map_or(State::default(), |ends| ends.1);
+                let before = std::iter::once(State::default()).chain(ends_of_lines.iter().map(exit));
                 let entries: Vec<State> = before
                     .zip(lines)
                     .map(|(before, line)| match line {
@@ -87,10 +87,10 @@ impl Sample<'_> {
                 changed = Vec::new();
                 let mut repeats = false;
                 for (i, entry) in entries.into_iter().enumerate().filter(|&(i, _)| lines[i].is_some()) {
-                    if !is(known[i][0], entry) && is(known[i][1], entry) {
-                        known[i].swap(0, 1);
+                    if !is(ends_of_lines[i][0], entry) && is(ends_of_lines[i][1], entry) {
+                        ends_of_lines[i].swap(0, 1);
                         repeats = true;
-                    } else if !is(known[i][0], entry) {
+                    } else if !is(ends_of_lines[i][0], entry) {
                         changed.push((i, entry));
                     }
                 }
@@ -99,11 +99,13 @@ impl Sample<'_> {
                 }
             }
             if changed.is_empty() {
-                return Some(known.into_iter().map(|known| known[0].unwrap_or_default()).collect());
+                return Some(
+                    ends_of_lines.into_iter().map(|ends_of_line| ends_of_line[0].unwrap_or_default()).collect(),
+                );
             }
             for (i, entry) in changed {
                 let exit = self.decode(lines[i].as_ref().expect("filtered above"), entry);
-                known[i] = [Some((entry, exit)), known[i][0]];
+                ends_of_lines[i] = [Some((entry, exit)), ends_of_lines[i][0]];
             }
         }
         None

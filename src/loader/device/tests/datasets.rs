@@ -35,9 +35,9 @@ fn the_device_uses_the_augmentation_of_each_dataset() {
                 expected.iter_mut().flatten().for_each(|byte| *byte = converted(*byte, 0));
             }
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let (actual, left) = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap();
+                let (actual, decoded) = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap();
                 assert!(actual == expected, "{decode_on:?}, damaged {damaged}");
-                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
+                assert!(if decode_on == DecodeOn::Cpu { decoded == 0 } else { decoded > 0 }, "{decoded} images");
             }
         }
     }

@@ -32,9 +32,9 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, max_share) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let (left, kept_bytes, share) = memory_after_fill(&parts.shared, slot, 4);
+        let (images_left, kept_bytes, share) = memory_after_fill(&parts.shared, slot, 4);
         // The device must decode all images of the batch that together fit into its memory.
-        assert!(left > 1, "the device decodes {left} images");
+        assert!(images_left > 1, "the device decodes {images_left} images");
         assert!(
             kept_bytes <= share && share <= max_share,
             "{kept_bytes} bytes are retained, a worker's share is {share}"

@@ -106,9 +106,9 @@ fn train_rank(
     let consumer = sim.stream().unwrap();
     let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
     let mut batches: Batches<Held<Sim>> = Batches::new(ring, &shared);
-    let mut left = steps;
+    let mut remaining = steps;
     for epoch in batches.first_epoch()..EPOCHS {
-        for batch in batches.epoch(epoch).take(left) {
+        for batch in batches.epoch(epoch).take(remaining) {
             let batch = batch.unwrap();
             // Simulate an all-reduce, which ends once all ranks have joined it.
             in_step.wait();
@@ -116,9 +116,9 @@ fn train_rank(
             let images = bytes.chunks(bytes.len() / info.len()).map(<[u8]>::to_vec);
             let share = info.ids().zip(info.valid()).zip(images).map(|((id, valid), image)| (id, valid, image));
             give.send((rank, (info.epoch(), info.number()), share.collect())).unwrap();
-            left -= 1;
+            remaining -= 1;
         }
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
     }

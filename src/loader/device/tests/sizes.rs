@@ -60,9 +60,9 @@ fn the_device_uses_the_image_size_of_each_epoch() {
                 expected.iter_mut().flatten().flatten().for_each(|byte| *byte = converted(*byte, 0));
             }
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let (actual, left) = run(loader.clone().decode_on(decode_on), names);
+                let (actual, decoded) = run(loader.clone().decode_on(decode_on), names);
                 assert!(actual == expected, "{decode_on:?}, damaged {damaged}, {names:?}");
-                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
+                assert!(if decode_on == DecodeOn::Cpu { decoded == 0 } else { decoded > 0 }, "{decoded} images");
             }
         }
     }
@@ -111,9 +111,9 @@ fn size_buckets_on_the_device_equal_the_host() {
             let lengths: std::collections::BTreeSet<usize> = expected.iter().map(|batch| batch[0].len()).collect();
             assert!(lengths.len() > 2, "batches of {lengths:?} bytes");
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let (actual, left) = run(loader.clone().decode_on(decode_on), &names);
+                let (actual, decoded) = run(loader.clone().decode_on(decode_on), &names);
                 assert!(actual == expected, "{decode_on:?}, damaged {damaged}, budget {budget}");
-                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
+                assert!(if decode_on == DecodeOn::Cpu { decoded == 0 } else { decoded > 0 }, "{decoded} images");
             }
         }
     }

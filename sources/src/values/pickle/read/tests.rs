@@ -20,8 +20,8 @@ fn unhex(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..][..2], 16).unwrap()).collect()
 }
 
-fn of_kind(wanted: &str) -> Vec<(String, Vec<u8>, String)> {
-    let matching = fixtures().into_iter().filter(|(kind, ..)| kind == wanted);
+fn of_kind(requested: &str) -> Vec<(String, Vec<u8>, String)> {
+    let matching = fixtures().into_iter().filter(|(kind, ..)| kind == requested);
     let matching: Vec<_> = matching.map(|(_, name, pickle, expected)| (name, pickle, expected)).collect();
     assert!(!matching.is_empty());
     matching
