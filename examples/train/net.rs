@@ -37,7 +37,7 @@ impl Maps {
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
-    speed: Array2<f32>,
+    momentum: Array2<f32>,
 }
 
 impl Param {
@@ -53,13 +53,13 @@ impl Param {
         Param {
             value: Array2::from_shape_simple_fn((rows, columns), || uniform() * bound),
             grad: Array2::zeros((rows, columns)),
-            speed: Array2::zeros((rows, columns)),
+            momentum: Array2::zeros((rows, columns)),
         }
     }
 
     fn step(&mut self, rate: f32) {
-        self.speed.zip_mut_with(&self.grad, |v, g| *v = 0.9 * *v + g);
-        self.value.scaled_add(-rate, &self.speed);
+        self.momentum.zip_mut_with(&self.grad, |v, g| *v = 0.9 * *v + g);
+        self.value.scaled_add(-rate, &self.momentum);
         self.grad.fill(0.0);
     }
 }

@@ -71,7 +71,7 @@ def test_a_loader_in_torchs_dataloader_reports_a_fork(mini: str, torch: Any) -> 
         list(forked)
 
 
-def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_lightning_trains_and_saves_state_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     lightning = need("lightning")
     seen: list[tuple[int, int]] = []
 
@@ -125,7 +125,7 @@ def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tm
     assert seen == whole
 
 
-def test_lightning_validates_while_it_fits_and_alone(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_lightning_validates_during_fit_and_standalone(mini: str, torch: Any, tmp_path: Path) -> None:
     lightning = need("lightning")
     seen: list[int] = []
 
@@ -176,7 +176,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
         assert moved[0].shape == images.shape
 
 
-def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_a_transformers_trainer_resumes_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     """Runs the recipe from docs/frameworks.md."""
     transformers = need("transformers")
     need("accelerate")

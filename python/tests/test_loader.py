@@ -201,7 +201,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
         Loader(Concat([mini, mini]), sampler=order, resume=state, **OPTIONS)
 
 
-def test_the_length_of_an_iterator_belongs_to_its_own_epoch(mini: str) -> None:
+def test_len_of_iterator_is_for_its_epoch(mini: str) -> None:
     called: list[int] = []
 
     def order(epoch: int) -> range:

@@ -200,7 +200,7 @@ def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
     "ending", ["", "raise ValueError('x')", "sys.exit(3)", "del loader", "it = None", "keep = loader, it"]
 )
 @pytest.mark.parametrize("source", ["folder", "python"])
-def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, image: str, ending: str, source: str) -> None:
+def test_the_interpreter_ends_cleanly_mid_epoch(mini: str, image: str, ending: str, source: str) -> None:
     begin = SLOW.format(seconds=0.2) if source == "python" else (
         "import sys, warpfeed\naugment = warpfeed.Augment.train(32)\n"
         "loader = warpfeed.Loader(sys.argv[2], batch_size=4, augment=augment, output='numpy')\n"

@@ -62,7 +62,7 @@ pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     unmarked: Mutex<Vec<T>>,
     /// Whether the consumer is waiting for a batch. If so, a slot is marked as soon as its batch is
     /// dropped.
-    wanted: AtomicBool,
+    is_waiting: AtomicBool,
     /// Sends slots to the thread.
     returned: Sender<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
@@ -95,7 +95,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         std::thread::Builder::new().name("warpfeed-pinned".into()).spawn(move || thread.run()).map_err(|e| {
             Error::new(ErrorKind::Io, format!("cannot start the thread that holds page-locked batches: {e}"))
         })?;
-        Ok(Handoff { shared, unmarked: Mutex::default(), wanted: AtomicBool::new(false), returned: sender, free })
+        Ok(Handoff { shared, unmarked: Mutex::default(), is_waiting: AtomicBool::new(false), returned: sender, free })
     }
 
     pub(crate) fn watch(&self) -> &W {
@@ -144,13 +144,13 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
     fn keep(&self, slot: T) {
         self.shared.open.fetch_add(1, SeqCst);
         self.unmarked().push(slot);
-        if self.wanted.load(SeqCst) {
+        if self.is_waiting.load(SeqCst) {
             self.mark();
         }
     }
 
-    fn set_wanted(&self, is_waiting: bool) -> Result<()> {
-        self.wanted.store(is_waiting, SeqCst);
+    fn set_waiting(&self, is_waiting: bool) -> Result<()> {
+        self.is_waiting.store(is_waiting, SeqCst);
         if is_waiting {
             self.mark();
         }

@@ -462,7 +462,7 @@ mod tests {
             self.1.lock().unwrap().push(slot);
         }
 
-        fn set_wanted(&self, is_waiting: bool) -> Result<()> {
+        fn set_waiting(&self, is_waiting: bool) -> Result<()> {
             let requests = self.0.fetch_add(usize::from(is_waiting), Relaxed);
             if requests < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Cuda, "the device is lost")) }
         }

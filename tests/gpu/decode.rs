@@ -275,7 +275,7 @@ fn faults_and_replacements_equal_those_of_the_host() {
 }
 
 /// Returns the file with `rest` inserted after the last MCU of its first or last segment.
-fn with_rest(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
+fn with_bytes_after_segment(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
     let data = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 2;
     let mut ends = (data..jpeg.len() - 1).filter(|&offset| jpeg[offset] == 0xff && jpeg[offset + 1] != 0);
     let offset = if first { ends.next() } else { ends.next_back() }.unwrap();
@@ -288,7 +288,7 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     let mut images = drawn(96, false);
     for (n, original) in images.iter_mut().enumerate().filter(|(n, _)| n % 3 == 1) {
         let rest = [&[0x55][..], &[0xff, 0], &[0; 2000]][n / 3 % 3];
-        *original = with_rest(original, n % 2 == 0, rest);
+        *original = with_bytes_after_segment(original, n % 2 == 0, rest);
     }
     for (name, augment) in augments() {
         let loader = loader(&images).augment(augment);

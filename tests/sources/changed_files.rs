@@ -91,7 +91,7 @@ fn a_modified_shard_fails_the_next_epoch() {
 }
 
 #[test]
-fn errors_of_modified_shards_state_the_growth_or_the_time() {
+fn error_says_whether_length_or_mtime_changed() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     tar(&path, 10);

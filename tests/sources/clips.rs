@@ -307,7 +307,7 @@ fn a_folder_of_videos_is_opened_by_its_path() {
 }
 
 #[test]
-fn clips_of_a_mixture_are_those_of_their_dataset() {
+fn mixture_yields_the_same_clips_as_each_dataset() {
     let (one, other) = (folder(&VIDEOS[..2]), folder(&VIDEOS[2..]));
     let open =
         |folder: &tempfile::TempDir| Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).per_video(2)).unwrap();

@@ -159,7 +159,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
 }
 
 #[test]
-fn ranks_and_a_resume_see_the_rows_of_one_run() -> Result<()> {
+fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let mut dice = random(5);
     let tokens = (0..400).map(|_| if dice(4) == 0 { END } else { 100 + dice(900) as u32 });

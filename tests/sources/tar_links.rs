@@ -97,7 +97,7 @@ fn links_read_their_targets_and_broken_ones_are_counted() {
 }
 
 #[test]
-fn links_in_a_remote_shard_equal_local_ones() {
+fn links_resolve_in_remote_shards() {
     let store = Objects::default();
     store.put("mem://links/x.tar", tar());
     let options = Options::new().store("mem", Arc::new(store.clone()));

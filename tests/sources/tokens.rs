@@ -147,7 +147,7 @@ fn batches_have_tokens_and_documents_in_any_order() -> Result<()> {
 }
 
 #[test]
-fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
+fn ranks_and_resume_match_a_single_run() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     corpus(folder.path(), TokenType::U16);
     let open = |rank: usize, ranks: usize| -> Result<_> {
@@ -263,7 +263,7 @@ fn wrong_file_types_and_damaged_files_fail() {
 }
 
 #[test]
-fn tokens_out_of_range_of_a_field_name_the_sample() {
+fn out_of_range_token_error_names_the_sample() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.bin");
     let mut tokens = text(0, 100);

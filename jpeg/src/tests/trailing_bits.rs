@@ -7,7 +7,7 @@ use crate::coefficients::Coefficients;
 use crate::fuzz::Random;
 use crate::jpeg::Jpeg;
 use crate::layout::Window;
-use crate::libjpeg::{self, Options, encode, with_rest};
+use crate::libjpeg::{self, Options, encode, with_bytes_after_segment};
 use crate::pixels::{Pixels, Rect};
 
 /// Returns images, each with its size and restart interval.
@@ -59,7 +59,7 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
         let noise: Vec<u8> = (0..3000).map(|_| random.below(255) as u8).collect();
         for number in [0, last / 2, last] {
             for rest in [&[0][..], &[0x55], &[0xff, 0], &[0xff, 0xff, 0], &[0x12, 0x34], &[0; 300], &noise] {
-                let longer = with_rest(&jpeg, number, rest);
+                let longer = with_bytes_after_segment(&jpeg, number, rest);
                 let (actual, damage) = decode_with_all(&longer, full_area);
                 let what = format!("{} extra bytes in segment {number} of {last}, restart {restart}", rest.len());
                 assert!(actual == pixels, "{what}");
@@ -68,7 +68,7 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
                 assert!(libjpeg::decode(&longer).unwrap().rgb == pixels, "{what}");
             }
             // Fill bytes before a marker are valid.
-            let filled = with_rest(&jpeg, number, &[0xff; 3]);
+            let filled = with_bytes_after_segment(&jpeg, number, &[0xff; 3]);
             assert_eq!(decode_with_all(&filled, full_area), (pixels.clone(), None));
         }
     }
@@ -90,7 +90,7 @@ fn a_crop_finds_bits_after_a_segment_that_it_completes() {
             let last = ((number as u32 + 1) * interval).min(across * down) - 1;
             let decoded = window.rows.contains(&(last / across)) && window.columns.contains(&(last % across));
             counts[usize::from(decoded)] += 1;
-            let (pixels, damage) = decode_with_all(&with_rest(&jpeg, number, &[0x55, 0x55]), region);
+            let (pixels, damage) = decode_with_all(&with_bytes_after_segment(&jpeg, number, &[0x55, 0x55]), region);
             assert_eq!(damage.is_some(), decoded, "segment {number}, {region:?}, restart {restart}");
             assert_eq!((pixels, None), decode_with_all(&jpeg, region));
         }

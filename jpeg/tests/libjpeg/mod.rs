@@ -30,7 +30,7 @@ impl Options {
 }
 
 /// Inserts `rest` after the last MCU of segment `index`, before the marker.
-pub fn with_rest(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
+pub fn with_bytes_after_segment(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
     // libjpeg wrote the file, so every marker before the scan is followed by a length.
     let mut scan = 2;
     while jpeg[scan + 1] != 0xda {
@@ -156,14 +156,14 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
             jpeg_read_scanlines(d, &mut row, 1);
         }
         if four {
-            rgb = rgb.chunks_exact(4).flat_map(|p| [0, 1, 2].map(|i| without_ink(255 - p[i], p[3]))).collect();
+            rgb = rgb.chunks_exact(4).flat_map(|p| [0, 1, 2].map(|i| rgb_level(255 - p[i], p[3]))).collect();
         }
         Decoded { width, height, rgb, warnings: (*d.common.err).num_warnings }
     })
 }
 
 /// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `white` is 255 minus black.
-fn without_ink(ink: u8, white: u8) -> u8 {
+fn rgb_level(ink: u8, white: u8) -> u8 {
     let product = u32::from(ink) * u32::from(white);
     // The product is divided by 255 and rounded to the nearest integer.
     white - ((2 * product + 255) / 510) as u8

@@ -15,7 +15,7 @@ pub(crate) trait Bytes {
     fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
     /// Returns whether the bytes are in a store, so that each `get` sends a request.
-    fn are_stored(&self) -> bool {
+    fn are_in_store(&self) -> bool {
         false
     }
 }

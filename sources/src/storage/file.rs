@@ -70,7 +70,7 @@ impl OpenFile {
     }
 
     /// Creates a file for an object in the store `remote`.
-    pub(crate) fn stored(object: Object, remote: Arc<Remote>) -> Self {
+    pub(crate) fn in_store(object: Object, remote: Arc<Remote>) -> Self {
         Self::new(PathBuf::from(&object.url), Content::Stored { object, remote })
     }
 
@@ -259,7 +259,7 @@ impl Bytes for OpenFile {
         Ok(out)
     }
 
-    fn are_stored(&self) -> bool {
+    fn are_in_store(&self) -> bool {
         self.object().is_some()
     }
 }

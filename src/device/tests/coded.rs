@@ -3,7 +3,7 @@
 
 use crate::batch::{DecodeOps, Encoded};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
-use crate::libjpeg::{Options, encode, with_rest};
+use crate::libjpeg::{Options, encode, with_bytes_after_segment};
 use crate::sampler::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
@@ -224,7 +224,7 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
             for number in [0, (mcus - 1) / interval] {
                 let last = mcus.min((number + 1) * interval) - 1;
                 for rest in [&[0x55][..], &[0xff, 0], &[0; 700], &noise] {
-                    assert!(coded.add(&with_rest(&jpeg, number as usize, rest), &plan, true));
+                    assert!(coded.add(&with_bytes_after_segment(&jpeg, number as usize, rest), &plan, true));
                     faults.push(last % across < wide && last / across < high);
                 }
             }

@@ -202,7 +202,7 @@ impl<B> Engine<B> {
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
         let (held_count, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
-        keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_wanted(true))?;
+        keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true))?;
         let kept_count = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
         if held_count + kept_count >= self.shared.run.settings.slots_in_use()
             && waited > CAPTURE
@@ -344,12 +344,12 @@ impl<B> Feed for Engine<B> {
 
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let keeper = self.slot_return.keeper.clone();
-        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_wanted(true)) {
+        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true)) {
             Ok(()) => self.wait(wait),
             Err(e) => Some(Err(e)),
         };
         // If this fails, the next call returns the error.
-        let _ = keeper.map(|keeper| keeper.set_wanted(false));
+        let _ = keeper.map(|keeper| keeper.set_waiting(false));
         let received = received?;
         self.logged = Duration::ZERO;
         Some(received.and_then(|full| self.check_failures(full)).map(|full| {
@@ -405,7 +405,7 @@ impl<B> Drop for Engine<B> {
         self.stop();
         // No more batches will be requested, so the keeper must release each slot as soon as
         // possible.
-        let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_wanted(true));
+        let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_waiting(true));
         // The coordinator ends when its channel is closed. It then drops its `WorkSender`, which
         // holds a handle to the pool, so that the pool's threads can be joined.
         drop(self.starts.take());

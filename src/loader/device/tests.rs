@@ -20,7 +20,7 @@ use crate::device::tests::coded::oriented;
 use crate::device::tests::sim::{Mistake, Sim, converted};
 use crate::engine::{Batches, Decoder, OnError};
 use crate::error::ErrorKind;
-use crate::libjpeg::with_rest;
+use crate::libjpeg::with_bytes_after_segment;
 use crate::loader::DecoderBuilder;
 use crate::sampler::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
@@ -474,7 +474,7 @@ fn workers_and_the_device_report_the_same_damage_count() {
     // Add a byte after the last MCU. The pixels do not change.
     for n in [1, 7, 12] {
         assert!(matches!(check(&originals[n]), Condition::Sound));
-        originals[n] = with_rest(&originals[n], 0, &[0x55]);
+        originals[n] = with_bytes_after_segment(&originals[n], 0, &[0x55]);
     }
     for augment in [Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36)] {
         let loader = loader(&originals).augment(augment).epochs(1);

@@ -69,7 +69,7 @@ impl FrameDecoder {
         if record.codec != Codec::Av1 {
             return Err(Error::unsupported(unsupported(record.codec)));
         }
-        let wanted = record.count() - 1;
+        let last = record.count() - 1;
         if !self.continues(record) {
             self.start(record)?;
         }
@@ -81,9 +81,9 @@ impl FrameDecoder {
                 self.next(record, position, packet, end)?;
             }
         }
-        let picture = self.pictures.iter().find(|(position, ..)| *position == wanted);
+        let picture = self.pictures.iter().find(|(position, ..)| *position == last);
         let (.., picture) = picture
-            .ok_or_else(|| Error::damaged(format!("packet {} of {} shows no frame", wanted + 1, record.count())))?;
+            .ok_or_else(|| Error::damaged(format!("packet {} of {} shows no frame", last + 1, record.count())))?;
         let planes = picture.planes()?;
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(

@@ -66,7 +66,7 @@ pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> R
         let member: &Member = &members[index];
         match member.deflated {
             false => {
-                if let Some(rest) = unchecked.checked_sub(member.stored) {
+                if let Some(rest) = unchecked.checked_sub(member.compressed_len) {
                     unchecked = rest;
                     zip::verify(bytes, member)?;
                 }

@@ -36,7 +36,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     let mut unchecked = zip::MAX_VERIFIED;
     // Verify whole storages instead of tensors, because tensors may share a storage.
     for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
-        if let Some(rest) = unchecked.checked_sub(member.stored) {
+        if let Some(rest) = unchecked.checked_sub(member.compressed_len) {
             unchecked = rest;
             zip::verify(bytes, member)?;
         }

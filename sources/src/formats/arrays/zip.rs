@@ -15,7 +15,7 @@ pub(super) struct Member {
     /// Offset of the member's data in the archive.
     pub(super) offset: u64,
     /// Length of the member's data in the archive.
-    pub(super) stored: u64,
+    pub(super) compressed_len: u64,
     /// Length of the data after decompression.
     pub(super) len: u64,
     crc: u32,
@@ -93,7 +93,7 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
             )));
         }
         entry_offset += 46 + rest.len();
-        members.push(Member { name, offset, stored, len, crc: u32_at(entry, 16), deflated });
+        members.push(Member { name, offset, compressed_len: stored, len, crc: u32_at(entry, 16), deflated });
     }
     Ok(members)
 }
@@ -103,7 +103,7 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
 /// # Errors
 /// If the content is damaged, or if it exceeds `max_len` bytes.
 pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Result<Vec<u8>> {
-    let (name, len, stored) = (&member.name, member.len, member.stored);
+    let (name, len, stored) = (&member.name, member.len, member.compressed_len);
     if len > max_len {
         return Err(Error::in_source(format!("zip: {name:?} has {len} bytes: expected at most {max_len}")));
     }
@@ -149,17 +149,17 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
 /// # Errors
 /// If the checksum is wrong, or the archive cannot be read.
 pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
-    if bytes.are_stored() {
+    if bytes.are_in_store() {
         return Ok(());
     }
     let (mut hash, mut scratch, mut done) = (crc32fast::Hasher::new(), Vec::new(), 0);
-    while done < member.stored {
-        let piece = (member.stored - done).min(1 << 20);
+    while done < member.compressed_len {
+        let piece = (member.compressed_len - done).min(1 << 20);
         hash.update(bytes.get(member.offset + done, piece as usize, &mut scratch)?);
         done += piece;
     }
     if hash.finalize() != member.crc {
-        let Member { name, stored, .. } = member;
+        let Member { name, compressed_len: stored, .. } = member;
         return Err(Error::in_source(format!("zip: {name:?} is damaged: its {stored} bytes have a wrong checksum")));
     }
     Ok(())
@@ -288,8 +288,14 @@ mod tests {
         encoder.write_all(&[7; 100]).unwrap();
         let bytes = encoder.finish().unwrap();
         let stored = bytes.len() as u64;
-        let member =
-            Member { name: "x".into(), offset: 0, stored, len: 100, crc: crc32fast::hash(&[7; 100]), deflated: true };
+        let member = Member {
+            name: "x".into(),
+            offset: 0,
+            compressed_len: stored,
+            len: 100,
+            crc: crc32fast::hash(&[7; 100]),
+            deflated: true,
+        };
         let cause =
             |member: &Member, max_len: u64| content(&bytes.as_slice(), member, max_len).unwrap_err().cause().to_owned();
         assert_eq!(content(&bytes.as_slice(), &member, 100).unwrap(), [7; 100]);

@@ -113,7 +113,7 @@ impl Tar {
                 if opened.is_empty() {
                     return Err(Error::in_source("the store has no .tar objects under this URL").at_path(path));
                 }
-                opened.into_iter().map(|(object, index)| (OpenFile::stored(object, remote.clone()), index)).collect()
+                opened.into_iter().map(|(object, index)| (OpenFile::in_store(object, remote.clone()), index)).collect()
             }
         };
         Self::from_shards(path, shards)

@@ -98,8 +98,8 @@ fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64
         total += io::copy(&mut (&mut frame).take(limit - total), out)?;
         let sums = (frame.decoder.get_checksum_from_data(), frame.decoder.get_calculated_checksum());
         if total < limit
-            && let (Some(stored), Some(actual)) = sums
-            && stored != actual
+            && let (Some(expected), Some(actual)) = sums
+            && expected != actual
         {
             return Err(io::Error::other("the checksum is wrong"));
         }
