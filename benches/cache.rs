@@ -92,8 +92,8 @@ fn measure(name: &str, path: &Path) {
         println!(
             "cache for {:3.0} %: first epoch {}, later epochs {}",
             100.0 * fraction,
-            shown(first, &plain_first),
-            shown(later, &plain_later)
+            format_rates(first, &plain_first),
+            format_rates(later, &plain_later)
         );
     }
 }
@@ -112,7 +112,7 @@ fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, coun
 }
 
 /// Formats the median rate with the lowest and highest, and the median of the ratios to `plain`.
-fn shown(rates: &[f64], plain: &[f64]) -> String {
+fn format_rates(rates: &[f64], plain: &[f64]) -> String {
     let sorted = |values: &mut Vec<f64>| values.sort_by(f64::total_cmp);
     let mut ratios: Vec<f64> = rates.iter().zip(plain).map(|(rate, plain)| rate / plain).collect();
     let mut rates = rates.to_vec();

@@ -18,7 +18,7 @@ pub(super) struct Image {
 
 /// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`. If
 /// the variable is not set, returns generated images.
-pub(super) fn all() -> Vec<Image> {
+pub(super) fn all_images() -> Vec<Image> {
     let mut random = Random(1);
     let mut files = Vec::new();
     match std::env::var_os("WARPFEED_PHOTOS") {

@@ -48,7 +48,7 @@ fn main() {
 }
 
 fn measure() {
-    let images = images::all();
+    let images = images::all_images();
     let turbo = Turbo::open();
     let mut samples = Vec::new();
     let mut outs = vec![Pixels::new(); GROUP];

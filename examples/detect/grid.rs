@@ -77,7 +77,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
 }
 
 /// Returns the detected objects, most certain first.
-pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
+pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let score = |row: usize| scores[[row, cell]];
         let center = |place: f32, cell: usize| (place + cell as f32) * CELL as f32;

@@ -133,7 +133,7 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     for batch in batches.epoch(0) {
         let batch = batch?;
         for (image, truth) in pairs(&batch) {
-            let named = grid::found(&net.forward(image, SIDE).data);
+            let named = grid::detected_objects(&net.forward(image, SIDE).data);
             let mut unmatched: Vec<&Truth> = truth.iter().collect();
             for Found { corners, class, .. } in &named {
                 let hit = |t: &&Truth| t.class == *class && grid::iou(&t.corners, corners) >= 0.5;

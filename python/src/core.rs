@@ -316,7 +316,7 @@ impl Core {
     /// Returns the first `count` batches of epoch 0, or all batches if the epoch is shorter. The
     /// caller may use the batches repeatedly.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
-        fn all<B>(
+        fn all_batches<B>(
             epochs: &mut Batches<B>,
             count: usize,
             idle: &mut dyn FnMut() -> Option<Duration>,
@@ -349,9 +349,9 @@ impl Core {
             state.generation = generation;
             order.iter().for_each(|order| order.replay(0));
             Ok(match state.open()? {
-                Open::Host(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
+                Open::Host(epochs) => all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
                 #[cfg(feature = "cuda")]
-                Open::Cuda(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect(),
+                Open::Cuda(epochs) => all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect(),
             })
         })?;
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
@@ -511,7 +511,7 @@ impl Core {
     fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
-        run_on_thread(py, move |_| monitor.sample(id, stored::of))
+        run_on_thread(py, move |_| monitor.sample(id, stored::stored_sample))
     }
 
     /// Returns the labels of the samples in `ids`, as the bytes of an int64 array.

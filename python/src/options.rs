@@ -103,7 +103,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
         return match data.extract::<PathBuf>() {
             Ok(path) => opened_with(Loader::new(path), options),
             Err(_) => {
-                let source = source::of(data, &opening)?;
+                let source = source::open_source(data, &opening)?;
                 opening.check_used().raised(data.py())?;
                 Ok(Loader::source(source))
             }
@@ -114,8 +114,10 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
         return opened_with(Loader::mixture(paths), options);
     }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
-    let parts: Vec<_> =
-        parts.into_iter().map(|(part, share)| Ok((source::of(&part, &opening)?, share))).collect::<PyResult<_>>()?;
+    let parts: Vec<_> = parts
+        .into_iter()
+        .map(|(part, share)| Ok((source::open_source(&part, &opening)?, share)))
+        .collect::<PyResult<_>>()?;
     opening.check_used().raised(data.py())?;
     Ok(Loader::mixture(parts))
 }

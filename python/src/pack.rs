@@ -30,7 +30,7 @@ pub(crate) fn pack<'py>(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let opening = opening(options)?;
-    let source = source::of(data, &opening)?;
+    let source = source::open_source(data, &opening)?;
     opening.check_used().raised(py)?;
     let get = |name: &str| {
         let missing = || PyTypeError::new_err(format!("missing option {name:?}"));

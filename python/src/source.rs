@@ -22,7 +22,7 @@ use crate::waiting::run_on_thread;
 
 /// Opens `data` as a source. `data` is a path, an object of `warpfeed._sources`, or a Python
 /// dataset.
-pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
+pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
         let opening = opening.clone();
@@ -75,7 +75,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
     let kind: String = get("kind")?.extract()?;
     if kind == "concat" {
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
-        let parts = parts.iter().map(|part| of(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let parts = parts.iter().map(|part| open_source(part, opening)).collect::<PyResult<Vec<_>>>()?;
         let joined = match get("labels")?.extract::<&str>()? {
             "match_labels_by_name" => Concat::match_labels_by_name(parts),
             "keep_labels" => Concat::keep_labels(parts),
@@ -85,7 +85,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
     }
     if kind == "zip" {
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
-        let parts = parts.iter().map(|part| of(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let parts = parts.iter().map(|part| open_source(part, opening)).collect::<PyResult<Vec<_>>>()?;
         let zipped = if get("check_keys")?.extract()? { Zip::new(parts) } else { Zip::by_index(parts) };
         let names = get("names")?.extract::<Vec<String>>()?;
         let named = names.iter().enumerate().filter(|(_, name)| !name.is_empty());

@@ -32,7 +32,7 @@ struct Image {
 }
 
 /// Decodes the image of `sample`, and copies its other fields.
-pub(crate) fn of(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<Stored> {
+pub(crate) fn stored_sample(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<Stored> {
     let image_field = codecs.image(sample);
     let image = image_field.map(|(name, bytes)| {
         let mut opened = codecs.open(bytes)?;

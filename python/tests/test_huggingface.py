@@ -120,9 +120,9 @@ def test_pixel_lists_are_fields_until_a_transform(kind, tmp_path):
         return rows
 
     def agrees(loader):
-        found = [(image, label) for batch in loader for image, label in zip(batch.images, batch.labels, strict=True)]
-        assert [label for _, label in found] == columns["label"]
-        assert all((image == pixels[..., None]).all() for (image, _), pixels in zip(found, stored, strict=True))
+        results = [(image, label) for batch in loader for image, label in zip(batch.images, batch.labels, strict=True)]
+        assert [label for _, label in results] == columns["label"]
+        assert all((image == pixels[..., None]).all() for (image, _), pixels in zip(results, stored, strict=True))
 
     for path in ["saved", "rows.parquet"]:
         with pytest.raises(warpfeed.WarpfeedError, match=f'no image among the fields .*"{name}"'):

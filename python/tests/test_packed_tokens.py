@@ -54,14 +54,14 @@ def test_cumulative_lengths_describe_the_rows(tmp_path: Path, output: str, reque
     for batch in loader:
         lengths, longest = warpfeed.cu_seqlens(batch)
         assert str(lengths.dtype).endswith("int32")
-        wanted = [0]
+        requested = [0]
         for row, id in enumerate(batch.ids):
             for document in expected[id]:
-                wanted.append(wanted[-1] + len(document))
-            wanted.append(32 * (row + 1))
-        assert sorted({*lengths.tolist()}) == sorted({*wanted})
+                requested.append(requested[-1] + len(document))
+            requested.append(32 * (row + 1))
+        assert sorted({*lengths.tolist()}) == sorted({*requested})
         assert len(lengths) == len(batch.ids) * 33 + 1 and lengths.tolist() == sorted(lengths.tolist())
-        assert longest == max(b - a for a, b in zip(wanted, wanted[1:], strict=False))
+        assert longest == max(b - a for a, b in zip(requested, requested[1:], strict=False))
 
 
 def test_bad_arguments_are_rejected(tmp_path: Path) -> None:

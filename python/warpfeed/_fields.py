@@ -167,8 +167,8 @@ class Ragged(Arguments):
     def __repr__(self) -> str:
         if self._plain:
             return f"Ragged.bytes({self.max_rows}, truncated={self.truncated})"
-        given = f"{self.dtype!r}, {self.row}, {self.max_rows}, padding={self.padding!r}, truncated={self.truncated}"
-        return f"Ragged({given})"
+        values = f"{self.dtype!r}, {self.row}, {self.max_rows}, padding={self.padding!r}, truncated={self.truncated}"
+        return f"Ragged({values})"
 
     def _describe(self) -> dict[str, Any]:
         described = {"dtype": dtype_name(self.dtype), "row": self.row, "max_rows": self.max_rows, "plain": self._plain}
@@ -553,8 +553,8 @@ class Patches(Arguments):
 
     def _describe(self) -> dict[str, Any]:
         defaults = _PATCHES[self.layout]
-        given = {name: getattr(self, name) for name in defaults}
-        options = {name: defaults[name] if value is None else value for name, value in given.items()}
+        values = {name: getattr(self, name) for name in defaults}
+        options = {name: defaults[name] if value is None else value for name, value in values.items()}
         mean_std = None if self.normalize is None else normalization(self.normalize)
         normalize = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
         return {

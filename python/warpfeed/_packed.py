@@ -49,10 +49,10 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
         import torch
 
         starts = torch.arange(0, rows * length, length, dtype=torch.int32, device=ends.device)
-        found = torch.cat([ends.new_zeros(1), (ends + starts[:, None]).flatten()])
-        return found, length if found.is_cuda else int(found.diff().max())
+        result = torch.cat([ends.new_zeros(1), (ends + starts[:, None]).flatten()])
+        return result, length if result.is_cuda else int(result.diff().max())
     import numpy as np
 
     starts = np.arange(0, rows * length, length, dtype=np.int32)
-    found = np.concatenate([np.zeros(1, np.int32), (np.asarray(ends) + starts[:, None]).ravel()])
-    return found, int(np.diff(found).max())
+    result = np.concatenate([np.zeros(1, np.int32), (np.asarray(ends) + starts[:, None]).ravel()])
+    return result, int(np.diff(result).max())

@@ -241,8 +241,8 @@ class LeRobot(Arguments):
             ConfigError: if the dataset has no tasks.
         """
         description = {**self._describe_source(), "delta_timestamps": [], "delta_indices": []}
-        found = _warpfeed.lerobot_episodes(description)
-        return [Episode(index, range(start, end), tuple(tasks)) for index, start, end, tasks in found]
+        result = _warpfeed.lerobot_episodes(description)
+        return [Episode(index, range(start, end), tuple(tasks)) for index, start, end, tasks in result]
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Reads the statistics of all features, including videos, for normalization.
@@ -266,13 +266,13 @@ def _deltas(name: str, values: Any, convert: Callable[[Any], Any], example: list
         TypeError: if `values` is not such a list.
     """
     try:
-        found = [] if isinstance(values, (str, bytes)) else [convert(value) for value in values]
+        actual = [] if isinstance(values, (str, bytes)) else [convert(value) for value in values]
         is_text = any(isinstance(value, (str, bytes)) for value in values)
     except (TypeError, ValueError):
-        found, is_text = [], True
-    if is_text or not found:
+        actual, is_text = [], True
+    if is_text or not actual:
         raise TypeError(f"{name}={values!r}: expected a list such as {example}")
-    return found
+    return actual
 
 
 @dataclass(frozen=True)
@@ -417,8 +417,8 @@ class Zip(Arguments):
 def names_url(data: Any) -> bool:
     """Returns whether `data`, or one of its parts, is a URL."""
     if isinstance(data, (str, os.PathLike)):
-        scheme, found, _ = str(os.fspath(data)).partition("://")
-        return bool(found) and scheme != "file"
+        scheme, result, _ = str(os.fspath(data)).partition("://")
+        return bool(result) and scheme != "file"
     if isinstance(data, list):
         return any(names_url(part) for part, *_ in data)
     if not hasattr(data, "_describe_source"):

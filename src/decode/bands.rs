@@ -73,7 +73,7 @@ mod tests {
     }
 
     /// Decodes a region in bands with four threads, and all at once.
-    fn both(bytes: &[u8], region: Rect) -> (bool, Pixels, Pixels) {
+    fn decode_both_ways(bytes: &[u8], region: Rect) -> (bool, Pixels, Pixels) {
         let (jpeg, mut apart, mut whole_image) = (Jpeg::open(bytes).unwrap(), Pixels::new(), Pixels::new());
         let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
         let sound = pool.install(|| banded(&jpeg, region, &mut apart));
@@ -92,7 +92,7 @@ mod tests {
                     let size = if turned { Size::new(size.height, size.width) } else { size };
                     let inner = Rect::new(33, 17, size.width - 50, size.height - 19);
                     for region in [Rect::full(size), inner] {
-                        let (sound, apart, whole_image) = both(&jpeg, region);
+                        let (sound, apart, whole_image) = decode_both_ways(&jpeg, region);
                         let what = format!("{h}x{v}, {restart} MCUs, orientation {exif}, {region:?}");
                         assert!(sound && (apart.size(), apart.origin()) == (region.size(), (region.x, region.y)));
                         assert!(apart.data() == whole_image.data() && whole_image.origin() == apart.origin(), "{what}");

@@ -247,7 +247,7 @@ impl<'a> EncodedImage<'a> {
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
     /// states the position. After an error, the content of `out` is unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
-        region.within(self.size).map_err(crate::error::of_jpeg)?;
+        region.within(self.size).map_err(crate::error::from_jpeg)?;
         self.codec()?.decode(self, region, out)
     }
 
@@ -382,7 +382,7 @@ impl<'a> Job<'a> {
     /// Decodes this job with `decode`, and measures the time.
     pub(super) fn run_with(&mut self, decode: impl FnOnce(&mut EncodedImage<'a>, Rect, &mut Pixels) -> Result<()>) {
         let start = Instant::now();
-        let is_inside = self.region.within(self.image.size()).map_err(crate::error::of_jpeg);
+        let is_inside = self.region.within(self.image.size()).map_err(crate::error::from_jpeg);
         self.result = is_inside.and_then(|()| decode(&mut self.image, self.region, self.out));
         self.time = Some(start.elapsed());
     }

@@ -63,7 +63,7 @@ impl Drop for OrientationFlags {
     }
 }
 
-fn of_video(e: warpfeed_video::Error) -> Error {
+fn convert_error(e: warpfeed_video::Error) -> Error {
     match e.kind() {
         VideoErrorKind::Memory => Error::new(ErrorKind::Memory, e.to_string()),
         _ => Error::decode(e.to_string()),
@@ -76,7 +76,7 @@ impl Codec for VideoFrames {
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        let record = Record::parse(bytes).map_err(of_video)?;
+        let record = Record::parse(bytes).map_err(convert_error)?;
         let size = Orientation::new(record.orientation).size(Size::new(record.width, record.height));
         Ok(EncodedImage::new(bytes, size).with_orientation(record.orientation))
     }
@@ -115,7 +115,7 @@ impl VideoFrames {
         out: &mut Pixels,
         later: &[Record<'_>],
     ) -> Result<()> {
-        let record = Record::parse(image.bytes()).map_err(of_video)?;
+        let record = Record::parse(image.bytes()).map_err(convert_error)?;
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
         let gpu = self.0.gpu;
         let _turn = OrientationFlags::begin(false);
@@ -138,7 +138,7 @@ impl VideoFrames {
             let shown = (x as usize, y as usize, width as usize, height as usize);
             let pixels = out.reset(region.size());
             let convert = |out: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
-                decoder.decode(&record, later, |planes| to_rgb(planes, shown, terms, out)).map_err(of_video)
+                decoder.decode(&record, later, |planes| to_rgb(planes, shown, terms, out)).map_err(convert_error)
             };
             if orientation.is_upright() {
                 convert(pixels, terms, decoder)?;

@@ -223,8 +223,8 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         if held_count == self.shared.plan.slots && waited > self.timeout {
             let waited = waited.as_secs_f64();
             let cause = format!(
-                "no batch for {waited:.0} s: all {held_count} device slots are in use by batches that the program still holds; \
-                 drop some of them before the next batch, or raise prefetch"
+                "no batch for {waited:.0} s: all {held_count} device slots are in use by batches that the program \
+                 still holds; drop some of them before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Timeout, cause));
         }
@@ -302,7 +302,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         let _ = self.starts.as_ref().expect("the channel is open until the ring is dropped").send(course);
     }
 
-    fn at(&self) -> Option<BatchIndex> {
+    fn position(&self) -> Option<BatchIndex> {
         self.next
     }
 

@@ -296,8 +296,8 @@ impl FieldType for Boxes {
             if count > self.max_boxes && !self.truncated {
                 let max_boxes = self.max_boxes;
                 return Err(Error::in_source(format!(
-                    "field {:?}: {count} boxes remain after the crop, but Boxes::new({max_boxes}) allows at most {max_boxes}: use \
-                     Boxes::new({count}) or more, or .truncated()",
+                    "field {:?}: {count} boxes remain after the crop, but Boxes::new({max_boxes}) allows at most \
+                     {max_boxes}: use Boxes::new({count}) or more, or .truncated()",
                     input.name
                 )));
             }

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::encoded;
-use super::number::{Number, put};
+use super::number::{Number, append_number};
 use crate::batch::Dtype;
 use crate::error::{Error, Result};
 use crate::source::Sample;
@@ -74,7 +74,7 @@ impl Column {
                 }
                 let class = sample.class(bytemuck::pod_read_unaligned(number))?;
                 let mut bytes = ArrayVec::<u8, 8>::new();
-                put(Number::Whole(class.into()), self.dtype, &mut bytes)
+                append_number(Number::Whole(class.into()), self.dtype, &mut bytes)
                     .map_err(|cause| field.at_field(&Error::in_source(format!("box {index} has class {cause}"))))?;
                 out.copy_from_slice(&bytes);
             }

@@ -194,7 +194,7 @@ impl FieldType for DenseMap {
             let width = stored.size().width as usize;
             VALUES.with_borrow_mut(|values| {
                 stored.read(values).map_err(|e| field.at_field(&e))?;
-                self.put(bytemuck::cast_slice(values), width, frame, plan, out);
+                self.write_pixels(bytemuck::cast_slice(values), width, frame, plan, out);
                 if values.capacity() * size_of::<f32>() > encoded::MAX_REUSED_BYTES {
                     *values = Vec::new();
                 }
@@ -211,7 +211,7 @@ impl FieldType for DenseMap {
                 let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
                 let frame = plan.frame(Some(Size::new(side(width), side(height))));
                 let frame = frame.map_err(|e| field.at_field(&e))?;
-                self.put(bytes, width, frame, plan, out);
+                self.write_pixels(bytes, width, frame, plan, out);
                 Ok(())
             })?;
         }
@@ -301,7 +301,7 @@ impl DenseMap {
 
     /// Transforms the floats in `bytes`, which form rows of `width` pixels, and writes the result
     /// to `out`.
-    fn put(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, out: &mut [f32]) {
+    fn write_pixels(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, out: &mut [f32]) {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
             static COPY: RefCell<Vec<f32>> = RefCell::default();

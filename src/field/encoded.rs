@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use super::json;
-use super::number::{Number, check_kept, put};
+use super::number::{Number, append_number, check_kept};
 use crate::batch::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::source::{Npy, Shape};
@@ -118,7 +118,7 @@ impl Encoded<'_> {
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
-        self.with(dtype, put, take)
+        self.with(dtype, append_number, take)
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but returns an error if `dtype` would
@@ -131,7 +131,7 @@ impl Encoded<'_> {
     ) -> Result<R> {
         let write = |number: Number<'_>, dtype, out: &mut Vec<u8>| {
             check_kept(number, dtype)?;
-            put(number, dtype, out)
+            append_number(number, dtype, out)
         };
         self.with(dtype, write, take)
     }

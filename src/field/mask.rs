@@ -250,11 +250,11 @@ impl Mask {
     fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), out: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
-            Dtype::U8 => self.put::<u8>(&field, sample, plan, out),
-            Dtype::U16 => self.put::<u16>(&field, sample, plan, out),
-            Dtype::I16 => self.put::<i16>(&field, sample, plan, out),
-            Dtype::I32 => self.put::<i32>(&field, sample, plan, out),
-            _ => self.put::<i64>(&field, sample, plan, out),
+            Dtype::U8 => self.write_mask::<u8>(&field, sample, plan, out),
+            Dtype::U16 => self.write_mask::<u16>(&field, sample, plan, out),
+            Dtype::I16 => self.write_mask::<i16>(&field, sample, plan, out),
+            Dtype::I32 => self.write_mask::<i32>(&field, sample, plan, out),
+            _ => self.write_mask::<i64>(&field, sample, plan, out),
         };
         written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }
@@ -270,7 +270,7 @@ impl Mask {
         let mut values = vec![0_i64; size.area() as usize];
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         plan.oriented = image;
-        let result = self.put::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
+        let result = self.write_mask::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
         result.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
         Ok(values)
     }
@@ -297,7 +297,7 @@ impl Mask {
         0
     }
 
-    fn put<T: Integer>(
+    fn write_mask<T: Integer>(
         &self,
         field: &Encoded<'_>,
         sample: &Sample<'_>,

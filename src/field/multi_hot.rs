@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::encoded::{self, Encoded, Encoding};
-use super::number::{Number, put};
+use super::number::{Number, append_number};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
@@ -98,7 +98,7 @@ impl MultiHot {
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
         self.one.clear();
-        put(Number::Whole(1), dtype, &mut self.one).expect("1 fits into every type");
+        append_number(Number::Whole(1), dtype, &mut self.one).expect("1 fits into every type");
         self
     }
 

@@ -36,13 +36,13 @@ impl Number<'_> {
 /// # Errors
 /// If the number does not fit into the type, or if the text is not a number. The error is the
 /// number, followed by a description, so that it can be inserted into a sentence.
-pub(super) fn put(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
+pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
-        Dtype::U8 => out.extend([whole::<u8>(number, dtype)?]),
-        Dtype::I16 => out.extend(whole::<i16>(number, dtype)?.to_ne_bytes()),
-        Dtype::I32 => out.extend(whole::<i32>(number, dtype)?.to_ne_bytes()),
-        Dtype::I64 => out.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
-        Dtype::U16 => out.extend(whole::<u16>(number, dtype)?.to_ne_bytes()),
+        Dtype::U8 => out.extend([to_integer::<u8>(number, dtype)?]),
+        Dtype::I16 => out.extend(to_integer::<i16>(number, dtype)?.to_ne_bytes()),
+        Dtype::I32 => out.extend(to_integer::<i32>(number, dtype)?.to_ne_bytes()),
+        Dtype::I64 => out.extend(to_integer::<i64>(number, dtype)?.to_ne_bytes()),
+        Dtype::U16 => out.extend(to_integer::<u16>(number, dtype)?.to_ne_bytes()),
         Dtype::F32 => out.extend(to_f32(number)?.to_ne_bytes()),
         Dtype::F64 => out.extend(to_f64(number)?.to_ne_bytes()),
         Dtype::F16 => out.extend(f16::from_f64(to_f64(number)?).to_ne_bytes()),
@@ -95,7 +95,7 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
 }
 
 /// Converts `number` to an integer. Accepts floats that are integers.
-fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
+fn to_integer<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
     // A float beyond 2^64 does not fit into any of the types. All smaller floats fit into an i128.
     let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let integer = match number {

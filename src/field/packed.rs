@@ -113,7 +113,8 @@ impl FieldType for Packed {
         if lengths.len() > self.max_documents {
             let (actual, max_documents) = (lengths.len(), self.max_documents);
             return Err(field.error(format_args!(
-                "has {actual} documents in a row: expected at most {max_documents}; call PackedTokens::max_documents for the number"
+                "has {actual} documents in a row: expected at most {max_documents}; call PackedTokens::max_documents \
+                 for the number"
             )));
         }
         if !fits(&lengths) {
@@ -126,19 +127,19 @@ impl FieldType for Packed {
         let numbered = lengths.iter().zip(0_i32..).map(|(length, document)| (*length as usize, document));
         let runs = || numbered.clone().chain([(padding, -1)]);
         let documents = runs().flat_map(|(length, document)| std::iter::repeat_n(document, length));
-        put(row.bytes(1), documents);
-        put(row.bytes(2), runs().flat_map(|(length, _)| 0..length as i32));
+        write_integers(row.bytes(1), documents);
+        write_integers(row.bytes(2), runs().flat_map(|(length, _)| 0..length as i32));
         let mut end = 0;
         let ends = runs().map(|(length, _)| {
             end += length as i32;
             end
         });
-        put(row.bytes(3), ends.chain(std::iter::repeat(self.length as i32)));
+        write_integers(row.bytes(3), ends.chain(std::iter::repeat(self.length as i32)));
         Ok(())
     }
 }
 
 /// Fills `out` with `values`.
-fn put(out: &mut [u8], values: impl Iterator<Item = i32>) {
+fn write_integers(out: &mut [u8], values: impl Iterator<Item = i32>) {
     out.as_chunks_mut::<4>().0.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_ne_bytes());
 }

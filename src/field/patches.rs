@@ -280,8 +280,8 @@ impl Patches {
                 let block = u64::from(patch * merge) * u64::from(patch * merge);
                 if min_pixels == 0 || min_pixels > max_pixels || max_pixels < block || max_pixels > 1 << 28 {
                     return refuse(format!(
-                        "min_pixels={min_pixels}, max_pixels={max_pixels}: expected 1 <= min_pixels <= max_pixels, and max_pixels from \
-                         {block}, which is one merged block, to {}",
+                        "min_pixels={min_pixels}, max_pixels={max_pixels}: expected 1 <= min_pixels <= max_pixels, \
+                         and max_pixels from {block}, which is one merged block, to {}",
                         1 << 28
                     ));
                 }
@@ -323,7 +323,7 @@ impl Patches {
     }
 
     /// Calls `take` with the bytes of each image of the sample.
-    fn each<'a>(
+    fn for_each_image<'a>(
         &self,
         name: &str,
         sample: &Sample<'a>,
@@ -368,7 +368,7 @@ impl Patches {
     }
 
     /// Writes the patches of `pixels`, an RGB image of size `size`.
-    fn put(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+    fn write_patches(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
         let (patch, width, each) = (self.patch as usize, size.width as usize, self.dtype.bytes());
         let (across, patch_bytes) = (width / patch, self.patch_values() * each);
         let writer = self.writer(size.width);
@@ -458,7 +458,7 @@ impl FieldType for Patches {
         let (codecs, strict) = input.decoding();
         let mut max_memory = 0;
         // Ignore errors, because `write` reports them.
-        let _ = self.each(input.name, input.sample, codecs, |_, bytes| {
+        let _ = self.for_each_image(input.name, input.sample, codecs, |_, bytes| {
             let (image, resized) = self.open(codecs, bytes)?;
             let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
             let decoded = image.memory(Rect::full(image.size()));
@@ -477,7 +477,7 @@ impl FieldType for Patches {
         let patch_bytes = self.patch_values() * self.dtype.bytes();
         let (mut patches, mut images) = (0_usize, 0_usize);
         BUFFERS.with_borrow_mut(|buffers| {
-            let written = self.each(input.name, input.sample, codecs, |number, bytes| {
+            let written = self.for_each_image(input.name, input.sample, codecs, |number, bytes| {
                 let (mut image, resized) = self.open(codecs, bytes)?;
                 if strict {
                     image.refuse_damage()?;
@@ -499,7 +499,7 @@ impl FieldType for Patches {
                 let out = out.ok_or_else(|| {
                     Error::decode(format!("{count} patches of image {number} exceed the space of the batch"))
                 })?;
-                self.put(rgb, resized, line, out)?;
+                self.write_patches(rgb, resized, line, out)?;
                 let grids = &mut row.bytes(2)[images * 24..][..24];
                 grids.as_chunks_mut::<8>().0.iter_mut().zip(grid).for_each(|(out, axis)| *out = axis.to_ne_bytes());
                 (patches, images) = (patches + count, images + 1);

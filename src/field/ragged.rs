@@ -1,7 +1,7 @@
 //! [`Ragged`]: a variable number of rows per sample.
 
 use super::encoded::{self, Encoded};
-use super::number::{Number, put};
+use super::number::{Number, append_number};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{COUNT, Dtype, Element, Field};
 use crate::decode::Size;
@@ -96,7 +96,7 @@ impl TryFrom<SerializedOptions> for Ragged {
         let SerializedOptions { dtype, row, max_rows, padding, truncated, plain } = options;
         let bytes = |text: String| {
             let mut bytes = Vec::new();
-            put(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("the padding is {cause}"))?;
+            append_number(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("the padding is {cause}"))?;
             Ok::<_, String>((dtype, bytes))
         };
         Ok(Ragged { dtype, row, max_rows, padding: padding.map(bytes).transpose()?, truncated, plain })
@@ -136,14 +136,20 @@ impl FieldType for Ragged {
     fn write(&self, input: &Input<'_>, batch_row: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         if self.plain {
-            return self.put(&field, &field.value.encoded(field.name), None, batch_row);
+            return self.write_rows(&field, &field.value.encoded(field.name), None, batch_row);
         }
-        field.with_kept_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, batch_row))
+        field.with_kept_numbers(self.dtype, |bytes, shape| self.write_rows(&field, bytes, shape, batch_row))
     }
 }
 
 impl Ragged {
-    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, batch_row: &mut RowMut<'_>) -> Result<()> {
+    fn write_rows(
+        &self,
+        field: &Encoded<'_>,
+        bytes: &[u8],
+        shape: Option<&Shape>,
+        batch_row: &mut RowMut<'_>,
+    ) -> Result<()> {
         let out = batch_row.bytes(0);
         let row_bytes = out.len() / self.max_rows;
         // An array with one axis may contain the rows one after another.
@@ -158,7 +164,8 @@ impl Ragged {
         if actual > self.max_rows && !self.truncated {
             let (max_rows, new) = (self.max_rows, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
             return Err(field.error(format_args!(
-                "has {actual} rows, but {new}{max_rows}) allows at most {max_rows}: use {new}{actual}) or more, or .truncated()"
+                "has {actual} rows, but {new}{max_rows}) allows at most {max_rows}: use {new}{actual}) or more, or \
+                 .truncated()"
             )));
         }
         let (rows, rest) = out.split_at_mut(bytes.len().min(out.len()));

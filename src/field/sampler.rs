@@ -183,7 +183,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         value: impl Fn(u32) -> i64,
     ) -> Result<()> {
         if let Some(mut meaning) = self.meaning.take() {
-            let written = self.write_mapped_row(line, columns, |column| meaning.of_value(value(column)));
+            let written = self.write_mapped_row(line, columns, |column| meaning.map_value(value(column)));
             self.meaning = Some(meaning);
             return written;
         }

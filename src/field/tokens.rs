@@ -152,14 +152,14 @@ impl Tokens {
             return Err(field.error(format_args!("has {actual} tokens: expected {length}")));
         }
         match size {
-            2 => self.put(field, tokens.as_chunks::<2>().0, u16::from_le_bytes, row),
-            _ => self.put(field, tokens.as_chunks::<4>().0, u32::from_le_bytes, row),
+            2 => self.write_tokens(field, tokens.as_chunks::<2>().0, u16::from_le_bytes, row),
+            _ => self.write_tokens(field, tokens.as_chunks::<4>().0, u32::from_le_bytes, row),
         }
     }
 
     /// Writes the arrays of a sample. Each of `tokens` is stored in `N` bytes, which `read`
     /// converts to an integer.
-    fn put<T: Copy + Into<u32> + Ord, const N: usize>(
+    fn write_tokens<T: Copy + Into<u32> + Ord, const N: usize>(
         &self,
         field: &Encoded<'_>,
         tokens: &[[u8; N]],

@@ -132,7 +132,7 @@ impl<'a> StoredValues<'a> {
     ///
     /// # Errors
     /// If `stored` is a class without a number in the loader, or if it is not in the map.
-    pub(super) fn of_value(&mut self, stored: i64) -> Result<i64> {
+    pub(super) fn map_value(&mut self, stored: i64) -> Result<i64> {
         if let Some((last, new)) = self.last
             && last == stored
         {

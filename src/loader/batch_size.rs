@@ -20,7 +20,7 @@ impl Default for BatchSize {
 
 impl BatchSize {
     /// Returns the number of samples per batch on all ranks together.
-    pub(super) fn of_all(self, world: usize) -> Result<u64> {
+    pub(super) fn global(self, world: usize) -> Result<u64> {
         match self {
             BatchSize::PerRank(0) => Err(Error::config("batch_size(0): expected at least 1")),
             BatchSize::PerRank(n) => n

@@ -121,7 +121,7 @@ impl Loader {
         // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let times = if self.batch_sampler.is_some() {
-            MIN_IMAGES.div_ceil(self.effective_batch_size().of_all(1)?.max(1) as usize)
+            MIN_IMAGES.div_ceil(self.effective_batch_size().global(1)?.max(1) as usize)
         } else {
             1
         };

@@ -140,7 +140,7 @@ pub(super) fn staged(number: u64, id: &str) -> String {
     format!("-{number:06}.tar.{id}{PARTIAL}")
 }
 
-pub(super) fn part((part, parts): (u64, u64), id: &str) -> String {
+pub(super) fn part_suffix((part, parts): (u64, u64), id: &str) -> String {
     format!(".part-{part:05}-of-{parts:05}.{id}.json")
 }
 
@@ -181,7 +181,7 @@ pub(super) fn read_manifest(destination: &dyn Destination) -> Result<Option<Mani
 }
 
 pub(super) fn read_part(destination: &dyn Destination, part_of: (u64, u64), id: &str) -> Result<Option<PartManifest>> {
-    read(destination, &part(part_of, id))
+    read(destination, &part_suffix(part_of, id))
 }
 
 /// Returns whether a merge of `plan` has begun to rename shards.
@@ -234,7 +234,7 @@ impl Leftovers {
         leftovers
     }
 
-    pub(super) fn all(self) -> Vec<String> {
+    pub(super) fn into_names(self) -> Vec<String> {
         [self.staged, self.attempts, self.journals, self.parts].concat()
     }
 
@@ -270,9 +270,9 @@ mod tests {
             staged(17, plan),
             format!("-000017.tar.{plan}.{random}.partial"),
             journal((3, 64), plan),
-            part((3, 64), plan),
+            part_suffix((3, 64), plan),
             format!(".manifest.json.{random}.partial"),
-            format!("{}.{random}.partial", part((3, 64), plan)),
+            format!("{}.{random}.partial", part_suffix((3, 64), plan)),
         ];
         let others =
             [".plan.partial", ".merge.partial", ".lock.partial", "-000017.tar", ".manifest.json", "-x.tar.partial"];
@@ -285,7 +285,7 @@ mod tests {
         assert!(ids.eq([Some(plan), Some(plan), Some(plan), Some(plan), None, Some(plan)]), "{names:?}");
         let parts = names.iter().map(|name| part_of(name));
         assert!(parts.eq([None, None, Some((3, 64)), Some((3, 64)), None, Some((3, 64))]), "{names:?}");
-        assert_eq!(part_of(&part((64, 64), plan)), None);
+        assert_eq!(part_of(&part_suffix((64, 64), plan)), None);
         assert_eq!(existing(&[shard(12), shard(3), "-3.tar".into(), staged(4, plan)]), [3, 12]);
     }
 }

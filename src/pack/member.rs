@@ -44,7 +44,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
 }
 
 /// Returns the member that contains the class names, or no bytes if there are no class names.
-pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
+pub(super) fn classes_member(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
         let names = serde_json::to_vec(names).expect("text is JSON");

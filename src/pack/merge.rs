@@ -240,7 +240,7 @@ fn find_complete_division(
     for (end, part) in parts {
         let path = destination.path_of(&end);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if dest::part((part.part, part.parts), &part.plan.id()) != end || part.part >= part.parts {
+        if dest::part_suffix((part.part, part.parts), &part.plan.id()) != end || part.part >= part.parts {
             let cause = format!("is the manifest of part {}/{}", part.part, part.parts);
             return Err(Error::in_source(cause).at_path(path));
         }
@@ -291,7 +291,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
     let mut before: Option<&PartManifest> = None;
     let error = |part: &PartManifest, cause: String| {
         Err(Error::in_source(format!("{cause}: delete this manifest, and pack the part again"))
-            .at_path(destination.path_of(&dest::part((part.part, part.parts), &plan.id()))))
+            .at_path(destination.path_of(&dest::part_suffix((part.part, part.parts), &plan.id()))))
     };
     for part in parts {
         let range = plan.range(part.part, part.parts);
@@ -350,7 +350,7 @@ fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
             ends.retain(|end| end != suffix);
         }
     }
-    let mut orphans = Leftovers::of(&ends).all();
+    let mut orphans = Leftovers::of(&ends).into_names();
     let count = manifest.shards.len() as u64;
     orphans.extend(dest::existing(&ends).into_iter().filter(|&number| number >= count).map(dest::shard));
     let orphans = orphans.iter().map(|end| destination.path_of(end)).collect();

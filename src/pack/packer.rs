@@ -92,7 +92,7 @@ impl Packer<'_> {
             }
             drop(stage);
             let done = PartManifest::new(self.plan.clone(), part, self.keys()?, entries.clone());
-            dest::write(destination, &dest::part(part, &id), &done, false)?;
+            dest::write(destination, &dest::part_suffix(part, &id), &done, false)?;
         }
         destination.remove(&dest::journal(part, &id))?;
         // Another process may have finished the part, and the dataset may have been merged since
@@ -110,7 +110,7 @@ impl Packer<'_> {
         for number in self.plan.shards(part.0, part.1).start..next {
             destination.remove(&dest::staged(number, id))?;
         }
-        destination.remove(&dest::part(part, id))?;
+        destination.remove(&dest::part_suffix(part, id))?;
         destination.remove(&dest::journal(part, id))
     }
 

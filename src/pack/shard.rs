@@ -64,7 +64,7 @@ impl<S: Sink> Shard<S> {
             gathered: Vec::new(),
             failed: None,
         };
-        shard.write(&member::of_classes(classes)?)?;
+        shard.write(&member::classes_member(classes)?)?;
         Ok(shard)
     }
 

@@ -110,7 +110,7 @@ mod tests {
         next.map_or(Position::Absent, Position::At)
     }
 
-    fn listed(order: &dyn Sampler, epoch: u64) -> Vec<u64> {
+    fn indices_of_epoch(order: &dyn Sampler, epoch: u64) -> Vec<u64> {
         (0..order.len(epoch)).map(|position| order.index(epoch, position)).collect()
     }
 
@@ -143,7 +143,7 @@ mod tests {
         ];
         for (i, (order, samples)) in orders.iter().enumerate() {
             for epoch in [0, 1, 14] {
-                let (len, list) = (order.len(epoch), listed(&**order, epoch));
+                let (len, list) = (order.len(epoch), indices_of_epoch(&**order, epoch));
                 for positions in [0..len, len / 3..len, len / 2..len / 2] {
                     let mut together = Vec::new();
                     order.for_each(epoch, positions.clone(), &mut |occurrence| together.push(occurrence));
@@ -166,7 +166,7 @@ mod tests {
     fn a_mixture_finds_samples_of_later_rounds() {
         let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);
         for epoch in 0..5 {
-            let list = listed(&order, epoch);
+            let list = indices_of_epoch(&order, epoch);
             for position in (0..25_000).step_by(997) {
                 let sample = order.index(epoch, position);
                 assert_eq!(order.position(epoch, sample, position), Position::At(position), "epoch {epoch}");

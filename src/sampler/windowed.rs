@@ -154,7 +154,7 @@ impl<'a> Layout<'a> {
 mod tests {
     use super::*;
 
-    fn all(order: &Windowed, epoch: u64) -> Vec<u64> {
+    fn indices_of_epoch(order: &Windowed, epoch: u64) -> Vec<u64> {
         (0..order.len).map(|p| order.index(epoch, p)).collect()
     }
 
@@ -164,7 +164,7 @@ mod tests {
             for window in [1, 2, 7, 16, 64, 100, 5000] {
                 for block in [1, 2, 5, 16, 33] {
                     let order = Windowed::with_block(len, 3, window, block);
-                    let samples = all(&order, 1);
+                    let samples = indices_of_epoch(&order, 1);
                     let mut sorted = samples.clone();
                     sorted.sort_unstable();
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
@@ -201,7 +201,7 @@ mod tests {
         let order = Windowed::with_block(len, 7, 8, 2);
         let mut counts = vec![0u32; (len * len) as usize];
         for epoch in 0..epochs {
-            for (position, sample) in all(&order, epoch).into_iter().enumerate() {
+            for (position, sample) in indices_of_epoch(&order, epoch).into_iter().enumerate() {
                 counts[position * len as usize + sample as usize] += 1;
             }
         }

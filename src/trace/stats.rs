@@ -499,7 +499,11 @@ mod tests {
         let row = |(name, doc): &(&str, &[&str])| format!("| `{name}` | {} |\n", summary(doc));
         let rows: String = Stats::DOCUMENTED.iter().map(row).collect();
         let table = format!("| key | content |\n|---|---|\n{rows}");
-        generated_files::part("docs/where-does-the-time-go.md", ["<!-- keys:stats -->\n", "<!-- /keys -->"], &table);
+        generated_files::check_part(
+            "docs/where-does-the-time-go.md",
+            ["<!-- keys:stats -->\n", "<!-- /keys -->"],
+            &table,
+        );
         // JSON, and therefore Python's dict and `flat()`, must have exactly these keys.
         let json = serde_json::to_value(Stats::default()).unwrap();
         let mut names: Vec<&str> = Stats::DOCUMENTED.iter().map(|(name, _)| *name).collect();

@@ -154,7 +154,7 @@ fn a_changed_label_and_changed_pixels_are_found() {
 }
 
 /// Returns the samples in `tests/fixtures/formats`: three JPEGs of each class of `datasets/mini`.
-fn of_fixtures() -> RandomDataset {
+fn fixture_dataset() -> RandomDataset {
     let listed = |folder: &Path| {
         let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
@@ -179,7 +179,7 @@ fn of_fixtures() -> RandomDataset {
 /// Compares with fixture files that the original library of each format wrote.
 #[test]
 fn writers_produce_the_bytes_of_the_original_libraries() {
-    let (dataset, fixtures) = (of_fixtures(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
+    let (dataset, fixtures) = (fixture_dataset(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
     assert_eq!(dataset.samples.len(), 12);
     for (name, files) in [
         ("recordio", &["train.rec", "train.idx"][..]),

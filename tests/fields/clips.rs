@@ -193,14 +193,15 @@ fn a_run_with_clips_resumes_and_is_divided_among_ranks() {
     assert!(divided == expected_rows);
 }
 
-fn one(name: &str, content: Vec<u8>) -> Loader {
+fn loader_of_one(name: &str, content: Vec<u8>) -> Loader {
     let sample = OwnedSample::new("episode").field(name, content).label(0);
     Loader::source(Memory::new(vec![sample])).augment(Augment::train(16)).batch_size(1)
 }
 
 #[test]
 fn errors_name_the_field_and_the_frame() {
-    let clip = |frames: &[Vec<u8>]| one("top", Frames::encode(frames)).field("image", Image::of("top").frames(10));
+    let clip =
+        |frames: &[Vec<u8>]| loader_of_one("top", Frames::encode(frames)).field("image", Image::of("top").frames(10));
     let good = frames(1, 10);
     assert_eq!(rows(clip(&good), 0, "image").len(), 1);
     for damaged in [0, 1, 6, 9] {
@@ -222,11 +223,11 @@ fn errors_name_the_field_and_the_frame() {
         assert!(text.contains(&format!("field \"image\" has {count} frames: expected 10")), "{text}");
     }
     let cut = Frames::encode(&good);
-    let text = failed(one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::of("top").frames(10)));
+    let text = failed(loader_of_one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::of("top").frames(10)));
     assert!(text.contains("field \"image\": frame 9 claims bytes"), "{text}");
-    let text = failed(one("top", encoded(0, 0)).field("image", Image::of("top").frames(1)));
+    let text = failed(loader_of_one("top", encoded(0, 0)).field("image", Image::of("top").frames(1)));
     assert!(text.contains("field \"image\": not a list of frames: it starts with \"\\xff\\xd8"), "{text}");
-    let text = failed(one("image", Frames::encode(&good)));
+    let text = failed(loader_of_one("image", Frames::encode(&good)));
     assert!(text.contains("field \"image\" has 10 frames, not one image: use Image::frames(10)"), "{text}");
 }
 

@@ -76,7 +76,7 @@ fn pairs() -> Vec<(Augment, Augment)> {
 }
 
 /// Selects the row of each sample from a run with the augmentation of its dataset.
-fn chosen(of_first: &[Row], of_second: &[Row]) -> Vec<Row> {
+fn merge_rows(of_first: &[Row], of_second: &[Row]) -> Vec<Row> {
     let chosen = |(first, second): (&Row, &Row)| if first.0 < FIRST { first.clone() } else { second.clone() };
     of_first.iter().zip(of_second).map(chosen).collect()
 }
@@ -85,7 +85,7 @@ fn chosen(of_first: &[Row], of_second: &[Row]) -> Vec<Row> {
 fn each_sample_has_the_augmentation_of_its_dataset() {
     for (common, augment) in pairs() {
         let [first, second] = [&common, &augment].map(|augment| run(mixture().augment(augment.clone()), 3));
-        let expected = chosen(&first, &second);
+        let expected = merge_rows(&first, &second);
         assert!(expected != first && expected != second);
         let both = || mixture().augment(common.clone()).augment_for(1, augment.clone());
         for workers in [1, 3, 8] {

@@ -47,7 +47,7 @@ fn loader() -> Loader {
 }
 
 /// Iterates over the image, the boxes and the classes of each sample in a batch.
-fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
+fn contents_by_sample(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let contents = ["image", "boxes", "boxes.class"].map(|name| {
             let bytes = batch.field(name).unwrap().bytes();
@@ -61,11 +61,11 @@ fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
 /// Returns the contents of all samples of an epoch.
 fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     let mut batches = loader.host().unwrap();
-    batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
+    batches.epoch(epoch).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
 /// Returns the indices of the samples that an output image shows.
-fn seen(image: &[u8]) -> Vec<u64> {
+fn visible_samples(image: &[u8]) -> Vec<u64> {
     let mut seen: Vec<u64> = image.chunks(3).filter(|pixel| pixel[1] == 200).map(|pixel| pixel[0].into()).collect();
     seen.sort_unstable();
     seen.dedup();
@@ -76,7 +76,7 @@ fn seen(image: &[u8]) -> Vec<u64> {
 fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
     let single_worker = epoch(loader().workers(1), 3);
     assert_eq!(single_worker.len() as u64, LEN);
-    let several = single_worker.values().filter(|[image, ..]| seen(image).len() > 1).count();
+    let several = single_worker.values().filter(|[image, ..]| visible_samples(image).len() > 1).count();
     assert!(several > 30, "{several}");
     assert!(single_worker == epoch(loader().workers(3).prefetch(5), 3));
     assert!(single_worker == epoch(loader().batch_size(23), 3));
@@ -107,13 +107,16 @@ fn a_run_with_mosaics_resumes() {
     let mut batches = loader().host().unwrap();
     let unbroken: Vec<_> = (0..2)
         .map(|epoch| batches.epoch(epoch).map(Result::unwrap).collect::<Vec<_>>())
-        .map(|batches| batches.iter().flat_map(|batch| shown(batch).collect::<Vec<_>>()).collect::<Vec<_>>())
+        .map(|batches| {
+            batches.iter().flat_map(|batch| contents_by_sample(batch).collect::<Vec<_>>()).collect::<Vec<_>>()
+        })
         .collect();
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 10);
     assert_eq!(batches.epoch(1).take(3).count(), 3);
     let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
-    let rest: Vec<_> = again.epoch(1).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    let rest: Vec<_> =
+        again.epoch(1).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
     assert!(rest == unbroken[1][unbroken[1].len() - rest.len()..] && rest.len() == 28);
 }
 
@@ -122,7 +125,7 @@ fn partners_stay_within_the_samples_of_the_epoch() {
     let few = vec![3, 8, 9, 20, 31];
     let samples = epoch(loader().subset(few.clone()), 0);
     assert_eq!(samples.keys().copied().collect::<Vec<_>>(), few);
-    let mut partners: Vec<u64> = samples.values().flat_map(|[image, ..]| seen(image)).collect();
+    let mut partners: Vec<u64> = samples.values().flat_map(|[image, ..]| visible_samples(image)).collect();
     partners.sort_unstable();
     partners.dedup();
     assert_eq!(partners, few);
@@ -192,13 +195,13 @@ fn a_failing_partner_is_named_in_the_error() {
     let mut bad_samples = samples();
     bad_samples[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let shown = epoch(loader(), 0);
-    let with_it = |sample: &u64| *sample == 11 || seen(&shown[sample][0]).contains(&11);
+    let with_it = |sample: &u64| *sample == 11 || visible_samples(&shown[sample][0]).contains(&11);
     let mut batches = with(Memory::new(bad_samples)).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
     let mut sound = 0;
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
         let valid: Vec<bool> = batch.valid().collect();
-        for (place, (sample, content)) in self::shown(&batch).enumerate() {
+        for (place, (sample, content)) in self::contents_by_sample(&batch).enumerate() {
             if valid[place] {
                 assert!(content == shown[&sample]);
                 sound += 1;
@@ -298,7 +301,7 @@ fn an_unlabeled_dataset_needs_no_option_and_rejects_labels() {
     let batches: Vec<_> = open(samples()).map(Result::unwrap).collect();
     assert_eq!(batches.len() as u64, LEN / 4);
     assert!(batches.iter().all(|batch| batch.labels().is_err()));
-    let shown = |batches: &[HostBatch]| batches.iter().flat_map(shown).collect::<BTreeMap<_, _>>();
+    let shown = |batches: &[HostBatch]| batches.iter().flat_map(contents_by_sample).collect::<BTreeMap<_, _>>();
     assert!(shown(&batches) == epoch(loader(), 0));
     // Opening a loader inspects only the first sample.
     let mut some = samples();

@@ -40,7 +40,7 @@ fn loader() -> Loader {
     Loader::source(Memory::new((0..50).map(sample).collect())).augment(Augment::pass_through(16, 16)).batch_size(8)
 }
 
-fn all(loader: Loader) -> Vec<HostBatch> {
+fn all_batches(loader: Loader) -> Vec<HostBatch> {
     loader.prefetch(8).into_iter().collect::<Result<_>>().unwrap()
 }
 
@@ -50,12 +50,12 @@ fn f64_fields_are_exact_and_f32_rejects_inexact_integers() {
     let set = || Memory::new((0..10).map(number).collect());
     let loader = || Loader::source(set()).drop_field("image").drop_field("label").batch_size(5);
     let (numbers, rows) = (|dtype| NdArray::new(dtype, [2]), |dtype| Ragged::new(dtype, [], 3));
-    for batch in all(loader().field("x", numbers(Dtype::F64)).shuffle(1)) {
+    for batch in all_batches(loader().field("x", numbers(Dtype::F64)).shuffle(1)) {
         let expected: Vec<f64> = batch.ids().flat_map(|id| [(id + (1 << 24)) as f64, 0.1]).collect();
         let actual = batch.field("x").unwrap();
         assert_eq!((actual.dtype(), actual.elements::<f64>().unwrap()), (Dtype::F64, &expected[..]));
     }
-    let batches = all(loader().field("x", rows(Dtype::F64).padding(-1.5_f64)));
+    let batches = all_batches(loader().field("x", rows(Dtype::F64).padding(-1.5_f64)));
     assert_eq!(batches[0].field("x").unwrap().elements::<f64>().unwrap()[..3], [16_777_216.0, 0.1, -1.5]);
     let refused = |loader: Loader| loader.into_iter().find_map(|batch| batch.err()).unwrap();
     for e in [refused(loader().field("x", numbers(Dtype::F32))), refused(loader().field("x", rows(Dtype::F32)))] {
@@ -72,7 +72,7 @@ fn rows_of_different_lengths_are_padded_and_counted() {
                 .workers(workers)
                 .field("tokens", Ragged::new(Dtype::I64, [], 6).padding(-1_i64))
                 .field("text", Ragged::bytes(4));
-            for batch in all(loader) {
+            for batch in all_batches(loader) {
                 let (tokens, text) = (batch.field("tokens").unwrap(), batch.field("text").unwrap());
                 assert_eq!((tokens.shape(), text.shape()), (vec![batch.len(), 6], vec![batch.len(), 4]));
                 let (counts, lengths) = (batch.counts("tokens").unwrap(), batch.counts("text").unwrap());
@@ -104,7 +104,7 @@ fn too_many_rows_fail_unless_truncated() {
          or .truncated()"
         )
     );
-    let cut = all(loader().field("tokens", rows().truncated()));
+    let cut = all_batches(loader().field("tokens", rows().truncated()));
     assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
     let e = loader().field("tokens", Ragged::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.sample(), e.cause()), (Some(1), "field \"tokens\" has 8 bytes: expected 16 bytes for each row"));
@@ -131,7 +131,7 @@ fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
         let augment = Augment::train(16).jitter(warpfeed::transform::ColorJitter::new().brightness(0.4));
         let loader = Loader::source(source).batch_size(8).augment(augment).workers(2);
         let loader = loader.field("image", Image::of("a.npy")).field("other", Image::of("b.npy"));
-        let batches = all(loader.drop_field("label"));
+        let batches = all_batches(loader.drop_field("label"));
         assert!(batches.iter().any(|batch| batch.images().bytes().iter().any(|&byte| byte > 0)));
         let mut crops = std::collections::HashSet::new();
         for batch in &batches {
@@ -148,7 +148,7 @@ fn images_are_found_by_name_and_mixed_separately() {
         let mix = warpfeed::transform::Mix::mixup(0.4);
         let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).drop_field("label");
         let loader = loader.field("right", Image::of("right.npy"));
-        for batch in all(loader) {
+        for batch in all_batches(loader) {
             let n = batch.len();
             let (left, right) = (batch.images(), batch.field("right").unwrap());
             let Some(mixing) = batch.mixing() else { continue };
@@ -170,7 +170,7 @@ fn a_loader_without_an_image_decodes_nothing() {
         let sample = |i: u64| OwnedSample::new(format!("{i}")).field("tokens", rows(i % 7));
         let source = Memory::new((0..50).map(sample).collect());
         let loader = Loader::source(source).batch_size(8).drop_field("image").drop_field("label");
-        let batches = all(loader.field("tokens", Ragged::new(Dtype::I64, [], 6)));
+        let batches = all_batches(loader.field("tokens", Ragged::new(Dtype::I64, [], 6)));
         assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 50);
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["tokens", "tokens.count"]);
@@ -213,19 +213,19 @@ fn a_field_name_suffix_determines_the_number_format() {
         Loader::source(Memory::new(vec![sample])).drop_field("image").drop_field("label").workers(1)
     };
     for (name, bytes) in &fields {
-        let numbers = all(open(name, bytes).field("x", NdArray::new(Dtype::F32, [3, 2])));
+        let numbers = all_batches(open(name, bytes).field("x", NdArray::new(Dtype::F32, [3, 2])));
         assert_eq!(numbers[0].field("x").unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
-        let rows = all(open(name, bytes).field("x", Ragged::new(Dtype::F32, [2], 4).padding(-1_f32)));
+        let rows = all_batches(open(name, bytes).field("x", Ragged::new(Dtype::F32, [2], 4).padding(-1_f32)));
         let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
         assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
         assert_eq!(rows[0].counts("x").unwrap(), [3]);
         // The field delivers the raw bytes, without interpreting them.
-        let plain = all(open(name, bytes).field("x", Ragged::bytes(400)));
+        let plain = all_batches(open(name, bytes).field("x", Ragged::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
         // Select the field by its full name. Data without a shape is read as one-dimensional.
         if *name != "x.npy" && *name != "x.json" {
-            let every_value = all(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
+            let every_value = all_batches(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
             assert_eq!(every_value[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
         }
     }
@@ -260,7 +260,7 @@ impl FieldType for Region {
 fn a_custom_field_type_receives_the_plan_of_the_image() {
     no_hang(|| {
         let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
-        for batch in all(loader.shuffle(4)) {
+        for batch in all_batches(loader.shuffle(4)) {
             let regions = batch.field("region").unwrap();
             for region in regions.as_f32().unwrap().chunks(4) {
                 let [x, y, width, height] = region.try_into().unwrap();
@@ -379,7 +379,7 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
                     .collect::<Vec<_>>()
             };
             let batches: Vec<_> =
-                all(loader).iter().map(|batch| (values_of(batch), batch.labels().unwrap().to_vec())).collect();
+                all_batches(loader).iter().map(|batch| (values_of(batch), batch.labels().unwrap().to_vec())).collect();
             batches
         };
         let (plain, wrapped) = (open(false).field("boxes", boxes()), open(false).field("boxes", Wrapped(boxes())));
@@ -450,7 +450,7 @@ fn a_sample_without_a_field_fails_or_is_replaced_as_a_whole() {
         };
         let e = open().into_iter().find_map(Result::err).unwrap();
         assert!(e.sample() == Some(3) && e.cause().starts_with("no field \"tokens\" among"), "{e}");
-        let batches = all(open().on_error(OnError::Skip { max_skipped: 1 }));
+        let batches = all_batches(open().on_error(OnError::Skip { max_skipped: 1 }));
         assert_eq!(batches[0].counts("tokens").unwrap(), [0, 1, 2, 4, 4, 5, 6, 0], "sample 4 is the replacement");
         assert_eq!(batches[0].images().bytes()[3 * 16 * 16 * 3], 4);
         assert!(!batches[0].valid().nth(3).unwrap());

@@ -52,7 +52,7 @@ fn loader() -> Loader {
 }
 
 /// Iterates over the image, the classes and the masks of each sample in a batch.
-fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
+fn contents_by_sample(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let contents = ["image", "boxes.class", "boxes.masks"].map(|name| {
             let bytes = batch.field(name).unwrap().bytes();
@@ -65,7 +65,7 @@ fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
 
 fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     let mut batches = loader.host().unwrap();
-    batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
+    batches.epoch(epoch).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
 /// Returns the classes of an image's boxes.
@@ -98,11 +98,13 @@ fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
 #[test]
 fn a_run_with_pasted_objects_resumes() {
     let mut batches = loader().host().unwrap();
-    let samples: Vec<_> = batches.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    let samples: Vec<_> =
+        batches.epoch(0).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).take(3).count(), 3);
     let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
-    let rest: Vec<_> = again.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    let rest: Vec<_> =
+        again.epoch(0).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
     assert!(rest == samples[samples.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
 }
 

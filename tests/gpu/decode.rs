@@ -23,7 +23,7 @@ use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Nor
 
 /// Generates JPEGs of all types that the encoder supports. If `damaged` is set, damages some of
 /// them.
-fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
+fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (1 + rng.below(300) as u16, 1 + rng.below(300) as u16);
@@ -132,7 +132,7 @@ fn augments() -> [(&'static str, Augment); 5] {
 fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
     let Some(stream) = stream() else { return };
     for damaged in [false, true] {
-        let images = drawn(if sanitize() { 48 } else { 192 }, damaged);
+        let images = random_jpegs(if sanitize() { 48 } else { 192 }, damaged);
         for (name, augment) in augments().into_iter().take(if sanitize() { 2 } else { 5 }) {
             let loader = loader(&images).augment(augment);
             for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
@@ -170,7 +170,7 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     }
     let (large, mut packed) = (large(), Vec::new());
     repack_jpeg(&large, &mut packed).unwrap();
-    let mut images = drawn(200, false);
+    let mut images = random_jpegs(200, false);
     let loader_of = |images: &[Vec<u8>]| loader(images).batch_size(images.len()).augment(Augment::resize(224, 224));
     let small = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "small"), 200);
     images.extend([large, packed]);
@@ -183,7 +183,7 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
 #[test]
 fn device_decoded_images_are_erased_mixed_and_normalized() {
     let Some(stream) = stream() else { return };
-    let images = drawn(128, true);
+    let images = random_jpegs(128, true);
     for dtype in DTYPES {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let augment = Augment::train(64).erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
@@ -199,7 +199,7 @@ fn device_decoded_images_are_erased_mixed_and_normalized() {
 #[test]
 fn the_device_jitters_colors_wherever_an_image_was_decoded() {
     let Some(stream) = stream() else { return };
-    let images = drawn(if sanitize() { 48 } else { 128 }, true);
+    let images = random_jpegs(if sanitize() { 48 } else { 128 }, true);
     let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
     for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         let augment = Augment::train(65).jitter(jitter.clone());
@@ -218,7 +218,7 @@ fn the_device_jitters_colors_wherever_an_image_was_decoded() {
 #[test]
 fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
     let Some(stream) = stream() else { return };
-    let images = drawn(if sanitize() { 48 } else { 128 }, true);
+    let images = random_jpegs(if sanitize() { 48 } else { 128 }, true);
     let edits: [fn(Augment) -> Augment; 2] = [
         |plain| plain,
         |plain| {
@@ -245,7 +245,7 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 #[test]
 fn with_custom_transforms_workers_decode_and_log_the_reason() {
     let Some(stream) = stream() else { return };
-    let images = drawn(32, false);
+    let images = random_jpegs(32, false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
@@ -261,7 +261,7 @@ fn with_custom_transforms_workers_decode_and_log_the_reason() {
 #[test]
 fn faults_and_replacements_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let mut images = drawn(96, true);
+    let mut images = random_jpegs(96, true);
     for n in [5, 40, 77] {
         let half = images[n].len() / 2;
         images[n].truncate(half);
@@ -285,7 +285,7 @@ fn with_bytes_after_segment(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
 #[test]
 fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     let Some(stream) = stream() else { return };
-    let mut images = drawn(96, false);
+    let mut images = random_jpegs(96, false);
     for (n, original) in images.iter_mut().enumerate().filter(|(n, _)| n % 3 == 1) {
         let rest = [&[0x55][..], &[0xff, 0], &[0; 2000]][n / 3 % 3];
         *original = with_bytes_after_segment(original, n % 2 == 0, rest);
@@ -316,7 +316,7 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
     let files: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
     assert!(!files.is_empty(), "the folder has no files");
     let images: Vec<Vec<u8>> =
-        drawn(files.len() as u64, false).into_iter().zip(files).flat_map(<[_; 2]>::from).collect();
+        random_jpegs(files.len() as u64, false).into_iter().zip(files).flat_map(<[_; 2]>::from).collect();
     let loader = loader(&images).on_error(OnError::Skip { max_skipped: u64::MAX });
     for (name, augment) in augments().into_iter().take(if sanitize() { 1 } else { 5 }) {
         assert!(compare(&loader.clone().augment(augment), &stream, DecodeOn::Gpu, name) > 0);

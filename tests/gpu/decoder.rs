@@ -61,7 +61,7 @@ macro_rules! everywhere {
 pub(crate) use everywhere;
 
 /// Generates JPEGs.
-pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
+pub(crate) fn random_jpegs(count: u64) -> Vec<Vec<u8>> {
     let image = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (30 + rng.below(200) as u16, 30 + rng.below(200) as u16);
@@ -82,7 +82,7 @@ pub(crate) fn drawn(count: u64) -> Vec<Vec<u8>> {
 /// Returns JPEGs of many types, including rotated and damaged ones and the fixtures, and also PNG
 /// and WebP files.
 fn zoo() -> Vec<Vec<u8>> {
-    let mut images = drawn(40);
+    let mut images = random_jpegs(40);
     // Damage the entropy-coded data, so that a decoder loses synchronization.
     for image in images.iter_mut().skip(5).step_by(7) {
         let offset = image.len() * 3 / 4;
@@ -120,7 +120,7 @@ pub(crate) fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
 }
 
 /// Returns the bytes of each image in a loader's batches.
-pub(crate) fn of_loader(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
+pub(crate) fn loader_images(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
     let samples = images.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
     let mut batches = with(Loader::source(Memory::new(samples))).host().unwrap();
     let each = |batch: HostBatch| {
@@ -146,7 +146,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 let loader = pixels(loader).dtype(dtype).layout(layout);
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
             };
-            let (expected, decoder) = (of_loader(&zoo, with), open(requests(with)));
+            let (expected, decoder) = (loader_images(&zoo, with), open(requests(with)));
             // Submit requests of one, two, ... eight images before receiving the first response.
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
@@ -178,7 +178,7 @@ fn requests_that_overlap_have_the_pixels_of_a_loader() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let zoo = zoo();
         let with = |loader| pixels(loader).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
-        let (expected, mut rng) = (of_loader(&zoo, with), Rng::new(4, 0, 0));
+        let (expected, mut rng) = (loader_images(&zoo, with), Rng::new(4, 0, 0));
         // Large and small requests alternate in the last decoder only.
         for (batch, sizes) in [(1, &[1][..]), (8, &[1, 1, 8]), (40, &[1, 1, 1, 1, 3, 10, 11, 40])] {
             let decoder = open(requests(with).batch_size(batch).prefetch(6));
@@ -206,11 +206,11 @@ fn a_bad_image_does_not_affect_the_others() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let with = |loader| pixels(loader).normalize(Normalize::IMAGENET);
         let decoder = open(requests(with).max_pixels(1 << 16));
-        let good = drawn(4);
+        let good = random_jpegs(4);
         let black = image::RgbImage::new(64, 64);
         let mut png = std::io::Cursor::new(Vec::new());
         black.write_to(&mut png, image::ImageFormat::Png).unwrap();
-        let expected = of_loader(&[&good[..], &[png.into_inner()]].concat(), with);
+        let expected = loader_images(&[&good[..], &[png.into_inner()]].concat(), with);
         let short = good[1][..good[1].len() / 2].to_vec();
         let huge = {
             let mut bytes = Vec::new();
@@ -259,7 +259,7 @@ fn a_bad_image_does_not_affect_the_others() {
 fn memory_is_reused() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels).prefetch(2));
-        let (images, plan) = (drawn(8), decoder.memory_plan());
+        let (images, plan) = (random_jpegs(8), decoder.memory_plan());
         let mut addresses = HashSet::new();
         for round in 0..100 {
             addresses.insert(decoder.decode(images[..1 + round % 8].to_vec()).unwrap().address());
@@ -273,8 +273,8 @@ fn memory_is_reused() {
 #[test]
 fn threads_that_share_a_decoder_get_their_own_answers() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let images = drawn(24);
-        let (expected, decoder) = (of_loader(&images, pixels), open(requests(pixels).prefetch(6)));
+        let images = random_jpegs(24);
+        let (expected, decoder) = (loader_images(&images, pixels), open(requests(pixels).prefetch(6)));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (decoder, images, expected) = (&decoder, &images, &expected);
@@ -297,8 +297,8 @@ fn threads_that_share_a_decoder_get_their_own_answers() {
 #[test]
 fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let images = drawn(8);
-        let expected = of_loader(&images, pixels).concat();
+        let images = random_jpegs(8);
+        let expected = loader_images(&images, pixels).concat();
         for round in 0..12 {
             let decoder = open(requests(pixels));
             let batch = decoder.decode(images.clone()).unwrap();
@@ -325,8 +325,8 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
 fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels).prefetch(1).timeout(Duration::from_millis(200)));
-        let images = drawn(3);
-        let expected = of_loader(&images, pixels).concat();
+        let images = random_jpegs(3);
+        let expected = loader_images(&images, pixels).concat();
         let mut batches = Vec::new();
         let error = loop {
             match decoder.decode(images.clone()) {
@@ -513,7 +513,7 @@ fn the_memory_plan_and_verdict_describe_a_server() {
     assert_eq!((plan.ahead_bytes, plan.device_slots), (0, 0));
     assert!(!plan.to_string().contains("ahead"), "{plan}");
     for _ in 0..8 {
-        decoder.decode(drawn(4)).unwrap();
+        decoder.decode(random_jpegs(4)).unwrap();
     }
     assert!(decoder.stats().on_request && decoder.stats().since(&decoder.stats()).on_request);
     let verdict = decoder.stats().verdict().to_string();
@@ -535,8 +535,8 @@ impl Wake for Unpark {
 fn an_answer_is_awaited_as_a_future() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let decoder = open(requests(pixels));
-        let (images, waker) = (drawn(8), Waker::from(Arc::new(Unpark(std::thread::current()))));
-        let expected = of_loader(&images, pixels).concat();
+        let (images, waker) = (random_jpegs(8), Waker::from(Arc::new(Unpark(std::thread::current()))));
+        let expected = loader_images(&images, pixels).concat();
         let answer = decoder.submit(images.clone()).unwrap();
         assert!(answer.is_ready_within(Duration::from_secs(30)) && answer.is_ready());
         drop(answer);
@@ -565,7 +565,7 @@ fn a_panic_in_user_code_fails_its_image() {
         }
     }
     let decoder = requests(pixels).host().unwrap();
-    let images: Vec<_> = drawn(3).into_iter().enumerate().map(|(n, bytes)| Bytes(bytes, n == 1)).collect();
+    let images: Vec<_> = random_jpegs(3).into_iter().enumerate().map(|(n, bytes)| Bytes(bytes, n == 1)).collect();
     for _ in 0..3 {
         let batch = decoder.decode(images.clone()).unwrap();
         assert!(batch.valid().eq([true, false, true]));

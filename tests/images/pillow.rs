@@ -64,17 +64,17 @@ fn images_and_maps_reject_a_tiff_of_several_pages() {
 }
 
 /// Returns pixels with every byte value. Width and height are not divisible by 8.
-fn drawn(channels: usize) -> Vec<u8> {
+fn expected_pixels(channels: usize) -> Vec<u8> {
     (0..61 * 45 * channels).map(|i| (i * i / 7 + i / 61) as u8).collect()
 }
 
 #[test]
 fn every_format_has_the_pixels_of_the_crate_image() {
     let (w, h) = (61, 45);
-    let rgb = DynamicImage::from(image::RgbImage::from_raw(w, h, drawn(3)).unwrap());
-    let rgba = DynamicImage::from(image::RgbaImage::from_raw(w, h, drawn(4)).unwrap());
-    let gray = DynamicImage::from(image::GrayImage::from_raw(w, h, drawn(1)).unwrap());
-    let gray_alpha = DynamicImage::from(image::GrayAlphaImage::from_raw(w, h, drawn(2)).unwrap());
+    let rgb = DynamicImage::from(image::RgbImage::from_raw(w, h, expected_pixels(3)).unwrap());
+    let rgba = DynamicImage::from(image::RgbaImage::from_raw(w, h, expected_pixels(4)).unwrap());
+    let gray = DynamicImage::from(image::GrayImage::from_raw(w, h, expected_pixels(1)).unwrap());
+    let gray_alpha = DynamicImage::from(image::GrayAlphaImage::from_raw(w, h, expected_pixels(2)).unwrap());
     let deep = DynamicImage::from(rgb.to_rgb16());
     let floats = DynamicImage::from(rgb.to_rgb32f());
     let (png, webp, bmp) = (ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp);

@@ -144,7 +144,10 @@ fn without_antialiasing_pixels_equal_torchvision() {
                 let augment = Augment::eval(64, 56).interpolation(filter).antialias(false);
                 let plan = augment.plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
                 let ours = run(&pixels, &plan);
-                assert!(plan.region != Rect::full(SOURCE) && run(&part(&pixels, plan.region), &plan) == ours, "{name}");
+                assert!(
+                    plan.region != Rect::full(SOURCE) && run(&cropped(&pixels, plan.region), &plan) == ours,
+                    "{name}"
+                );
                 ours
             };
             let (mean, largest) = difference(&ours, &theirs);
@@ -155,7 +158,7 @@ fn without_antialiasing_pixels_equal_torchvision() {
 }
 
 /// Returns only the pixels of `rect`, like a decoder that decodes only a region.
-fn part(image: &Pixels, rect: Rect) -> Pixels {
+fn cropped(image: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
     for (row, out) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
         let offset = ((y as usize + row) * image.size().width as usize + x as usize) * 3;
@@ -182,7 +185,7 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     assert!(plan.region.width < SOURCE.width && plan.region.height <= SOURCE.height);
     // Only the region is decoded.
     let image = source();
-    let ours = run(&part(&image, plan.region), &plan);
+    let ours = run(&cropped(&image, plan.region), &plan);
     assert!(ours == run(&image, &plan));
     for library in ["tensor", "pillow"] {
         let name = format!("eval.bicubic.{library}");
@@ -212,7 +215,7 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
         let with = |augment: Augment| augment.interpolation(filter).antialias(antialias);
         let plan = with(Augment::eval(shorter, crop)).plan(size, &mut rng).unwrap();
         let mut ours = vec![0; plan.output.area() as usize * 3];
-        resizer.run(&part(&pixels, plan.region), &plan, &mut ours).unwrap();
+        resizer.run(&cropped(&pixels, plan.region), &plan, &mut ours).unwrap();
         let (resized, (x, y)) = (plan.resized, plan.offset);
         let full_plan = with(Augment::resize(resized.width, resized.height)).plan(size, &mut rng).unwrap();
         let whole_image = run(&pixels, &full_plan);
@@ -283,7 +286,7 @@ fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
     let image = source();
     let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     assert!(plan.region != Rect::full(SOURCE));
-    assert_eq!(run(&part(&image, plan.region), &plan), run(&image, &plan));
+    assert_eq!(run(&cropped(&image, plan.region), &plan), run(&image, &plan));
 }
 
 /// Resizes the same window with `fast_image_resize`, and then flips the result.

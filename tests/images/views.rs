@@ -54,7 +54,7 @@ pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
 type Seen = (Option<Vec<Vec<u8>>>, u64);
 
 /// Returns the images of each sample in epoch 0.
-fn seen(loader: &Loader, samples: u64) -> Vec<Seen> {
+fn delivered_views(loader: &Loader, samples: u64) -> Vec<Seen> {
     let image_of = |sample: u64| {
         let mut batches = loader.clone().subset(vec![sample]).batch_size(1).workers(1).epochs(0).host().unwrap();
         let batch = batches.epoch(0).next().unwrap();
@@ -93,10 +93,10 @@ fn views_decoded_together_equal_views_decoded_alone() {
         .map(|(n, view)| {
             // The name of a view is part of its seed.
             let view_field = Image::new().augment(view.clone());
-            seen(&loader.clone().drop_field("image").field(&format!("views.{n}"), view_field), samples)
+            delivered_views(&loader.clone().drop_field("image").field(&format!("views.{n}"), view_field), samples)
         })
         .collect();
-    let decoded = seen(&together, samples);
+    let decoded = delivered_views(&together, samples);
     let (mut sound, mut damaged, mut failed, mut partly) = (0, 0, 0, 0);
     for (number, (images, count)) in decoded.iter().enumerate() {
         let (kind, alone) = (files[number].0, || alone.iter().map(|view| &view[number]));

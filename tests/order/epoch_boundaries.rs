@@ -45,7 +45,7 @@ impl Recorded {
     }
 
     /// Returns the number of reads in an epoch.
-    fn of(&self, epoch: u64) -> u64 {
+    fn started(&self, epoch: u64) -> u64 {
         self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
     }
 
@@ -94,11 +94,11 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             let mut epoch = batches.epoch(number);
             (0..4).for_each(|_| drop(epoch.next().unwrap().unwrap()));
             // The last batch occupies one of four slots, so three are free.
-            source.until(|source| source.of(number + 1) >= 12);
+            source.until(|source| source.started(number + 1) >= 12);
             assert!(epoch.next().unwrap().is_ok() && epoch.next().is_none());
         }
         drop(batches);
-        assert!((0..5).all(|epoch| source.of(epoch) == 20), "each sample was read once");
+        assert!((0..5).all(|epoch| source.started(epoch) == 20), "each sample was read once");
     });
 }
 
@@ -111,7 +111,7 @@ fn short_epochs_are_prepared_one_after_the_other() {
         for epoch in 0..30 {
             // The four slots can hold four epochs of one batch each.
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            source.until(|source| source.of(epoch + 3) > 0);
+            source.until(|source| source.started(epoch + 3) > 0);
         }
     });
 }
@@ -126,7 +126,7 @@ fn preparation_is_limited_by_free_slots() {
             let max_prepared = 4 * (prefetch as u64 + 2);
             source.until(|source| source.from(1) == max_prepared);
             drop(batches);
-            assert_eq!((source.of(0), source.from(1)), (20, max_prepared), "prefetch({prefetch})");
+            assert_eq!((source.started(0), source.from(1)), (20, max_prepared), "prefetch({prefetch})");
         }
     });
 }
@@ -143,7 +143,7 @@ fn nothing_is_prepared_after_the_last_epoch() {
         assert_eq!(contents(&mut batches, 7).len(), 5, "a later epoch can still be requested");
         assert_eq!(contents(&mut batches, 2).len(), 5);
         drop(batches);
-        assert_eq!((source.from(0), source.of(2), source.of(7)), (100, 40, 20), "no unnecessary reads");
+        assert_eq!((source.from(0), source.started(2), source.started(7)), (100, 40, 20), "no unnecessary reads");
 
         let source = Recorded::new();
         let once = loader(&source, |_| 20).into_iter().map(|batch| batch.unwrap().len()).sum::<usize>();
@@ -161,7 +161,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);
-            source.until(|source| source.of(0) >= 20 * (pass - 1) + 16);
+            source.until(|source| source.started(0) >= 20 * (pass - 1) + 16);
             assert!(contents(&mut batches, 0) == first, "pass {pass}");
             assert_eq!(source.from(1), wasted);
         }
@@ -240,7 +240,7 @@ fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
         let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
         let mut batches = loader(&source, |_| 20).host().unwrap();
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(1) >= 16);
+        source.until(|source| source.started(1) >= 16);
         assert!(batches.sample_errors().is_empty());
         let e = batches.epoch(1).next().unwrap().unwrap_err();
         assert!(e.cause() == "100 is lost" && e.sample() == Some(EPOCH), "{e}");
@@ -286,7 +286,7 @@ fn a_sampler_that_changes_its_length_fails() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| LENGTH.load(Ordering::SeqCst)).host().unwrap();
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(1) >= 16);
+        source.until(|source| source.started(1) >= 16);
         LENGTH.store(40, Ordering::SeqCst);
         let mut epoch = batches.epoch(1);
         (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
@@ -307,7 +307,7 @@ fn statistics_of_an_epoch_count_its_batches() {
         let mut before = monitor.stats();
         for epoch in 0..4 {
             assert_eq!(contents(&mut batches, epoch).len(), 5);
-            source.until(|source| source.of(epoch + 1) >= 16);
+            source.until(|source| source.started(epoch + 1) >= 16);
             let now = monitor.stats();
             let stats = now.since(&before);
             assert_eq!((stats.batches, stats.samples, stats.epochs, stats.wait.count), (5, 20, 1, 5));
@@ -502,13 +502,13 @@ fn an_abandoned_epoch_is_prepared_only_once() {
         drop(batches.epoch(0).next());
         assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(1) >= 16);
+        source.until(|source| source.started(1) >= 16);
         // An epoch that was read completely is prepared again.
-        let before = source.of(0);
+        let before = source.started(0);
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(0) == before + 20 + 16);
+        source.until(|source| source.started(0) == before + 20 + 16);
         drop(batches);
-        assert!(source.of(1) < 20, "epoch 1 was prepared once");
+        assert!(source.started(1) < 20, "epoch 1 was prepared once");
     });
 }
 

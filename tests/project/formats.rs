@@ -85,7 +85,7 @@ fn features(manifest: &str) -> BTreeSet<&str> {
 }
 
 /// Returns the first cells of the feature table in a page or in a crate's documentation.
-fn listed(page: &str) -> BTreeSet<&str> {
+fn listed_formats(page: &str) -> BTreeSet<&str> {
     let lines = page.lines().map(|line| line.strip_prefix("//! ").unwrap_or(line));
     let table = lines.skip_while(|line| !line.starts_with("| feature | default |")).skip(2);
     let rows = table.map_while(|line| line.strip_prefix("| `"));
@@ -97,9 +97,9 @@ fn the_lists_of_features_are_complete() {
     let manifest = read("Cargo.toml");
     for file in ["src/lib.rs", "docs/getting-started.md"] {
         let page = read(file);
-        assert_eq!(listed(&page), features(&manifest), "{file}");
+        assert_eq!(listed_formats(&page), features(&manifest), "{file}");
         let misspelled = page.replacen("| `lmdb`", "| `lmbd`", 1);
-        assert_ne!(listed(&misspelled), features(&manifest), "{file}");
+        assert_ne!(listed_formats(&misspelled), features(&manifest), "{file}");
     }
 }
 

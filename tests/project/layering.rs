@@ -392,7 +392,7 @@ fn full_tables(all: &Crate) -> BTreeSet<String> {
 }
 
 /// Returns all violations of the rules.
-fn found(all: &Crate, rules: &Rules) -> BTreeSet<String> {
+fn find_violations(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     [against_the_flow(all, rules), against_the_groups(all, rules), circles(all, false), full_tables(all)]
         .into_iter()
         .flatten()
@@ -405,7 +405,7 @@ fn modules_and_folders_import_only_from_upstream() {
         let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
         let imports = all.imports().len();
         assert!(imports > 500, "only {imports} imports found: is this looking at the right files?");
-        let violations: Vec<_> = found(&all, rules).into_iter().collect();
+        let violations: Vec<_> = find_violations(&all, rules).into_iter().collect();
         assert!(violations.is_empty(), "{folder} violates the rules:\n    {}", violations.join("\n    "));
     }
 }
@@ -488,12 +488,12 @@ fn each_kind_of_violation_is_detected() {
         "transform/ops: mod, op, tone depend on each other",
         "transform: augment, ops depend on each other",
     ];
-    assert_eq!(found(&Crate::read(src.path()), &WARPFEED), expected.map(str::to_owned).into());
+    assert_eq!(find_violations(&Crate::read(src.path()), &WARPFEED), expected.map(str::to_owned).into());
     let small: BTreeSet<String> = (0..=MAX_FILES).map(|n| format!("source/f{n}.rs")).collect();
     small.iter().for_each(|file| write(file, ""));
     let full = "source: 27 files and folders, more than 25".to_owned();
-    assert!(!found(&Crate::read(src.path()), &WARPFEED).contains(&full));
-    assert!(found(&Crate::read(src.path()), &Rules { small: true, ..WARPFEED }).contains(&full));
+    assert!(!find_violations(&Crate::read(src.path()), &WARPFEED).contains(&full));
+    assert!(find_violations(&Crate::read(src.path()), &Rules { small: true, ..WARPFEED }).contains(&full));
 }
 
 /// The folder of a vendor's driver. Few files outside of it may refer to its items. Support for a

@@ -13,7 +13,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)).unwrap()
 }
 
-fn put(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+fn write_file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, bytes).unwrap();
     path
@@ -37,7 +37,7 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
 /// Returns the samples of a tar, or the error. Checks that mapped and unmapped reads agree.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
-    let path = put(&root, "x.tar", bytes);
+    let path = write_file(&root, "x.tar", bytes);
     let mapped = Tar::open(&path).and_then(|source| read_all(&source));
     let unmapped = Tar::open_unmapped(&path).and_then(|source| read_all(&source));
     match (&mapped, &unmapped) {
@@ -141,8 +141,11 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
         (many(17), "more than 16 fields"),
         (many(1000), "more than 16 fields"),
     ] {
-        let path =
-            put(&root, "x.tar", &tar(&[vec![file("a.jpg", b"1")], bad_entry, vec![file("c.jpg", b"3")]].concat()));
+        let path = write_file(
+            &root,
+            "x.tar",
+            &tar(&[vec![file("a.jpg", b"1")], bad_entry, vec![file("c.jpg", b"3")]].concat()),
+        );
         for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
             let mut scratch = Vec::new();
             assert_eq!(source.len(), 3);
@@ -153,7 +156,7 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
         }
     }
     // A sample may have at most 16 fields and a label.
-    let path = put(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
+    let path = write_file(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
     for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
         let mut scratch = Vec::new();
         let sample = source.read(0, &mut scratch).unwrap();
@@ -164,15 +167,15 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
 #[test]
 fn shards_that_disagree_or_are_missing_are_named() {
     let root = tempfile::tempdir().unwrap();
-    put(&root, "t-0.tar", &tar(&[file("__classes__", b"[\"x\"]"), file("a.jpg", b"1")]));
-    put(&root, "t-1.tar", &tar(&[file("b.jpg", b"1")]));
-    put(&root, "t-2.tar", &tar(&[]));
+    write_file(&root, "t-0.tar", &tar(&[file("__classes__", b"[\"x\"]"), file("a.jpg", b"1")]));
+    write_file(&root, "t-1.tar", &tar(&[file("b.jpg", b"1")]));
+    write_file(&root, "t-2.tar", &tar(&[]));
     assert_eq!(read_all(&*open(root.path()).unwrap()).unwrap().len(), 2, "an empty shard among others is accepted");
-    let other = put(&root, "t-3.tar", &tar(&[file("__classes__", b"[\"y\"]"), file("c.jpg", b"1")]));
+    let other = write_file(&root, "t-3.tar", &tar(&[file("__classes__", b"[\"y\"]"), file("c.jpg", b"1")]));
     let error = open(root.path()).err().unwrap();
     assert!(error.path() == Some(&other) && error.cause().contains("t-0.tar"), "{error}");
     assert_eq!(open(root.path().join("t-{2..5}.tar")).err().unwrap().path(), Some(&*root.path().join("t-4.tar")));
-    let gzip = put(&root, "x.tar.gz", b"\x1f\x8b\x08");
+    let gzip = write_file(&root, "x.tar.gz", b"\x1f\x8b\x08");
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
@@ -184,7 +187,7 @@ fn a_tar_that_shrinks_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     for size in [3_000, 300_000] {
         let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; size])).collect();
-        let path = put(&root, "x.tar", &tar(&members));
+        let path = write_file(&root, "x.tar", &tar(&members));
         let source = Tar::open(&path).unwrap();
         assert!(read_all(&source).is_ok());
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
@@ -201,7 +204,7 @@ fn a_tar_that_shrinks_while_open_fails() {
 fn reading_a_tar_that_shrank_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; 3000])).collect();
-    let path = put(&root, "x.tar", &tar(&members));
+    let path = write_file(&root, "x.tar", &tar(&members));
     let source = Tar::open_unmapped(&path).unwrap();
     assert!(read_all(&source).unwrap() == read_all(&Tar::open(&path).unwrap()).unwrap());
     let shard = File::options().write(true).open(&path).unwrap();
@@ -222,7 +225,7 @@ fn reading_a_tar_that_shrank_while_open_fails() {
 #[test]
 fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
     let root = tempfile::tempdir().unwrap();
-    let path = put(&root, "x.mdb", &fixture("bare.mdb"));
+    let path = write_file(&root, "x.mdb", &fixture("bare.mdb"));
     let e = Options::new().mmap(false).open(&path).err().unwrap();
     assert!(e.kind() == ErrorKind::Config && e.path() == Some(&path) && e.cause().contains("tar shards"), "{e}");
     let e = warpfeed::Loader::new(&path).mmap(false).host().unwrap_err();
@@ -233,7 +236,7 @@ fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
 fn a_stale_or_damaged_index_is_rebuilt() {
     let root = tempfile::tempdir().unwrap();
     let large = vec![7; 17 << 20];
-    let path = put(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
+    let path = write_file(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
     let index = root.path().join("x.tar.index");
     let keys = || read_all(&Tar::open(&path).unwrap()).unwrap().iter().map(|s| format!("{s:.9?}").len()).count();
     let first = |source: &Tar| source.read(0, &mut Vec::new()).unwrap().key().to_owned();
@@ -246,7 +249,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(keys(), 2);
     assert_eq!(fs::read(&index).unwrap(), written, "a damaged index is rewritten");
 
-    put(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));
+    write_file(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));
     assert_eq!(first(&Tar::open(&path).unwrap()), "c", "a changed tar is read again");
     assert_ne!(fs::read(&index).unwrap(), written);
 
@@ -303,7 +306,7 @@ proptest! {
 
 fn open_lmdb(bytes: &[u8]) -> Result<Lmdb> {
     let root = tempfile::tempdir().unwrap();
-    Lmdb::open(put(&root, "x.mdb", bytes))
+    Lmdb::open(write_file(&root, "x.mdb", bytes))
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
     let root = tempfile::tempdir().unwrap();
     assert_eq!(Lmdb::open(root.path()).unwrap_err().path(), Some(&*root.path().join("data.mdb")));
     assert_eq!(Lmdb::open(root.path().join("absent")).unwrap_err().kind(), ErrorKind::Io);
-    assert!(open(put(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
+    assert!(open(write_file(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
 }
 
 /// Assembles a database with a single leaf page, for any page size.

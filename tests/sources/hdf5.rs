@@ -8,7 +8,7 @@ use warpfeed::source::{Options, Source, TableOptions, Value, open};
 
 use crate::formats::{agrees, fixture, loads_alike, owned};
 
-fn at(name: &str) -> PathBuf {
+fn path_of(name: &str) -> PathBuf {
     fixture("hdf5").join(name)
 }
 
@@ -27,15 +27,15 @@ fn samples(source: &dyn Source) -> Vec<Fields> {
 
 #[test]
 fn encoded_images_in_hdf5_give_the_batches_of_the_folder() {
-    agrees(at("encoded-v114.h5"), |loader| loader);
-    agrees(at("encoded-earliest.h5"), |loader| loader.mmap(false));
-    let samples_of = |name: &str| samples(&*open(at(name)).unwrap());
+    agrees(path_of("encoded-v114.h5"), |loader| loader);
+    agrees(path_of("encoded-earliest.h5"), |loader| loader.mmap(false));
+    let samples_of = |name: &str| samples(&*open(path_of(name)).unwrap());
     assert!(samples_of("encoded-earliest.h5") == samples_of("encoded-v114.h5"));
     let folder = open(crate::formats::reference()).unwrap();
     let jpeg = |(label, mut fields): Fields| (label, fields.remove(0).1);
     let with_texts: Vec<_> = samples_of("texts.h5").into_iter().map(jpeg).collect();
     assert!(with_texts == samples(&*folder).into_iter().map(jpeg).collect::<Vec<_>>());
-    let source = open(at("texts.h5")).unwrap();
+    let source = open(path_of("texts.h5")).unwrap();
     assert_eq!((source.kind(), source.len(), source.classes().len()), ("hdf5", 12, 4));
     assert!(source.classes().contains(&"plain-disc".to_owned()), "{:?}", source.classes());
     let mut scratch = Vec::new();
@@ -50,7 +50,7 @@ fn encoded_images_in_hdf5_give_the_batches_of_the_folder() {
 fn arrays_of_every_layout_and_version_have_the_same_images() {
     let columns = |name: &str, mapped: bool| {
         let table = TableOptions::new().columns(["score"]);
-        Options::new().mmap(mapped).table(table).open(at(name)).unwrap()
+        Options::new().mmap(mapped).table(table).open(path_of(name)).unwrap()
     };
     let npy = samples(&*open(fixture("arrays/npy")).unwrap());
     let mut actual = Vec::new();
@@ -72,7 +72,7 @@ fn arrays_of_every_layout_and_version_have_the_same_images() {
     }
     assert!(actual.iter().all(|other| *other == actual[0]));
     for name in ["gzip-earliest.h5", "lzf-v114.h5", "rows-v114.h5"] {
-        loads_alike(name, &|| Loader::new(at(name)), &|| Loader::new(fixture("arrays/npy")));
+        loads_alike(name, &|| Loader::new(path_of(name)), &|| Loader::new(fixture("arrays/npy")));
     }
 }
 
@@ -80,7 +80,7 @@ fn arrays_of_every_layout_and_version_have_the_same_images() {
 fn incompressible_lzf_chunks_are_read() {
     for name in ["lzf-earliest.h5", "lzf-v114.h5"] {
         let table = TableOptions::new().columns(["noise", "noise_as_it_is"]);
-        let rows = samples(&*Options::new().table(table).open(at(name)).unwrap());
+        let rows = samples(&*Options::new().table(table).open(path_of(name)).unwrap());
         assert_eq!(rows.len(), 12);
         for (_, fields) in &rows {
             let [stored, plain] = ["noise.npy", "noise_as_it_is.npy"]
@@ -92,9 +92,9 @@ fn incompressible_lzf_chunks_are_read() {
 
 #[test]
 fn groups_may_be_splits() {
-    assert_eq!(open(at("split.h5/val")).unwrap().len(), 2);
-    assert_eq!(open(at("split.h5/train")).unwrap().len(), 12);
-    let e = open(at("split.h5")).err().unwrap();
+    assert_eq!(open(path_of("split.h5/val")).unwrap().len(), 2);
+    assert_eq!(open(path_of("split.h5/train")).unwrap().len(), 12);
+    let e = open(path_of("split.h5")).err().unwrap();
     assert!(e.cause().contains("found the splits train, validation"), "{e}");
 }
 
@@ -108,12 +108,12 @@ fn unsupported_arrays_are_named_unless_others_are_chosen() {
         ("floats", "array \"floats\""),
     ] {
         let table = TableOptions::new().columns([column]);
-        let e = Options::new().table(table).open(at("refused.h5")).err().unwrap();
-        assert!(e.cause().contains(cause) && e.path() == Some(&*at("refused.h5")), "{column}: {e}");
+        let e = Options::new().table(table).open(path_of("refused.h5")).err().unwrap();
+        assert!(e.cause().contains(cause) && e.path() == Some(&*path_of("refused.h5")), "{column}: {e}");
     }
     let none = TableOptions::new().columns(Vec::<String>::new());
-    assert_eq!(Options::new().table(none).open(at("refused.h5")).unwrap().len(), 12);
-    let e = open(at("latest.h5")).err().unwrap();
+    assert_eq!(Options::new().table(none).open(path_of("refused.h5")).unwrap().len(), 12);
+    let e = open(path_of("latest.h5")).err().unwrap();
     assert!(e.cause().contains("data layout version: 5") && e.cause().contains("libver=(\"v108\", \"v114\")"), "{e}");
 }
 
@@ -121,7 +121,7 @@ fn unsupported_arrays_are_named_unless_others_are_chosen() {
 fn damaged_and_changed_hdf5_files_fail() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.h5");
-    let file = fs::read(at("growing-v114.h5")).unwrap();
+    let file = fs::read(path_of("growing-v114.h5")).unwrap();
     let options = |mapped| Options::new().mmap(mapped).table(TableOptions::new().columns(["images"]));
     for mapped in [true, false] {
         for len in [0, 7, 48, 500, file.len() / 2, file.len() - 1] {
@@ -149,7 +149,7 @@ fn damaged_and_changed_hdf5_files_fail() {
 #[test]
 fn decoded_chunks_are_part_of_the_memory_plan() {
     let bytes = |name: &str, limit: Option<usize>| {
-        let loader = Loader::new(at(name)).batch_size(4);
+        let loader = Loader::new(path_of(name)).batch_size(4);
         let loader = limit.into_iter().fold(loader, Loader::memory_limit);
         loader.host().unwrap().memory_plan().source_bytes
     };

@@ -236,8 +236,8 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
     };
     let new = LeRobotOptions::new;
     let e = cause(new().delta_timestamps("action", [0.0, 0.16]));
-    let message = "delta_timestamps: feature \"action\": 0.16 s is not a multiple of 1/10 s, the duration of a frame at \
-                  fps=10, within tolerance_s=0.0001; the nearest is 0.2 s";
+    let message = "delta_timestamps: feature \"action\": 0.16 s is not a multiple of 1/10 s, the duration of a frame \
+         at fps=10, within tolerance_s=0.0001; the nearest is 0.2 s";
     assert!(e.contains(message), "{e}");
     for (offset, tolerance, valid) in [(0.00009, 1e-4, true), (0.00011, 1e-4, false), (0.04, 0.05, true)] {
         let options = new().delta_timestamps("action", [0.1 + offset]).tolerance_s(tolerance);

@@ -31,10 +31,10 @@ fn write(path: &Path, name: Option<&str>, records: &[(&[u8], Vec<u8>)]) {
 }
 
 fn images() -> Vec<OwnedSample> {
-    all(&*open(reference()).unwrap())
+    all_samples(&*open(reference()).unwrap())
 }
 
-fn all(source: &dyn Source) -> Vec<OwnedSample> {
+fn all_samples(source: &dyn Source) -> Vec<OwnedSample> {
     let mut scratch = Vec::new();
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
@@ -49,7 +49,7 @@ pub(crate) fn assert_packs(source: &dyn Source) {
     (0..source.len()).for_each(|i| writer.put(&source.read(i, &mut scratch).unwrap()).unwrap());
     writer.finish().unwrap();
     let packed = open(&path).unwrap();
-    assert!(all(&*packed) == all(source) && packed.classes() == source.classes());
+    assert!(all_samples(&*packed) == all_samples(source) && packed.classes() == source.classes());
 }
 
 fn jpeg(index: usize) -> Vec<u8> {
@@ -163,7 +163,7 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     assert_eq!((open(part("train")).unwrap().len(), open(part("val")).unwrap().len()), (12, 1));
     assert_eq!(Lmdb::open_named(&path, "val").unwrap().len(), 1);
     let keyed: Vec<_> = images().iter().enumerate().map(|(i, s)| s.clone_with(&format!("{i:05}"))).collect();
-    let actual = all(&*open(part("train")).unwrap());
+    let actual = all_samples(&*open(part("train")).unwrap());
     assert_eq!(actual.len(), keyed.len());
     for (actual, expected) in actual.iter().zip(&keyed) {
         assert_eq!(actual.as_sample().unwrap().fields(), expected.as_sample().unwrap().fields());

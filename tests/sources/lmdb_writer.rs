@@ -30,7 +30,7 @@ fn image(len: usize) -> Vec<u8> {
     bytes
 }
 
-fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
+fn put_samples(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     let database = env.open_db(None).unwrap();
     let mut txn = env.begin_rw_txn().unwrap();
     for key in keys {
@@ -42,7 +42,7 @@ fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
 /// Creates a database of eight 3 kB images with a small map, and closes it.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
-    put(&environment(&path, SMALL_MAP), 0..8, 3000);
+    put_samples(&environment(&path, SMALL_MAP), 0..8, 3000);
     path
 }
 
@@ -57,7 +57,7 @@ fn write_on_command() {
     println!("\nready");
     for line in std::io::stdin().lines() {
         let numbers: Vec<usize> = line.unwrap().split(' ').map(|word| word.parse().unwrap()).collect();
-        put(&env, numbers[0]..numbers[1], numbers[2]);
+        put_samples(&env, numbers[0]..numbers[1], numbers[2]);
         println!("done");
     }
 }

@@ -23,7 +23,7 @@ fn write(root: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-fn all(loader: Loader) -> Vec<HostBatch> {
+fn all_batches(loader: Loader) -> Vec<HostBatch> {
     loader.prefetch(32).into_iter().collect::<Result<_>>().unwrap()
 }
 
@@ -79,7 +79,7 @@ fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
             write(root.path(), "lines.jsonl", lines),
         ];
         let options = |loader: Loader| loader.augment(Augment::train(32)).batch_size(8).workers(2).shuffle(3);
-        let expected = all(options(Loader::new(&folder)));
+        let expected = all_batches(options(Loader::new(&folder)));
         let packed = [root.path().join("t.lmdb"), root.path().join("t.tar")];
         for target in &packed {
             Pack::new(&*open(&tables[2]).unwrap()).recode(Recode::KeepBytes).to(target).unwrap();
@@ -91,7 +91,7 @@ fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
             if lists {
                 loader = loader.field("two", NdArray::new(Dtype::I64, [2]));
             }
-            let batches = all(loader);
+            let batches = all_batches(loader);
             assert_eq!(batches.len(), expected.len());
             for (batch, expected) in batches.iter().zip(&expected) {
                 assert_eq!(batch.images().bytes(), expected.images().bytes(), "{}", path.display());

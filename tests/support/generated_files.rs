@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Fails if the file at `path` in the repository differs from `text`. With `WARPFEED_BLESS=1`,
 /// writes the file instead.
-pub(crate) fn file(path: &str, text: &str) {
+pub(crate) fn check_file(path: &str, text: &str) {
     let absolute = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("WARPFEED_BLESS").is_some() {
         std::fs::write(&absolute, text).unwrap();
@@ -15,9 +15,9 @@ pub(crate) fn file(path: &str, text: &str) {
 }
 
 /// Like [`file`], but for the section of a file between the lines `begin` and `end`.
-pub(crate) fn part(path: &str, [begin, end]: [&str; 2], text: &str) {
+pub(crate) fn check_part(path: &str, [begin, end]: [&str; 2], text: &str) {
     let current = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let parts = current.split_once(begin).and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));
     let (head, tail) = parts.unwrap_or_else(|| panic!("{path} lacks {begin:?} or {end:?}"));
-    file(path, &format!("{head}{begin}{text}{end}{tail}"));
+    check_file(path, &format!("{head}{begin}{text}{end}{tail}"));
 }

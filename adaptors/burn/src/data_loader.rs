@@ -56,11 +56,11 @@ pub fn data_loader<O: Send + 'static>(
 /// A requested epoch, and the channel for its batches.
 struct Request {
     epoch: u64,
-    to: mpsc::SyncSender<Result<HostBatch>>,
+    sender: mpsc::SyncSender<Result<HostBatch>>,
 }
 
 fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
-    while let Ok(Request { epoch, to: sender }) = incoming.recv() {
+    while let Ok(Request { epoch, sender }) = incoming.recv() {
         for batch in batches.epoch(epoch) {
             // If the iterator was dropped, sending fails, and the epoch ends.
             if sender.send(batch).is_err() {
@@ -103,7 +103,9 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
             None => {
                 let epoch = self.engine.next.fetch_add(1, Ordering::Relaxed) as u64;
                 let requests = self.engine.requests.lock().unwrap_or_else(|broken| broken.into_inner());
-                let sent = requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, to: sender }).is_ok());
+                let sent = requests
+                    .as_ref()
+                    .is_some_and(|requests| requests.send(Request { epoch, sender }).is_ok());
                 (!sent).then(|| Error::config("the data loader thread could not be started, or panicked"))
             }
         };

@@ -534,17 +534,17 @@ fn pack_refuses_to_lose_data() {
 #[test]
 fn parts_are_packed_merged_and_verified() {
     let dir = tree();
-    fn part(part: &str) -> [&str; 7] {
+    fn part_args(part: &str) -> [&str; 7] {
         ["pack", "set", "parts/x.tar", "--shard-samples", "2", "--part", part]
     }
     let progress = || ok(dir.path(), &["pack", "--progress", "parts/x.tar"]);
     let err = fails(dir.path(), 1, &["pack", "--progress", "parts/x.tar"]);
     assert!(err.contains("there are neither parts nor a dataset with this name"), "{err}");
-    ok(dir.path(), &part("1/2"));
+    ok(dir.path(), &part_args("1/2"));
     assert_eq!(progress(), "6 of 12 samples (50.0 %); parts 0 of 2 are not complete\n");
     let err = fails(dir.path(), 1, &["pack", "--merge", "parts/x.tar"]);
     assert!(err.contains("parts 0 of 2 are missing"), "{err}");
-    ok(dir.path(), &part("0/2"));
+    ok(dir.path(), &part_args("0/2"));
     assert_eq!(progress(), "12 of 12 samples (100.0 %); all parts are complete; merge them\n");
     let out = ok(dir.path(), &["pack", "--merge", "parts/x.tar"]);
     assert!(out.contains("12 samples") && out.contains("open as 'parts/x-{000000..000005}.tar'"), "{out}");

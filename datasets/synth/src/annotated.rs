@@ -53,9 +53,9 @@ impl Synth {
             for folder in ["annotations", "train", "val"] {
                 make(&beside.join(folder))?;
             }
-            let drawn: Vec<(Value, Vec<Value>)> = self.each(|index, original| {
+            let drawn: Vec<(Value, Vec<Value>)> = self.for_each(|index, original| {
                 let name = format!("{index:06}.{}", original.field);
-                put(&beside.join(split(index)).join(&name), &original.bytes)?;
+                write_file(&beside.join(split(index)).join(&name), &original.bytes)?;
                 written(original.bytes.len());
                 let Size { width, height } = original.size;
                 let image = json!({"id": index, "file_name": name, "width": width, "height": height});
@@ -74,7 +74,10 @@ impl Synth {
                     annotation["id"] = json!(number);
                 }
                 let contents = json!({"images": images, "annotations": annotations, "categories": categories});
-                put(&beside.join(format!("annotations/instances_{part}.json")), contents.to_string().as_bytes())?;
+                write_file(
+                    &beside.join(format!("annotations/instances_{part}.json")),
+                    contents.to_string().as_bytes(),
+                )?;
             }
             Ok(())
         })
@@ -102,16 +105,16 @@ impl Synth {
             {
                 make(&beside.join(folder))?;
             }
-            self.each(|index, original| {
+            self.for_each(|index, original| {
                 let file = |folder: &str, end: &str| beside.join(folder).join(format!("{index:06}.{end}"));
-                put(&file("JPEGImages", original.field), &original.bytes)?;
+                write_file(&file("JPEGImages", original.field), &original.bytes)?;
                 let class = |&number: &u16| match number {
                     0 => 0,
                     _ => numbers[original.figures[usize::from(number) - 1].class],
                 };
                 let mask: Vec<u8> = original.shown.iter().map(class).collect();
-                put(&file("SegmentationClass", "png"), &palette_png(&mask, original.size)?)?;
-                put(&file("Annotations", "xml"), original.xml(&names).as_bytes())?;
+                write_file(&file("SegmentationClass", "png"), &palette_png(&mask, original.size)?)?;
+                write_file(&file("Annotations", "xml"), original.xml(&names).as_bytes())?;
                 written(original.bytes.len());
                 Ok(())
             })?;
@@ -120,14 +123,14 @@ impl Synth {
             {
                 let in_part = (0..self.images).filter(|&index| split(index) == part);
                 let list: String = in_part.map(|index| format!("{index:06}\n")).collect();
-                put(&beside.join(format!("ImageSets/{folder}/{part}.txt")), list.as_bytes())?;
+                write_file(&beside.join(format!("ImageSets/{folder}/{part}.txt")), list.as_bytes())?;
             }
             Ok(())
         })
     }
 
     /// Generates all images, on all cores.
-    fn each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
+    fn for_each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
 
@@ -156,7 +159,7 @@ fn make(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))
 }
 
-fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).map_err(|e| Error::io(path, &e))
 }
 

@@ -180,7 +180,7 @@ impl Synth {
     }
 
     fn class_names(&self) -> impl Iterator<Item = String> {
-        (0..self.classes).map(|class| Figure::of_class(class, self.classes).to_string())
+        (0..self.classes).map(|class| Figure::for_class(class, self.classes).to_string())
     }
 
     /// Returns image `index`, encoded, without a label.
@@ -192,7 +192,7 @@ impl Synth {
     }
 
     fn figure(&self, class: usize) -> Figure {
-        Figure::of_class(class % self.classes, self.classes)
+        Figure::for_class(class % self.classes, self.classes)
     }
 
     /// Returns image `index` before it is encoded: RGB, HWC.

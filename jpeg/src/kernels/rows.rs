@@ -184,7 +184,9 @@ macro_rules! rows {
         fn convert(y: &[u8], cb: &[u8], cr: &[u8], offset: usize) -> [Bytes; 3] {
             let half = |offset: usize| {
                 let center = set_i16(128);
-                let (y, cb, cr) = (wide(y, offset), sub_i16(wide(cb, offset), center), sub_i16(wide(cr, offset), center));
+                let y = wide(y, offset);
+                let cb = sub_i16(wide(cb, offset), center);
+                let cr = sub_i16(wide(cr, offset), center);
                 // The integer parts of the factors are applied separately, so that 16 bits suffice
                 // for the fractional parts: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 -
                 // 0.28586.

@@ -123,7 +123,7 @@ mod tests {
 
     /// Collects the segments of a region twice: with the file's lengths, and with a search. The
     /// first result is `None` if the lengths cannot be used.
-    fn both(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
+    fn collect_both_ways(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();
         let (data, unstuff) = (&jpeg[header.scan.data..], Backend::choose().unstuff());
@@ -165,7 +165,7 @@ mod tests {
             let jpeg = packed(random, size);
             for _ in 0..30 {
                 let region = region(random, size);
-                let (jumped, searched) = both(&jpeg, region);
+                let (jumped, searched) = collect_both_ways(&jpeg, region);
                 assert!(searched.is_ok());
                 assert!(jumped == Some(searched), "{size:?} {region:?}");
             }
@@ -192,7 +192,7 @@ mod tests {
                 };
                 damaged[offset] ^= 1 + random.below(bits) as u8;
             }
-            let (jumped, searched) = both(&damaged, region(random, size));
+            let (jumped, searched) = collect_both_ways(&damaged, region(random, size));
             match jumped {
                 Some(jumped) => {
                     assert!(jumped == searched);
@@ -211,7 +211,7 @@ mod tests {
         let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data;
         // A program might keep the header's segments but replace the data.
         let mixed = [&first[..scan(&first)], &second[scan(&second)..]].concat();
-        let (jumped, _) = both(&mixed, Rect::new(0, 0, size.0, size.1));
+        let (jumped, _) = collect_both_ways(&mixed, Rect::new(0, 0, size.0, size.1));
         assert_eq!(jumped, None);
         // A header that lacks one length.
         let mut short = first;

@@ -56,8 +56,8 @@ impl Packing {
         let Packing { length, end, window, max_documents, padding } = *self;
         if !(1..=MAX_TOKENS).contains(&length) || window == 0 || max_documents == 0 {
             return Err(Error::config(format!(
-                "invalid packing into rows of {length} tokens and at most {max_documents} documents, from windows of {window} \
-                 documents: expected rows of 1 to {MAX_TOKENS} tokens, and at least 1 document"
+                "invalid packing into rows of {length} tokens and at most {max_documents} documents, from windows of \
+                 {window} documents: expected rows of 1 to {MAX_TOKENS} tokens, and at least 1 document"
             )));
         }
         for (name, token) in [("end of a document", end), ("padding", padding)] {

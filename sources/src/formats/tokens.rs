@@ -275,7 +275,8 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
         if declared != kind {
             let (declared, name) = (declared.name(), kind.name());
             return Err(Error::config(format!(
-                "the header declares {declared}, but the dataset was opened as {name}: open it with the type in the file"
+                "the header declares {declared}, but the dataset was opened as {name}: open it with the type in the \
+                 file"
             )));
         }
         (LLM_C_HEADER, count)

@@ -394,8 +394,8 @@ impl Stores {
         let entry = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(url_scheme));
         entry.map(|(_, store)| store).ok_or_else(|| {
             Error::config(format!(
-                "no store is registered for {url_scheme}:// URLs; add a store for the scheme {url_scheme:?} to the loader, or \
-                 copy the dataset to this machine"
+                "no store is registered for {url_scheme}:// URLs; add a store for the scheme {url_scheme:?} to the \
+                 loader, or copy the dataset to this machine"
             ))
             .at_path(url)
         })

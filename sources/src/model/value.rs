@@ -319,7 +319,7 @@ impl<'a> Numbers<'a> {
 
     /// Returns the numbers in decimal, separated by spaces.
     fn text(&self) -> Vec<u8> {
-        fn all<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
+        fn to_text<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
             let mut text = String::new();
             for number in numbers.iter::<T>()? {
                 let space = if text.is_empty() { "" } else { " " };
@@ -328,16 +328,16 @@ impl<'a> Numbers<'a> {
             Some(text)
         }
         let text = match self.element {
-            Element::U8 => all::<u8>(self),
-            Element::U16 => all::<u16>(self),
-            Element::U32 => all::<u32>(self),
-            Element::U64 => all::<u64>(self),
-            Element::I8 => all::<i8>(self),
-            Element::I16 => all::<i16>(self),
-            Element::I32 => all::<i32>(self),
-            Element::I64 => all::<i64>(self),
-            Element::F32 => all::<f32>(self),
-            Element::F64 => all::<f64>(self),
+            Element::U8 => to_text::<u8>(self),
+            Element::U16 => to_text::<u16>(self),
+            Element::U32 => to_text::<u32>(self),
+            Element::U64 => to_text::<u64>(self),
+            Element::I8 => to_text::<i8>(self),
+            Element::I16 => to_text::<i16>(self),
+            Element::I32 => to_text::<i32>(self),
+            Element::I64 => to_text::<i64>(self),
+            Element::F32 => to_text::<f32>(self),
+            Element::F64 => to_text::<f64>(self),
         };
         text.expect("each arm uses the array's own element type").into_bytes()
     }

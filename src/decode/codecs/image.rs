@@ -35,7 +35,7 @@ impl Codec for Image {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
-        self.whole(image, self.options, out)
+        self.decode_whole(image, self.options, out)
     }
 
     /// An image that only a dense map can read, such as a TIFF with six bands, does not count as
@@ -46,7 +46,7 @@ impl Codec for Image {
             return Ok(None);
         }
         let options = Options { convert_to_u8: true, ..self.options };
-        self.whole(image, options, &mut Pixels::new())?;
+        self.decode_whole(image, options, &mut Pixels::new())?;
         Ok(None)
     }
 }
@@ -73,7 +73,7 @@ impl Image {
         Some(Ok(stored))
     }
 
-    fn whole(&self, image: &mut EncodedImage<'_>, options: Options, out: &mut Pixels) -> Result<()> {
+    fn decode_whole(&self, image: &mut EncodedImage<'_>, options: Options, out: &mut Pixels) -> Result<()> {
         let bytes = image.bytes();
         let out = out.reset(image.size());
         match &mut image.header {

@@ -134,7 +134,7 @@ fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &s
 }
 
 /// Returns the values of `tag`. Fails unless each of the `parts` strips or tiles has one value.
-fn all(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
+fn read_numbers(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
     match directory.numbers(tag, parts)? {
         Some(values) if values.len() as u64 == parts => Ok(values),
         values => Err(format!("tag {tag} has {} values for {parts} strips or tiles", values.map_or(0, |v| v.len()))),
@@ -183,7 +183,7 @@ impl<'a> Tiff<'a> {
         }
         let planes = if planar { u64::from(channels) } else { 1 };
         let parts = u64::from(size.width.div_ceil(part.width)) * u64::from(size.height.div_ceil(part.height));
-        let numbers_of = |tag| all(&directory, tag, parts.saturating_mul(planes));
+        let numbers_of = |tag| read_numbers(&directory, tag, parts.saturating_mul(planes));
         let [offsets, lengths] = if tiled { [324, 325] } else { [273, 279] };
         Ok(Tiff {
             size,

@@ -178,7 +178,7 @@ impl<B> Batches<B> {
         };
         let first = BatchIndex { epoch, batch: first.min(end) };
         self.batches_left = end - first.batch;
-        let ahead = self.feed().is_some_and(|feed| feed.at() == Some(first)) && self.is_unchanged();
+        let ahead = self.feed().is_some_and(|feed| feed.position() == Some(first)) && self.is_unchanged();
         let ahead = ahead & !self.shared().take_changed();
         tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
         if !ahead {
@@ -293,7 +293,7 @@ impl<B> Batches<B> {
         match (&batch, &self.next) {
             (Ok(_), _) => {
                 let next = self.pass();
-                if self.batches_left > 0 && self.feed.as_ref()?.at() != Some(next) {
+                if self.batches_left > 0 && self.feed.as_ref()?.position() != Some(next) {
                     self.stop();
                     self.next = Next::Error(other_length(next, self.batches_left));
                 }
@@ -332,13 +332,13 @@ impl<B> Batches<B> {
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);
         // Take the index from the feed, because `replay` does not move the position.
-        let mut index = feed.at();
+        let mut index = feed.position();
         let mut received = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
             // This epoch could not be prepared ahead, but it can start now, because `start` has
             // succeeded.
             feed.start(*course);
-            (index, *next) = (feed.at(), Next::Batch);
+            (index, *next) = (feed.position(), Next::Batch);
             received = feed.next(&mut wait);
         }
         *given_up = wait.given_up.then(|| since.elapsed());

@@ -209,15 +209,15 @@ impl<B> Engine<B> {
             && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
         {
             let cause = format!(
-                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots of dropped batches \
-                 cannot be reused; end the capture before requesting more batches, or raise prefetch"
+                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots \
+                 of dropped batches cannot be reused; end the capture before requesting more batches, or raise prefetch"
             );
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
         if held_count >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {next} cannot be filled: for {:.0} s, all {held_count} slots have been held by batches that are still alive; \
-                 drop some before requesting more, or raise prefetch",
+                "batch {next} cannot be filled: for {:.0} s, all {held_count} slots have been held by batches that \
+                 are still alive; drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
             return Err(Error::new(ErrorKind::Timeout, cause));
@@ -338,7 +338,7 @@ impl<B> Feed for Engine<B> {
         }
     }
 
-    fn at(&self) -> Option<BatchIndex> {
+    fn position(&self) -> Option<BatchIndex> {
         self.next
     }
 

@@ -23,7 +23,8 @@ pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
         "the order has no samples in epoch 0".to_owned()
     } else {
         format!(
-            "{samples} samples do not fill one batch {of_batch}, and LastBatch::Drop drops a partial batch; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
+            "{samples} samples do not fill one batch {of_batch}, and LastBatch::Drop drops a partial batch; lower \
+             batch_size, or use LastBatch::Keep or LastBatch::Pad"
         )
     };
     Err(Error::config(format!("an epoch has no batch: {why}")))

@@ -10,6 +10,7 @@ pub(crate) fn check_process(what: &str, process: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the {what} was opened in process {process} but used in process {current}: worker threads do not survive fork; open it after forking"
+        "the {what} was opened in process {process} but used in process {current}: worker threads do not survive \
+         fork; open it after forking"
     )))
 }

@@ -90,7 +90,7 @@ pub(in crate::loader) struct Shown {
     pub(in crate::loader) masks: Vec<Vec<u8>>,
 }
 
-pub(in crate::loader) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
+pub(in crate::loader) fn shown_images(batch: &HostBatch) -> HashMap<u64, Shown> {
     let bytes = |name: &str, place: usize| {
         let bytes = batch.field(name).unwrap().bytes();
         let each = bytes.len() / batch.len();
@@ -147,7 +147,7 @@ fn blank() -> Shown {
 }
 
 /// Returns the output for an image that is not part of a mosaic.
-pub(in crate::loader) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
+pub(in crate::loader) fn draw_tile(truth: &Truth, plan: &Plan) -> Shown {
     let mut canvas = blank();
     draw(truth, plan, &mut canvas);
     canvas
@@ -215,7 +215,7 @@ fn a_mosaic_equals_four_images_loaded_separately() {
         let mut batches = loader(augment.clone()).batch_size(batch_size).workers(workers).host().unwrap();
         for epoch in 0..2 {
             for batch in batches.epoch(epoch) {
-                for (sample, actual) in shown(&batch.unwrap()) {
+                for (sample, actual) in shown_images(&batch.unwrap()) {
                     let expected = expected(&augment, epoch, sample);
                     assert!(actual.image == expected.image && actual.mask == expected.mask, "sample {sample}");
                     assert_eq!(actual.boxes, expected.boxes, "sample {sample}");
@@ -246,7 +246,7 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
         .collect();
     let (mut equal, mut total) = (0, 0);
     for batch in loader(augment.clone()).batch_size(4).host().unwrap().epoch(0) {
-        for (sample, mosaic) in shown(&batch.unwrap()) {
+        for (sample, mosaic) in shown_images(&batch.unwrap()) {
             let tiling = tiling(&augment, 0, sample);
             let [xc, yc] = tiling.center.map(|v| (v * side as f64).round() as i64);
             let ids = std::iter::once(sample).chain(tiling.partners.map(|position| order.index(0, position)));

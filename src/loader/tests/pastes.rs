@@ -1,7 +1,7 @@
 //! Compares copy-paste with images and annotations that the test composes from separately loaded
 //! samples.
 
-use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, drawn, loader, read, shown, truth};
+use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, draw_tile, loader, read, shown_images, truth};
 use crate::batch::Dtype;
 use crate::field::Boxes;
 use crate::loader::Loader;
@@ -19,7 +19,7 @@ fn plain() -> Augment {
 fn alone(sample: u64, mut rng: Rng) -> Shown {
     let truth = truth(sample);
     let plan = plain().plan(truth.size, &mut rng).unwrap();
-    drawn(&truth, &plan)
+    draw_tile(&truth, &plan)
 }
 
 /// Returns the expected output for `sample`, computed pixel by pixel.
@@ -81,7 +81,7 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
         let mut batches = loader(augment.clone()).batch_size(batch_size).workers(workers).host().unwrap();
         for epoch in 0..3 {
             for batch in batches.epoch(epoch) {
-                for (sample, actual) in shown(&batch.unwrap()) {
+                for (sample, actual) in shown_images(&batch.unwrap()) {
                     let expected = expected(&augment, epoch, sample, margin.into());
                     assert_eq!(actual.boxes, expected.boxes, "sample {sample}");
                     assert!(actual == expected, "sample {sample}");

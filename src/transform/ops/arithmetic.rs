@@ -1,7 +1,7 @@
 //! Arithmetic on 32-bit floats with PyTorch's rounding. The device code in
 //! `device/nvidia/kernels/image.cuh` implements the same arithmetic.
 
-use super::wide::{level, whole};
+use super::wide::{level, round_to_level};
 
 /// Computes `a * b + c`, like PyTorch's vector loops. The product is exact, because a double can
 /// represent the product of any two floats.
@@ -13,7 +13,7 @@ pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
 /// Returns the ITU-R BT.601 luma, truncated to an integer.
 #[inline(always)]
 fn luma([r, g, b]: [f32; 3]) -> i32 {
-    whole(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
+    round_to_level(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
 }
 
 /// Returns the luma of a pixel.

@@ -157,7 +157,7 @@ mod tests {
     use super::super::registry::OnValues;
     use super::*;
 
-    fn drawn(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {
+    fn draw_effect(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {
         erasing.check().unwrap();
         let mut drawn = Drawn::default();
         erasing.draw(Size::new(40, 30), &mut Rng::new(3, 1, sample), &mut drawn);
@@ -170,15 +170,17 @@ mod tests {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
         let (mut colors, mut seeds) = (Vec::new(), Vec::new());
         for sample in 0..400 {
-            let Some(OnValues::Erase(plain)) = drawn(&erasing, sample) else {
-                assert!(drawn(&erasing.clone().noise(1.0), sample).is_none());
+            let Some(OnValues::Erase(plain)) = draw_effect(&erasing, sample) else {
+                assert!(draw_effect(&erasing.clone().noise(1.0), sample).is_none());
                 continue;
             };
             assert_eq!(plain.value, [0.5, 1.0, -1.0]);
-            let Some(OnValues::Noise(noise)) = drawn(&erasing.clone().noise(2.0), sample) else { panic!("no noise") };
+            let Some(OnValues::Noise(noise)) = draw_effect(&erasing.clone().noise(2.0), sample) else {
+                panic!("no noise")
+            };
             assert_eq!((noise.rect, noise.mean, noise.deviation), (plain.rect, plain.value, 2.0));
             seeds.push(noise.seed);
-            let Some(OnValues::Erase(color)) = drawn(&erasing.clone().random_color(2.0), sample) else {
+            let Some(OnValues::Erase(color)) = draw_effect(&erasing.clone().random_color(2.0), sample) else {
                 panic!("no color")
             };
             assert_eq!(color.rect, plain.rect);

@@ -79,7 +79,8 @@ impl Drawn {
         let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
         if effects > EFFECTS_ON_PIXELS {
             return Err(Error::config(format!(
-                "augment: the operations may draw {effects} effects for one sample: expected at most {EFFECTS_ON_PIXELS}"
+                "augment: the operations may draw {effects} effects for one sample: expected at most \
+                 {EFFECTS_ON_PIXELS}"
             )));
         }
         Ok(())

@@ -131,7 +131,7 @@ impl Warp {
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
     }
 
-    fn is(&self, bit: u32) -> bool {
+    fn has_flag(&self, bit: u32) -> bool {
         self.mode & bit != 0
     }
 
@@ -143,7 +143,7 @@ impl Warp {
     /// Returns whether the effect also moves masks, boxes, points and maps. Effects in a chain do
     /// not move them, because annotations of a mixture match the original image.
     pub(super) fn moves_annotations(&self) -> bool {
-        !self.is(Self::IN_CHAIN)
+        !self.has_flag(Self::IN_CHAIN)
     }
 
     /// Returns the color of positions outside the image.
@@ -157,7 +157,7 @@ impl Warp {
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
-        let (x, y) = if self.is(Self::PERSPECTIVE) {
+        let (x, y) = if self.has_flag(Self::PERSPECTIVE) {
             let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
             let under = (x * g + y * h) + 1.0;
             (((x * a + y * b) + c) / under - 1.0, ((x * d + y * e) + f) / under - 1.0)
@@ -212,7 +212,7 @@ impl Warp {
 
     /// Returns whether the effect samples the source bilinearly.
     pub(crate) fn is_bilinear(&self) -> bool {
-        self.is(Self::BILINEAR)
+        self.has_flag(Self::BILINEAR)
     }
 
     /// Transforms a plane of floats with bilinear sampling, like an image. `fill` may be NaN or
@@ -241,7 +241,7 @@ impl Warp {
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
-        if self.is(Self::PERSPECTIVE) {
+        if self.has_flag(Self::PERSPECTIVE) {
             return [[a * across, b * across, c * across], [d * down, e * down, f * down], [g, h, 1.0]];
         }
         let row = |a: f64, b: f64, c: f64, half: f64| [a * half, b * half, (c - a * across - b * down) * half + half];
@@ -362,7 +362,7 @@ impl PixelEffect for Warp {
         for (y, row) in image.rows_mut().enumerate() {
             let mut first = 0;
             for pixels in row.as_chunks_mut::<3>().0.chunks_mut(BLOCK) {
-                if self.is(Self::BILINEAR) {
+                if self.has_flag(Self::BILINEAR) {
                     sum_pixels(self, (first, y as u32), size, from, pixels);
                 } else {
                     let indices = nearest_indices(self, (first, y as u32), size);
@@ -442,7 +442,7 @@ wide! {
         let mut levels = [[0; BLOCK]; 3];
         for (channel, levels) in levels.iter_mut().enumerate() {
             let fill = f32::from(warp.fill()[channel]);
-            let is_filled = warp.is(Warp::FILLED);
+            let is_filled = warp.has_flag(Warp::FILLED);
             for (i, level_of) in levels.iter_mut().enumerate() {
                 let [a, b, c, d] = [shares[0][i], shares[1][i], shares[2][i], shares[3][i]];
                 let [p, q, r, s] = [p[channel][i], q[channel][i], r[channel][i], s[channel][i]];
@@ -468,7 +468,7 @@ impl Warp {
         let inside = sample.sum(|_| 1.0);
         std::array::from_fn(|channel| {
             let mut value = sample.sum(|pixel| f32::from(from[pixel][channel]));
-            if self.is(Self::FILLED) {
+            if self.has_flag(Self::FILLED) {
                 let fill = f32::from(self.fill()[channel]);
                 value = (value - fill) * inside + fill;
             }
@@ -535,7 +535,7 @@ mod naive {
                 std::array::from_fn(|c| {
                     let (value, fill) = (sum(&|pixel| f32::from(pixel[c])), f32::from(self.fill()[c]));
                     let filled = (value - fill) * sum(&|_| 1.0) + fill;
-                    (if self.is(Self::FILLED) { filled } else { value }).round_ties_even() as u8
+                    (if self.has_flag(Self::FILLED) { filled } else { value }).round_ties_even() as u8
                 })
             };
             let moved = |(x, y): (u32, u32)| match self.is_bilinear() {

@@ -80,7 +80,7 @@ impl Resizer {
 
     /// Writes the target of the plan. If `fill` is set, fills the rest of `dst` with this color.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
-        let region = pixels.locate(plan.region).map_err(crate::error::of_jpeg)?;
+        let region = pixels.locate(plan.region).map_err(crate::error::from_jpeg)?;
         let expected = plan.output.area() * 3;
         if dst.len() as u64 != expected || expected == 0 {
             let (actual, output) = (dst.len(), plan.output);

@@ -258,7 +258,7 @@ pub(super) fn forget(folder: &Folder, prefix: &str) {
 }
 
 /// Returns the paths of all cached listings.
-pub(super) fn all(folder: &Folder) -> io::Result<Vec<PathBuf>> {
+pub(super) fn listing_paths(folder: &Folder) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

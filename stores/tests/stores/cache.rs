@@ -20,7 +20,7 @@ use warpfeed_stores::{Cache, check, empty, show};
 const SAMPLES: u64 = 200;
 
 /// Returns the offset of a sample in the object.
-fn at(sample: u64) -> u64 {
+fn offset_of(sample: u64) -> u64 {
     (0..sample).map(len).sum()
 }
 
@@ -54,7 +54,7 @@ impl Store for Objects {
     fn object(&self, url: &str) -> Result<Object> {
         Ok(Object {
             url: url.to_owned(),
-            len: at(SAMPLES),
+            len: offset_of(SAMPLES),
             tag: Some(self.version.lock().unwrap().to_string()),
             server: None,
         })
@@ -96,15 +96,15 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
             bytes.clear();
             bytes.resize(len(sample) as usize, 0);
             expected.resize(bytes.len(), 0);
-            content(version, at(sample), &mut expected);
-            let has = keep.has(&object, at(sample), len(sample));
-            let is_hit = keep.get(&object, at(sample), &mut bytes).is_some();
+            content(version, offset_of(sample), &mut expected);
+            let has = keep.has(&object, offset_of(sample), len(sample));
+            let is_hit = keep.get(&object, offset_of(sample), &mut bytes).is_some();
             if !is_hit {
                 let (send, fetched) = mpsc::channel();
-                let range = at(sample)..at(sample) + len(sample);
+                let range = offset_of(sample)..offset_of(sample) + len(sample);
                 store.fetch(&object, range, ReadCompletion::new(move |bytes| send.send(bytes).unwrap()));
                 bytes = fetched.recv().unwrap().unwrap();
-                keep.offer(&object, at(sample), &bytes, sample, order.after(index));
+                keep.offer(&object, offset_of(sample), &bytes, sample, order.after(index));
             }
             assert!(bytes == expected, "sample {sample} at {index:?}");
             // A damaged block is a cache miss. Another process may write a block between the two
@@ -143,7 +143,7 @@ fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
 
 #[test]
 fn reads_through_the_cache_return_the_bytes_of_the_store() {
-    let dataset_bytes = at(SAMPLES);
+    let dataset_bytes = offset_of(SAMPLES);
     for (limit, memory) in [
         (0, 0),
         (1, 1),
@@ -174,13 +174,15 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
         for sample in (0..SAMPLES).chain(0..SAMPLES) {
             let mut ranges = vec![0; 2 * len(sample) as usize];
             let (bytes, half) = ranges.split_at_mut(len(sample) as usize);
-            store.read_ranges(&object, &mut [(at(sample), &mut *bytes), (at(sample) + 1, &mut half[1..])]).unwrap();
+            store
+                .read_ranges(&object, &mut [(offset_of(sample), &mut *bytes), (offset_of(sample) + 1, &mut half[1..])])
+                .unwrap();
             let mut expected = vec![0; bytes.len()];
-            content(1, at(sample), &mut expected);
+            content(1, offset_of(sample), &mut expected);
             assert!(
                 bytes == expected
                     && half[1..expected.len()] == {
-                        content(1, at(sample) + 1, &mut expected);
+                        content(1, offset_of(sample) + 1, &mut expected);
                         expected
                     }[..half.len() - 1]
             );
@@ -203,7 +205,7 @@ fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     assert!(hits > 0.31, "{hits:.3}");
     // An LRU cache would write nearly every block that it reads. The optimal policy admits only a
     // few of these blocks.
-    assert!(counts.written_bytes < 15 * at(SAMPLES), "{counts:?}");
+    assert!(counts.written_bytes < 15 * offset_of(SAMPLES), "{counts:?}");
 }
 
 /// The child process of the tests below. Reads until it is killed.
@@ -240,7 +242,7 @@ fn check_folder(folder: &Path, limit: u64) {
 #[test]
 fn processes_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let limit = at(SAMPLES) / 2;
+    let limit = offset_of(SAMPLES) / 2;
     // All processes open the folder at the same time, before it exists.
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
@@ -255,7 +257,7 @@ fn processes_share_a_folder() {
 fn killed_processes_leave_a_valid_folder() {
     let mut rng = Rng::new(25, 0, 0);
     let folder = tempfile::tempdir().unwrap();
-    let limit = at(SAMPLES) / 3;
+    let limit = offset_of(SAMPLES) / 3;
     for schedule in 0..52 {
         // Some schedules continue with the folder of the previous schedule.
         let path = folder.path().join((schedule / 4).to_string());
@@ -329,7 +331,7 @@ fn a_damaged_block_is_fetched_again() {
     }
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * at(SAMPLES)));
+    assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * offset_of(SAMPLES)));
     check_folder(folder.path(), 1 << 30);
     // `check` finds damaged blocks without a loader.
     fs::write(&paths[0].0, "").unwrap();
@@ -345,13 +347,13 @@ fn a_damaged_block_is_fetched_again() {
 fn a_changed_object_never_returns_old_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
-    let cache = Cache::with_memory(folder.path(), 1 << 30, at(SAMPLES) / 2).unwrap();
+    let cache = Cache::with_memory(folder.path(), 1 << 30, offset_of(SAMPLES) / 2).unwrap();
     let store = cache.store(objects.clone());
     for version in [1, 2, 1, 3] {
         *objects.version.lock().unwrap() = version;
         epochs(&store, BatchIndex::default(), 2 * SAMPLES / 10);
     }
-    assert_eq!(objects.bytes.load(Relaxed), 3 * at(SAMPLES));
+    assert_eq!(objects.bytes.load(Relaxed), 3 * offset_of(SAMPLES));
     // Objects without a tag are not cached, because their versions cannot be distinguished.
     let keep = store.keep(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
@@ -515,19 +517,20 @@ fn reads_continue_if_the_disk_is_full() {
 fn a_slow_folder_does_not_delay_reads_from_memory() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
-    let cache = Cache::with_memory(folder.path(), 1 << 30, at(60)).unwrap();
+    let cache = Cache::with_memory(folder.path(), 1 << 30, offset_of(60)).unwrap();
     let store = cache.store(objects);
     let (keep, object) = (store.keep(9, &lookahead()).unwrap(), store.object("mem://set/x").unwrap());
     let bytes = |sample: u64| {
         let mut bytes = vec![0; len(sample) as usize];
-        content(1, at(sample), &mut bytes);
+        content(1, offset_of(sample), &mut bytes);
         bytes
     };
     // No next use is known, so the samples fill the memory in order.
     let mut tiers = Vec::new();
     for sample in 0..60 {
-        keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
-        tiers.extend((keep.get(&object, at(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
+        keep.offer(&object, offset_of(sample), &bytes(sample), sample, BatchIndex::default());
+        tiers
+            .extend((keep.get(&object, offset_of(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
     }
     assert!(tiers.len() > 20, "{tiers:?}");
     let (done, end) = mpsc::channel::<()>();
@@ -547,7 +550,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         // A second thread keeps writing to the folder, so it waits for the lock.
         let writes = scope.spawn(|| {
             for sample in 60..80 {
-                keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
+                keep.offer(&object, offset_of(sample), &bytes(sample), sample, BatchIndex::default());
             }
         });
         let expected: Vec<_> = tiers.iter().map(|&sample| (sample, bytes(sample))).collect();
@@ -558,7 +561,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
                 keep.start(BatchIndex::default());
                 // A sample that was evicted from memory is read from the folder, or is a cache
                 // miss.
-                let tier = keep.get(&object, at(sample), &mut actual);
+                let tier = keep.get(&object, offset_of(sample), &mut actual);
                 reads += 1;
                 assert!(tier.is_none() || actual == *expected);
             }
@@ -571,8 +574,8 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
     assert!(reads > 20 * 10, "{reads} reads during 20 writes");
     // The writing thread may evict a sample between these calls.
     for &sample in &tiers {
-        let tier = keep.get(&object, at(sample), &mut bytes(sample));
-        assert!(keep.has(&object, at(sample), len(sample)) || tier.is_none());
+        let tier = keep.get(&object, offset_of(sample), &mut bytes(sample));
+        assert!(keep.has(&object, offset_of(sample), len(sample)) || tier.is_none());
     }
 }
 

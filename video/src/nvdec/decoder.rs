@@ -383,7 +383,7 @@ impl Session {
                 (info.width, info.height) = size;
                 (info.target_width, info.target_height) = output_size(size);
                 info.surfaces = session.surfaces;
-                info.display_area = whole(output_size(size));
+                info.display_area = full_rect(output_size(size));
                 // SAFETY: the context is current and the handle is valid (invariant 1).
                 let status = unsafe { (driver.cuvid.reconfigure)(session.handle, &raw mut info) };
                 if status == 0 {
@@ -404,7 +404,7 @@ impl Session {
         info.flags = ffi::USE_VIDEO_ENGINES;
         info.bit_depth_minus8 = format.bit_depth_luma_minus8.into();
         (info.max_width, info.max_height) = (max.0.into(), max.1.into());
-        info.display_area = whole(output_size(size));
+        info.display_area = full_rect(output_size(size));
         info.output_format = if bit_depth == 8 { ffi::NV12 } else { ffi::P016 };
         (info.target_width, info.target_height) = (output_size(size).0.into(), output_size(size).1.into());
         info.output_surfaces = 1;
@@ -435,7 +435,7 @@ fn area(format: &Format) -> (c_int, c_int, c_int, c_int) {
     (left, top, right, bottom)
 }
 
-fn whole((width, height): (u32, u32)) -> ffi::ShortRect {
+fn full_rect((width, height): (u32, u32)) -> ffi::ShortRect {
     ffi::ShortRect { left: 0, top: 0, right: width as c_short, bottom: height as c_short }
 }
 

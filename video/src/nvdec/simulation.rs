@@ -345,7 +345,7 @@ fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
     numbers
 }
 
-fn all(count: u8) -> Vec<Result<Option<u8>, String>> {
+fn all_numbers(count: u8) -> Vec<Result<Option<u8>, String>> {
     (1..=count).map(|number| Ok(Some(number))).collect()
 }
 
@@ -355,13 +355,13 @@ use Kind::{Idr, Open, Reference, Single};
 fn frames_belong_to_their_packets_with_b_frames() {
     let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
     let next: Vec<_> = group[1..].iter().map(|&(kind, order, _)| (kind, order + 4, false)).collect();
-    assert_eq!(run(&[&group[..], &next, &next].concat()), all(13));
+    assert_eq!(run(&[&group[..], &next, &next].concat()), all_numbers(13));
 }
 
 #[test]
 fn frames_belong_to_their_packets_after_an_open_key_frame() {
     let images = [(Open, 5, false), (Single, 3, false), (Single, 4, false), (Reference, 8, false), (Single, 6, false)];
-    assert_eq!(run(&images), all(5));
+    assert_eq!(run(&images), all_numbers(5));
 }
 
 #[test]

@@ -235,7 +235,7 @@ pub(super) mod tests {
         (0..padded.len() / 8).map(|byte| u8::from_str_radix(&padded[byte * 8..][..8], 2).unwrap()).collect()
     }
 
-    fn shown(packets: &[Vec<u8>]) -> Result<Vec<(usize, usize)>> {
+    fn shown_images(packets: &[Vec<u8>]) -> Result<Vec<(usize, usize)>> {
         let mut references = References::default();
         packets.iter().map(|packet| references.add(packet).map(|content| (content.images, content.shown))).collect()
     }
@@ -251,12 +251,12 @@ pub(super) mod tests {
             existing(2),
             existing(7),
         ];
-        assert_eq!(shown(&packets).unwrap(), [(1, 0), (1, 1), (2, 3), (1, 4), (0, 2), (0, 0)]);
+        assert_eq!(shown_images(&packets).unwrap(), [(1, 0), (1, 1), (2, 3), (1, 4), (0, 2), (0, 0)]);
     }
 
     #[test]
     fn damaged_headers_fail() {
-        let error = |packets: &[Vec<u8>]| shown(packets).unwrap_err().to_string();
+        let error = |packets: &[Vec<u8>]| shown_images(packets).unwrap_err().to_string();
         let start = key(1);
         assert_eq!(error(&[inter(true, 1)]), "the first VP9 frame is not a key frame");
         assert!(error(&[existing(3)]).contains("reference image 3, which does not exist"));
@@ -272,7 +272,7 @@ pub(super) mod tests {
         longer[offset] = 99;
         assert!(error(&[start.clone(), longer]).contains("claims 99 bytes"));
         for end in 0..start.len() {
-            shown(&[start[..end].to_vec()]).unwrap_err();
+            shown_images(&[start[..end].to_vec()]).unwrap_err();
         }
     }
 

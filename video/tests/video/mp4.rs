@@ -7,7 +7,7 @@ use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 type Listed = (u64, u32, i64, bool, bool);
 
 /// Returns the packets that ffprobe lists.
-fn listed(name: &str) -> Vec<Listed> {
+fn expected_packets(name: &str) -> Vec<Listed> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
         let parts: Vec<&str> = line.split(',').collect();
@@ -18,7 +18,7 @@ fn listed(name: &str) -> Vec<Listed> {
     text.lines().map(parse).collect()
 }
 
-fn found(track: &Track) -> Vec<Listed> {
+fn actual_packets(track: &Track) -> Vec<Listed> {
     let packets = track.packets().iter();
     packets.map(|packet| (packet.offset, packet.size, packet.time, packet.is_key, packet.is_shown)).collect()
 }
@@ -27,7 +27,7 @@ fn found(track: &Track) -> Vec<Listed> {
 fn tables_equal_those_of_ffprobe() {
     for name in videos() {
         let track = open(&bytes(&format!("{name}.mp4"))).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_eq!(found(&track), listed(&name), "{name}");
+        assert_eq!(actual_packets(&track), expected_packets(&name), "{name}");
         let shown = track.packets().iter().filter(|packet| packet.is_shown).count();
         assert_eq!(track.len(), shown, "{name}");
     }
@@ -99,7 +99,7 @@ fn only_the_tables_are_read() {
     let file = bytes("g2.mp4");
     let input = Counted(&file, 0.into());
     open(&input).unwrap();
-    let packets: u64 = listed("g2").iter().map(|packet| u64::from(packet.1)).sum();
+    let packets: u64 = expected_packets("g2").iter().map(|packet| u64::from(packet.1)).sum();
     assert!(input.1.get() < file.len() as u64 - packets + 100, "{} of {}", input.1.get(), file.len());
 }
 

@@ -123,8 +123,8 @@ impl Chunks {
             let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
             if offset.checked_add(length).is_none_or(|end| end > file_len) {
                 return Err(Error::in_source(format!(
-                    "the {length} bytes of the chunk at byte {offset} extend past the end of the file ({file_len} bytes): \
-                     the file is truncated"
+                    "the {length} bytes of the chunk at byte {offset} extend past the end of the file ({file_len} \
+                     bytes): the file is truncated"
                 )));
             }
             if filters.is_empty() && length != bytes {

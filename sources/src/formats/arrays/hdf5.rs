@@ -118,8 +118,8 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
         Layout::Contiguous { address: Some(address), size } => {
             if address.checked_add(size).is_none_or(|end| end > len) {
                 return Err(Error::in_source(format!(
-                    "its {size} bytes of data at byte {address} extend past the end of the file ({len} bytes): the file is \
-                     truncated"
+                    "its {size} bytes of data at byte {address} extend past the end of the file ({len} bytes): the \
+                     file is truncated"
                 )));
             }
             Column::in_file(name, dtype, shape, file_index, address, size)?

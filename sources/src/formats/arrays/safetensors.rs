@@ -60,8 +60,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
         if from > to || to > len - start {
             let data_bytes = len - start;
             return Err(error(format!(
-                "tensor {name:?} claims bytes {from} to {to}, but the file has {data_bytes} bytes of data: it is damaged or \
-                 truncated"
+                "tensor {name:?} claims bytes {from} to {to}, but the file has {data_bytes} bytes of data: it is \
+                 damaged or truncated"
             )));
         }
         columns.push(Column::in_file(name, dtype_named(&dtype), shape, file_index, start + from, to - from)?);

@@ -21,7 +21,10 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
                     false => location.tree().has_file(COCO_JSON)?,
                 };
                 match in_folder {
-                    true => super::Coco::with(&location.storage, &location.storage.join(&location.path, COCO_JSON), Some(&location.path), options)?,
+                    true => {
+                        let json = location.storage.join(&location.path, COCO_JSON);
+                        super::Coco::with(&location.storage, &json, Some(&location.path), options)?
+                    }
                     false => super::Coco::with(&location.storage, &location.path, None, options)?,
                 }
             })

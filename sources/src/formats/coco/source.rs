@@ -145,7 +145,7 @@ impl Coco {
     /// the images cannot be found. Also fails if none of the annotations belongs to a listed image,
     /// or if two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
-        Self::here(json.as_ref(), None)
+        Self::open_local(json.as_ref(), None)
     }
 
     /// Opens the annotations in `json`, with the images in `folder`.
@@ -154,10 +154,10 @@ impl Coco {
     /// Fails like [`open`](Coco::open), and if none of the first 100 images exists. If some images
     /// exist, a missing image is reported when its sample is read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
-        Self::here(json.as_ref(), Some(folder.as_ref()))
+        Self::open_local(json.as_ref(), Some(folder.as_ref()))
     }
 
-    fn here(json: &Path, folder: Option<&Path>) -> Result<Self> {
+    fn open_local(json: &Path, folder: Option<&Path>) -> Result<Self> {
         Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 

@@ -305,7 +305,7 @@ mod tests {
 
     /// Reads all samples with the same `scratch`. Returns the key, field name, label and content of
     /// each.
-    fn all(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
+    fn all_samples(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
         let read = |i| {
             let sample = set.read(i, &mut scratch).unwrap();
@@ -336,7 +336,7 @@ mod tests {
         // torchvision's make_dataset has the same order: sorted(os.walk("cat")) lists "cat",
         // "cat/a", "cat/a-b".
         assert_eq!(
-            all(&set),
+            all_samples(&set),
             [
                 row("cat/z", "jpg", 1, "cat/z.jpg"),
                 row("cat/a/b", "jpg", 1, "cat/a/b.jpg"),
@@ -353,7 +353,7 @@ mod tests {
         let set = Folder::open(root.path()).unwrap();
         assert!(set.classes().is_empty());
         let row = |key: &str, field: &str, file: &str| (key.into(), field.into(), None, file.into());
-        assert_eq!(all(&set), [row("a.b", "jpg", "a.b.jpg"), row("b", "png", "b.png")]);
+        assert_eq!(all_samples(&set), [row("a.b", "jpg", "a.b.jpg"), row("b", "png", "b.png")]);
     }
 
     #[test]

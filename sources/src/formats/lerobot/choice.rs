@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 ///
 /// If an episode or the split does not exist, if an episode is listed twice, or if a listed episode
 /// is not in the split.
-pub(super) fn chosen(
+pub(super) fn choose_episodes(
     episodes: &Episodes,
     info: &Info,
     root: &DatasetFolder,

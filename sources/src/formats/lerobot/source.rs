@@ -117,7 +117,7 @@ impl LeRobot {
             true => episodes::tasks(&root, &info)?,
             false => BTreeMap::new(),
         };
-        let episodes = choice::chosen(&all, &info, &root, options)?;
+        let episodes = choice::choose_episodes(&all, &info, &root, options)?;
         let rate = (info.fps, options.tolerance_s);
         if let Some(packed) = packed {
             let frames = FrameIndex::of(&episodes, |episode| episode.first as usize)?;
@@ -156,7 +156,7 @@ impl LeRobot {
     ) -> Result<BTreeMap<String, FeatureStats>> {
         let root = DatasetFolder::of(opening.at(path.as_ref())?);
         let (info, all, _) = metadata(&root)?;
-        let chosen = choice::chosen(&all, &info, &root, options)?;
+        let chosen = choice::choose_episodes(&all, &info, &root, options)?;
         let chosen: HashSet<u64> = chosen.iter().map(|episode| episode.index).collect();
         stats::read(&root, |index| chosen.contains(&index))
     }

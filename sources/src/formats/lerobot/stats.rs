@@ -48,7 +48,7 @@ pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result
     let mut combined = BTreeMap::<String, Combined>::new();
     let by_episode = root.lines_if_any(BY_EPISODE, |line: Line| {
         if chosen(line.episode_index) {
-            for (name, stats) in of_raw(&line.stats)? {
+            for (name, stats) in parse_stats(&line.stats)? {
                 match combined.get_mut(&name) {
                     Some(combined) => combined.add(&name, stats)?,
                     None => _ = combined.insert(name.clone(), Combined::of(&name, stats)?),
@@ -59,11 +59,11 @@ pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result
     })?;
     match by_episode {
         true => Ok(combined.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
-        false => of_raw(&root.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(root.file(WHOLE))),
+        false => parse_stats(&root.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(root.file(WHOLE))),
     }
 }
 
-fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
+fn parse_stats(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
     let mut stats_by_name = Stats::new();
     for (name, stats) in raw {
         let numbers = |key: &str| {

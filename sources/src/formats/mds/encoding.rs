@@ -206,8 +206,8 @@ impl Array {
         let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
         if needed != Some(available) {
             return Err(Error::in_source(format!(
-                "an array of shape {shape:?} has {available} bytes of data, which does not match the shape: the shard is \
-                 damaged"
+                "an array of shape {shape:?} has {available} bytes of data, which does not match the shape: the shard \
+                 is damaged"
             )));
         }
         Ok(match dtype {

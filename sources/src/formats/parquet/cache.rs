@@ -186,7 +186,7 @@ impl Cache {
             return Ok((block, None));
         }
         let alone = (size > LARGE_PAGE).then(|| lock(&self.column));
-        Ok((self.whole(column, size, fetch)?, alone))
+        Ok((self.cached_column(column, size, fetch)?, alone))
     }
 
     /// Returns the dictionary of `column`, which has about `size` bytes. If it is not cached,
@@ -205,12 +205,17 @@ impl Cache {
             return Ok(block);
         }
         let _alone = (size > LARGE_PAGE).then(|| lock(&self.dictionary));
-        self.whole(column, size, fetch)
+        self.cached_column(column, size, fetch)
     }
 
     /// Returns the only block of a column, such as a dictionary. If it is not cached, `fetch`
     /// creates it.
-    fn whole(&self, column: ColumnKey, size: usize, fetch: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
+    fn cached_column(
+        &self,
+        column: ColumnKey,
+        size: usize,
+        fetch: impl FnOnce() -> Result<Block>,
+    ) -> Result<Arc<Block>> {
         let _fetching = lock(&self.fetching[lock_index(column, 0)]);
         if let Some(block) = self.find(column, 0) {
             return Ok(block);

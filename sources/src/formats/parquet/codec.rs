@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// Compresses `bytes` with each supported compression and each framing.
-    fn all(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
+    fn every_compression(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
         let raw = lz4_flex::block::compress(bytes);
         vec![
             (Compression::UNCOMPRESSED, bytes.to_vec()),
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn every_compression_restores_the_bytes_and_checks_the_size() {
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n / 7 * n).to_le_bytes()).collect();
-        for (case, (compression, packed)) in all(&bytes).into_iter().enumerate() {
+        for (case, (compression, packed)) in every_compression(&bytes).into_iter().enumerate() {
             let mut out = b"before".to_vec();
             decompress(compression, &packed, bytes.len(), &mut out).unwrap_or_else(|e| panic!("{case}: {e}"));
             assert!(out.strip_prefix(b"before") == Some(&bytes[..]), "{case}");
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn page_takes_no_more_memory_than_it_declares() {
-        for (compression, packed) in all(&vec![0; 4 << 20]) {
+        for (compression, packed) in every_compression(&vec![0; 4 << 20]) {
             let mut out = Vec::new();
             decompress(compression, &packed, 1000, &mut out).unwrap_err();
             assert!(out.capacity() < 1 << 16, "{compression:?}: {}", out.capacity());

@@ -101,7 +101,7 @@ pub(super) fn join(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn part(data: &[u8], position: u32) -> Vec<u8> {
+    fn encode_part(data: &[u8], position: u32) -> Vec<u8> {
         let word = position << 29 | data.len() as u32;
         let mut part = [&MAGIC[..], &word.to_le_bytes(), data].concat();
         part.resize(padded(data.len()), 0);
@@ -114,15 +114,17 @@ mod tests {
             let mut buffer = Vec::new();
             join(item, &mut buffer).map(|()| buffer)
         };
-        assert_eq!(joined(&part(b"abc", 0)).unwrap(), b"abc");
-        let three = [part(b"abcd", 1), part(b"", 2), part(b"xyz", 3), part(b"the next record", 0)].concat();
+        assert_eq!(joined(&encode_part(b"abc", 0)).unwrap(), b"abc");
+        let three =
+            [encode_part(b"abcd", 1), encode_part(b"", 2), encode_part(b"xyz", 3), encode_part(b"the next record", 0)]
+                .concat();
         assert_eq!(joined(&three).unwrap(), [&b"abcd"[..], &MAGIC, &MAGIC, b"xyz"].concat());
         for (damaged, cause) in [
-            (part(b"abc", 2), "part 0 is misplaced at byte 0 of the record"),
-            ([part(b"abcd", 1), part(b"x", 0)].concat(), "part 1 is misplaced at byte 12 of the record"),
-            (part(b"abcd", 1), "part 1 is missing at byte 12 of the record"),
-            (part(b"abcd", 0)[..10].to_vec(), "part 0 is truncated"),
-            (part(b"abcd", 5), "part 0 is missing"),
+            (encode_part(b"abc", 2), "part 0 is misplaced at byte 0 of the record"),
+            ([encode_part(b"abcd", 1), encode_part(b"x", 0)].concat(), "part 1 is misplaced at byte 12 of the record"),
+            (encode_part(b"abcd", 1), "part 1 is missing at byte 12 of the record"),
+            (encode_part(b"abcd", 0)[..10].to_vec(), "part 0 is truncated"),
+            (encode_part(b"abcd", 5), "part 0 is missing"),
             (Vec::new(), "part 0 is missing"),
         ] {
             let e = joined(&damaged).unwrap_err();

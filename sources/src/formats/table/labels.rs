@@ -6,7 +6,7 @@ use super::cells::{Cell, Cells};
 use super::source::Table;
 use crate::error::{Error, Result, counted};
 use crate::model::Classes;
-use crate::values::record::{Labels, Learner, whole};
+use crate::values::record::{Labels, Learner, parse_integer};
 
 impl Table {
     /// Determines the labels of all rows. `chosen` is true if the user specified the label column.
@@ -119,7 +119,7 @@ impl Table {
             self.parse(row, &mut cells).ok()?;
             let (cell, bytes) = cells.get(column);
             let value = String::from_utf8_lossy(bytes).trim().to_owned();
-            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && whole(&value).is_none() };
+            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && parse_integer(&value).is_none() };
             is_bad.then_some((row, value))
         };
         let name = &self.columns.names[column];

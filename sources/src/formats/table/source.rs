@@ -215,7 +215,7 @@ impl Table {
     }
 
     /// Creates an error that refers to the line of `row`.
-    pub(super) fn at(&self, row: usize, cause: impl Into<String>) -> Error {
+    pub(super) fn error_at(&self, row: usize, cause: impl Into<String>) -> Error {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
 
@@ -224,13 +224,13 @@ impl Table {
         let names = &self.columns.names;
         let mut column_of = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
         let (_, parsed) = self.syntax.row(&self.text, start, &mut column_of, cells);
-        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.at(row, cause))
+        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.error_at(row, cause))
     }
 
     pub(super) fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
         let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
         let Some(value) = cells.trimmed_text(column) else { return Ok(None) };
-        labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
+        labels.of(value).map(Some).map_err(|cause| self.error_at(row, cause))
     }
 
     /// Appends to `buffer` the full path of the file that `cell` names.
@@ -258,7 +258,7 @@ impl Table {
 
     /// Returns the path in the cell of `column`.
     pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
-        let empty = || self.at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
+        let empty = || self.error_at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
         cells.trimmed_text(column).ok_or_else(empty)
     }
 
@@ -273,7 +273,7 @@ impl Table {
         if self.is_outside(column, Some(cell)) {
             let (name, root) = (&self.columns.names[column], self.shown_root());
             let option = if self.columns.image == Some(column) { "image" } else { "file" };
-            return Err(self.at(
+            return Err(self.error_at(
                 row,
                 format!(
                     "{cell:?} must be a relative path inside {root:?}: name the column with \

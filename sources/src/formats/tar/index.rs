@@ -321,8 +321,8 @@ impl Scan<'_> {
             if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
                 let zeros = checked - start + zeros as u64;
                 return Err(Error::in_source(format!(
-                    "tar has data after {zeros} zero bytes at offset {start}: part of it is missing, or several archives \
-                     were concatenated"
+                    "tar has data after {zeros} zero bytes at offset {start}: part of it is missing, or several \
+                     archives were concatenated"
                 )));
             }
             checked += piece.len() as u64;

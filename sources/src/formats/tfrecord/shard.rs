@@ -158,7 +158,8 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
         let needed = length + TRAILER;
         if needed > remaining {
             return Err(Error::in_source(format!(
-                "tfrecord: the record at byte {offset} needs {needed} bytes, but only {remaining} remain: the file is truncated"
+                "tfrecord: the record at byte {offset} needs {needed} bytes, but only {remaining} remain: the file is \
+                 truncated"
             )));
         }
         offset += HEADER + length + TRAILER;

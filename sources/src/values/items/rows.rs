@@ -181,7 +181,7 @@ impl<L: Layout> Rows<L> {
         };
         let named = |(column, range): (usize, Range<usize>)| {
             let bytes = item.get(range).ok_or_else(|| Error::in_source("its bytes are missing"));
-            bytes.and_then(|bytes| find(column, bytes)).map_err(|e| of_column(e, &names[column]))
+            bytes.and_then(|bytes| find(column, bytes)).map_err(|e| column_error(e, &names[column]))
         };
         ranges.into_iter().enumerate().map(named).collect()
     }
@@ -246,7 +246,7 @@ fn with_cell<L: Layout, T>(
 ) -> Result<T> {
     let (bytes, mut buffer) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
     let content = layout.find(row, column, bytes, &mut buffer);
-    let named = |e| of_column(e, &layout.names()[column]);
+    let named = |e| column_error(e, &layout.names()[column]);
     content.and_then(|content| content.cell(&buffer).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
 }
 
@@ -255,7 +255,7 @@ impl<L: Layout> Source for Rows<L> {
         let names = self.layout.names();
         let Read { key, row, page } = self.items.read(index, scratch, |item, buffer| self.row(index, item, buffer))?;
         self.columns
-            .sample(key, |column| row[column].cell(page).map_err(|e| of_column(e, &names[column])))
+            .sample(key, |column| row[column].cell(page).map_err(|e| column_error(e, &names[column])))
             .map_err(|e| e.at_path(self.items.path(index)))
     }
 
@@ -289,6 +289,6 @@ impl<L: Layout> Source for Rows<L> {
 }
 
 /// Adds the name of the column to an error.
-fn of_column(error: Error, column: &str) -> Error {
+fn column_error(error: Error, column: &str) -> Error {
     Error::new(error.kind(), format!("column {column:?}: {}", error.cause()))
 }

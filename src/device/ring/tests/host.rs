@@ -196,7 +196,7 @@ impl Feed for TestFeed {
         (self.epoch, self.next) = (course.first.epoch, course.first.batch);
     }
 
-    fn at(&self) -> Option<BatchIndex> {
+    fn position(&self) -> Option<BatchIndex> {
         (self.next < BATCHES).then_some(BatchIndex { epoch: self.epoch, batch: self.next })
     }
 
@@ -229,7 +229,7 @@ impl Feed for TestFeed {
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
         (header.epoch, header.number) = (self.epoch, number);
         (header.mixing, header.labeled) = (mixing(number), number % 3 == 1);
-        header.next = self.at();
+        header.next = self.position();
         slot.home = Some(self.home.clone());
         Some(Ok(slot))
     }

@@ -47,12 +47,12 @@ impl Recorded {
 
     /// Waits until `reads` samples of `epoch` have been read.
     fn until(&self, epoch: u64, reads: u64) {
-        while self.of(epoch) < reads {
+        while self.started(epoch) < reads {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    fn of(&self, epoch: u64) -> u64 {
+    fn started(&self, epoch: u64) -> u64 {
         self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
     }
 }
@@ -92,7 +92,7 @@ fn opened(loader: Loader) -> (Batches<Held<Sim>>, Sim) {
 }
 
 /// Returns the pixels of an epoch.
-fn all((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
+fn all_pixels((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
     batches.epoch(epoch).map(|batch| pixels(sim, &batch.unwrap())).collect()
 }
 
@@ -110,16 +110,16 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             }
             // There are three slots on the device and four on the host, and one of them holds the
             // last batch.
-            while source.of(number + 1) < 16 {
+            while source.started(number + 1) < 16 {
                 std::thread::sleep(Duration::from_millis(1));
             }
             arrived.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             assert!(epoch.next().is_none());
             drop(epoch);
-            assert!(arrived == all(&mut plain, number), "{decode_on:?}");
+            assert!(arrived == all_pixels(&mut plain, number), "{decode_on:?}");
         }
         drop(opened);
-        assert!((0..4).all(|epoch| source.of(epoch) == EPOCH), "each sample is read once");
+        assert!((0..4).all(|epoch| source.started(epoch) == EPOCH), "each sample is read once");
     }
 }
 
@@ -142,11 +142,11 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
 fn nothing_is_prepared_after_the_last_epoch() {
     let source = Recorded::new();
     let mut opened = open(&source, DecodeOn::Gpu, 2);
-    (0..2).for_each(|epoch| assert_eq!(all(&mut opened, epoch).len(), 5));
-    assert_eq!(all(&mut opened, 3).len(), 5, "a later epoch can still be requested");
+    (0..2).for_each(|epoch| assert_eq!(all_pixels(&mut opened, epoch).len(), 5));
+    assert_eq!(all_pixels(&mut opened, 3).len(), 5, "a later epoch can still be requested");
     drop(opened);
     assert_eq!(
-        [0, 1, 2, 3, 4].map(|epoch| source.of(epoch)),
+        [0, 1, 2, 3, 4].map(|epoch| source.started(epoch)),
         [20, 20, 0, 20, 0],
         "no epoch is read that was not requested"
     );
@@ -279,7 +279,7 @@ fn an_epoch_that_could_not_be_prepared_begins_on_request() {
         let mut once = opened(loader(&source).sampler(Once(AtomicUsize::new(0))).decode_on(decode_on));
         let mut plain = open(&Recorded::new(), decode_on, 0);
         for epoch in 0..3 {
-            assert!(all(&mut once, epoch) == all(&mut plain, epoch), "epoch {epoch}");
+            assert!(all_pixels(&mut once, epoch) == all_pixels(&mut plain, epoch), "epoch {epoch}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::transform::{Mix, RandomErasing};
 
 /// Returns the steps that run on the device, for `u8` batches and for `f32` batches.
-fn there(loader: Loader) -> [String; 2] {
+fn steps_on_device(loader: Loader) -> [String; 2] {
     [Dtype::U8, Dtype::F32].map(|dtype| {
         let split = loader.split_for(&loader.fields().unwrap(), dtype).unwrap();
         assert!(split.on_device && (split.records || !split.retouch));
@@ -22,8 +22,9 @@ fn options_decide_which_steps_run_on_the_device() {
     let with_transform = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
     let split = |augment: Augment| {
         let loader = plain.clone().augment(augment);
-        let [cpu, gpu] = [DecodeOn::Cpu, DecodeOn::Gpu].map(|decode_on| there(loader.clone().decode_on(decode_on)));
-        (cpu, gpu, there(with_transform(loader.decode_on(DecodeOn::Gpu))))
+        let [cpu, gpu] =
+            [DecodeOn::Cpu, DecodeOn::Gpu].map(|decode_on| steps_on_device(loader.clone().decode_on(decode_on)));
+        (cpu, gpu, steps_on_device(with_transform(loader.decode_on(DecodeOn::Gpu))))
     };
     let same = |step: &str| [step, step].map(str::to_owned);
     let only_f32 = |step: &str| ["", step].map(str::to_owned);

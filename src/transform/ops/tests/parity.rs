@@ -207,7 +207,7 @@ fn the_table_in_the_documentation_is_current() {
         let share = if equal == total { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / total as f64) };
         table += &format!("| {name} | {cases} | {share} | {max_difference} |\n");
     }
-    generated_files::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
+    generated_files::check_part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
 }
 
 /// Boxes before and after an affine transformation by torchvision.

@@ -95,7 +95,7 @@ fn generated_files_match_the_rows() {
     let text_for_rows =
         |text_of: &dyn Fn(&EffectDescription) -> String| effect_descriptions().iter().map(text_of).collect::<String>();
     let table = format!("| setter | effect |\n|---|---|\n{}", text_for_rows(&EffectDescription::table_row));
-    generated_files::part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
+    generated_files::check_part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
     // The published crate does not contain the Python package.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
         let notice = |comment: &str| {
@@ -103,7 +103,7 @@ fn generated_files_match_the_rows() {
                 .map(|text| format!("{comment} {text}"))
         };
         let part = |path: &str, [begin, end]: [String; 2], indent: &str, text: String| {
-            generated_files::part(path, [&begin, &format!("{indent}{end}")], &text);
+            generated_files::check_part(path, [&begin, &format!("{indent}{end}")], &text);
         };
         part("python/warpfeed/_augment.py", notice("#"), "    ", text_for_rows(&EffectDescription::python_method));
         let case = |description: &EffectDescription| {
