@@ -33,7 +33,7 @@ impl HeldResources {
         }
     }
 
-    fn max(self, other: Self) -> Self {
+    fn maxima(self, other: Self) -> Self {
         HeldResources {
             anonymous: self.anonymous.max(other.anonymous),
             files: self.files.max(other.files),
@@ -85,9 +85,9 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldRe
         let third = 3.0 * start.elapsed().as_secs_f64() / length.as_secs_f64();
         // Even on a slow machine, the middle and the last third contain at least one round each.
         if third > 2.0 && middle.threads > 0 {
-            last = last.max(HeldResources::now());
+            last = last.maxima(HeldResources::now());
         } else if third > 1.0 {
-            middle = middle.max(HeldResources::now());
+            middle = middle.maxima(HeldResources::now());
         }
         if third >= 3.0 && last.threads > 0 {
             println!("{} rounds in {:.0} s: {middle:?}, then {last:?}", number + 1, start.elapsed().as_secs_f64());

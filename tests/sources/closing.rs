@@ -81,7 +81,7 @@ impl Outage {
         }
     }
 
-    fn object(&self, url: &str) -> Result<Object> {
+    fn find_object(&self, url: &str) -> Result<Object> {
         let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
@@ -102,12 +102,13 @@ impl Outage {
 
 impl Store for Outage {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let objects = || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.object(url)).collect();
+        let objects =
+            || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.find_object(url)).collect();
         self.call(objects)?
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        self.call(|| self.object(url))?
+        self.call(|| self.find_object(url))?
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
