@@ -84,7 +84,8 @@ pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<
         (look_up(url, &urls, remote)?, Vec::new())
     } else if is_shard(url) {
         match look_up(url, &[url.to_owned()], remote) {
-            // `url` may be the `--out` of a pack that was written as several shards.
+            // `url` may be what was passed to `pack`, which then wrote several shards with longer
+            // names.
             Err(e) if !e.is_transient() => match manifest::manifest_name(url) {
                 Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
                 _ => return Err(e),
