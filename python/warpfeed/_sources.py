@@ -182,9 +182,9 @@ class LeRobot(Arguments):
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
             the frame of the sample, as in the ``lerobot`` library.
         delta_indices: like ``delta_timestamps``, but in frames.
-        tolerance_s: maximum difference between a time and a multiple of the duration of a frame,
-            in seconds. The same tolerance applies to each difference between consecutive timestamps
-            in the dataset, and to the presentation times of videos.
+        tolerance_s: how far a time may be from a multiple of the frame duration, in seconds.
+            Consecutive timestamps in the dataset and the presentation times of videos are checked
+            with the same tolerance.
     """
 
     path: Path
