@@ -56,7 +56,7 @@ REQUESTS = [
     ("**warpfeed** `Decoder`, four requests in flight: images/s", "warpfeed", "four"),
 ]
 TRAINING = [
-    ("one batch on the device, repeated", "repeated", None),
+    ("one batch on the device, replayed (no loading)", "repeated", None),
     ("**warpfeed**", "warpfeed folder", "warpfeed"),
     ("**warpfeed**, `decode_on=\"auto\"`", "warpfeed folder auto", "warpfeed auto"),
     ("DALI, `mixed` decoder", "dali", None),
@@ -128,7 +128,7 @@ def training():
 
     body = [[label, *(cell(feed, n) for feed in feeds for n in cores)] for label, *feeds in TRAINING]
     caption = group.caption(
-        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. The share is relative to the repeated batch"
+        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. Percentages are relative to replaying one batch"
     )
     return table(["training, images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 
