@@ -1,5 +1,5 @@
-//! Tests what the next epoch sees when a dataset is modified, replaced or removed under a running
-//! loader.
+//! Tests what the next epoch reads if a dataset is modified, replaced or removed while a loader
+//! runs.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};

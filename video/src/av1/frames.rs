@@ -1,9 +1,9 @@
 //! [`FrameDecoder`]: decodes the frames of records.
 //!
 //! A record that starts with the packets already decoded only needs the rest of its packets. The
-//! decoder compares the packets themselves rather than a group identifier, because a wrong
-//! identifier would silently give the wrong frame. It keeps the last few pictures, since a frame
-//! may be requested twice in a row, as for the repeated frames at the ends of an episode.
+//! decoder compares the packets themselves rather than an identifier of their group, because a
+//! wrong identifier would silently produce the wrong frame. It keeps the last few pictures, because
+//! a frame may be requested twice in a row: at the ends of an episode, frames are repeated.
 //!
 //! Copying and comparing the packets takes about a thousandth of the decoding time.
 

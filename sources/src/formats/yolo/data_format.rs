@@ -1,4 +1,4 @@
-//! The YOLO format's entry in `DATA_FORMATS`.
+//! Registers the YOLO format.
 
 use std::path::Path;
 
