@@ -1,5 +1,5 @@
-//! Wraps libjpeg. The JPEG tests use it as the reference decoder and as an encoder for every kind
-//! of file. We link mozjpeg without SIMD; its decoder is the one from libjpeg-turbo.
+//! Wraps libjpeg, the reference decoder of the JPEG tests, and their encoder for every kind of
+//! file. The library is mozjpeg without SIMD, which contains libjpeg-turbo's decoder.
 //!
 //! **Invariants**
 //! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or
