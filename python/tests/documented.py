@@ -63,7 +63,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
         return
     for match in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         line = text.count("\n", 0, match.start(2)) + 1
-        # Pad the block, so that errors show the line numbers of the page.
+        # The empty lines make errors show the line numbers of the page.
         yield Block(page, line, match[1] is not None, "\n" * (line - 1) + match[2])
 
 

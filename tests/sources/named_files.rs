@@ -85,7 +85,6 @@ fn a_pipe_in_a_dataset_is_rejected() {
             pipe(&path_of(name));
             is_refused(refused(open(path_of(name))));
         }
-        // Test shards and LMDB databases.
         fs::create_dir_all(path_of("shards")).unwrap();
         tar(&path_of("shards/a.tar"), 1);
         for other in [pipe, device] {

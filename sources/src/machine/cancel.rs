@@ -124,7 +124,7 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
         if remaining.is_zero() {
             return Ok(());
         }
-        // Without a token, nothing can interrupt the pause, so sleep for the remaining time.
+        // Without a token, nothing can interrupt the pause, so one sleep is enough.
         std::thread::sleep(if CancelToken::current().is_some() { remaining.min(POLL_INTERVAL) } else { remaining });
     }
 }

@@ -90,8 +90,8 @@ fn chunk_files(datasets: &'static [Set]) -> impl FnMut(u64) -> bool {
         let set = random.below(datasets.len());
         let ((_, opened, names), files) = (&datasets[set], &sets[set]);
         let changed = random.below(files.len());
-        // Use a new folder for each case, because opening a dataset leaves decompressed files and
-        // indexes behind.
+        // Opening a dataset leaves decompressed files and indexes behind, so each case has its own
+        // folder.
         case += 1;
         let target = folder.path().join(case.to_string());
         fs::create_dir(&target).expect("a folder");

@@ -41,8 +41,7 @@ impl BetonLayout {
         let record = self.record(row, field);
         let word = |offset: usize| u64_at(record, offset).expect("inside the record");
         let allocated_len = |pointer: u64| {
-            // Find the last allocation with this offset. Empty allocations with the same offset
-            // precede it.
+            // Empty allocations with the same offset precede the one that contains the value.
             let after = self.allocations.partition_point(|&(start, _)| start <= pointer);
             let allocation =
                 after.checked_sub(1).map(|index| self.allocations[index]).filter(|&(start, _)| start == pointer);
