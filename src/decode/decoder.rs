@@ -31,7 +31,7 @@ pub(super) trait Decoder {
         false
     }
 
-    /// Decodes palette indices or gray values into `to`, with one byte per pixel. Returns an error
+    /// Decodes palette indices or gray values into `out`, with one byte per pixel. Returns an error
     /// if the image is not [indexed](Decoder::is_indexed).
     fn read_indices(self: Box<Self>, _to: &mut [u8]) -> Result<(), String> {
         Err("the format does not store one number per pixel".to_owned())

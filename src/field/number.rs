@@ -60,7 +60,7 @@ const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 /// integers that are converted to 16-bit floats.
 ///
 /// # Errors
-/// If `dtype` does not preserve the number. The error has the same form as in [`put`].
+/// If `dtype` does not preserve the number. The error has the same form as in [`append_number`].
 pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
     let (rounded, wide): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),

@@ -210,7 +210,7 @@ fn spares(list: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
 
 /// The samples that are in progress or finished, in the order of their positions.
 struct Ordered {
-    /// Position of the next sample to pass to `put`.
+    /// Position of the next sample to pass to `on_sample`.
     next: usize,
     waiting: VecDeque<Option<Result<Prepared>>>,
     /// Total size in bytes of the finished samples.

@@ -479,7 +479,7 @@ fn run_all(seeds: std::ops::Range<u64>) {
         let schedule = Schedule::draw(seed);
         let account = std::panic::catch_unwind(|| run(&schedule));
         let Ok(account) = account else { panic!("schedule {seed} failed: {schedule:?}") };
-        let Account { delivered, skipped, undelivered, total: total, stopped } = account;
+        let Account { delivered, skipped, undelivered, total, stopped } = account;
         assert_eq!(delivered + skipped + undelivered, total, "schedule {seed}: {account:?}");
         wait_for_threads(0);
         sum.delivered += delivered;

@@ -10,8 +10,8 @@
 //!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
 //!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
 //!   most 24 bytes past `bit`.
-//! - A busy lane has `at < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
-//!   blocks. A backend stores at `at` or later in the same block, or at the first coefficient after
+//! - A busy lane has `next < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
+//!   blocks. A backend stores at `next` or later in the same block, or at the first coefficient after
 //!   that block, and stops at `end`.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables. A lane's
 //!   `link` and every link's `next` are indices of links.

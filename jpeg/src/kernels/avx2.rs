@@ -46,7 +46,7 @@ unsafe fn load_rows(a: *const i16, b: *const i16) -> Vector {
 /// Stores two rows of samples, `stride` apart, for both blocks.
 ///
 /// # Safety
-/// 16 samples must be writable at `out`, and 16 at `to + stride`.
+/// 16 samples must be writable at `out`, and 16 at `out + stride`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn store_rows(upper: Vector, lower: Vector, out: *mut u8, stride: usize) {

@@ -112,7 +112,7 @@ unsafe fn load_rows(a: *const i16, _: *const i16) -> Vector {
 /// Stores two rows of samples, `stride` apart, of one block.
 ///
 /// # Safety
-/// Eight samples must be writable at `out`, and eight at `to + stride`.
+/// Eight samples must be writable at `out`, and eight at `out + stride`.
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn store_rows(upper: Vector, lower: Vector, out: *mut u8, stride: usize) {

@@ -126,8 +126,8 @@ impl BatchWriter {
         )
     }
 
-    /// Writes `value(at)` to each pixel of `rect`, where `at` is the index of the pixel. `rect`
-    /// must be inside the image.
+    /// Writes `value(index)` to each pixel of `rect`, where `index` is the index of the pixel.
+    /// `rect` must be inside the image.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;
@@ -135,7 +135,7 @@ impl BatchWriter {
         }
     }
 
-    /// Rounds `value(at)` and writes it, for each pixel index `at` in `pixels`.
+    /// Rounds `value(index)` and writes it, for each pixel index `index` in `pixels`.
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         match self.cast.kind.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),

@@ -119,8 +119,7 @@ impl Decoder for Page<'_> {
 }
 
 /// Converts CMYK, with values from 0 to `white`, like Pillow's `convert("RGB")`: each color is
-/// `left
-/// - round(ink * left / most)`, where `left = most - black`.
+/// `light - round(ink * light / white)`, where `light = white - black`.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
     let light = white - black;
     [cyan, magenta, yellow]

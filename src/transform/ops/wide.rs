@@ -6,7 +6,7 @@
 //!
 //! **Invariants**
 //! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
-//! 2. [`whole`] clamps to 0..=255 before the unchecked conversion.
+//! 2. [`round_to_level`] clamps to 0..=255 before the unchecked conversion.
 #![allow(unsafe_code)]
 
 /// Defines a function that is compiled twice, for any CPU and for AVX2, and selects the version at

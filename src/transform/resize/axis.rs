@@ -80,7 +80,7 @@ struct Step {
 impl Step {
     fn new(resampling: Resampling, scale: f64, length: u32) -> Self {
         let (support, wide) = (resampling.support(), resampling.width(scale));
-        Step { resampling: resampling, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
+        Step { resampling, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
     }
 }
 
@@ -145,11 +145,7 @@ impl Axis {
     /// Appends the weights of the output with the center `middle`. Returns the source position of
     /// the first weight.
     #[inline]
-    fn push_weights(
-        &mut self,
-        Step { resampling: resampling, length, support, narrow, radius, .. }: Step,
-        middle: f64,
-    ) -> u32 {
+    fn push_weights(&mut self, Step { resampling, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
         // `as` truncates, which equals `floor`, because the number is not negative.
         let low = (middle - radius).max(0.0) as u32;
         let high = ceil((middle + radius).min(f64::from(length)));

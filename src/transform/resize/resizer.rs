@@ -112,7 +112,7 @@ impl Resizer {
             let key = |length, window, (outputs, mirrored), larger: (u32, u32)| {
                 let larger = Some(larger)
                     .filter(|(_, resized_length)| filter.resizes_horizontally_first() && *resized_length != outputs);
-                Key { length, window, outputs, mirrored, resampling: resampling, larger: larger }
+                Key { length, window, outputs, mirrored, resampling, larger: larger }
             };
             let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
             self.down.prepare(key(region.height, down.0, down.1, down.2));

@@ -17,7 +17,7 @@ pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
     fused(f32::from(b), 0.114, fused(f32::from(g), 0.587, f32::from(r) * 0.2989)) as u8
 }
 
-/// Returns `own * level + rest * other`, clamped and truncated to a byte.
+/// Returns `weight * level + rest * other`, clamped and truncated to a byte.
 pub(in crate::transform::ops) fn blended(level: u8, other: f32, [weight, rest]: [f32; 2]) -> u8 {
     fused(other, rest, f32::from(level) * weight).clamp(0.0, 255.0) as u8
 }
