@@ -80,15 +80,7 @@ impl Slots {
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
         let [variant, parts_left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot {
-            schemas: schemas.clone(),
-            variant,
-            memory,
-            info,
-            parts_left: parts_left,
-            encoded,
-            blocks,
-        }))
+        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, parts_left, encoded, blocks }))
     }
 }
 

@@ -320,7 +320,7 @@ impl Mask {
                     // Check the size before the pixels are decoded.
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;
-                    let mut plane = Plane { plan, frame, out, fill, fills, min: min, max: max, ignore, meaning };
+                    let mut plane = Plane { plan, frame, out, fill, fills, min, max, ignore, meaning };
                     return sampler.values(&values, size, &mut plane);
                 }
                 let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
@@ -339,8 +339,7 @@ impl Mask {
             if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
                 let png = Png::open(field.bytes, scratch)?;
                 let frame = plan.frame(Some(png.size()))?;
-                return sampler
-                    .png(png, &mut Plane { plan, frame, out, fill, fills, min: min, max: max, ignore, meaning });
+                return sampler.png(png, &mut Plane { plan, frame, out, fill, fills, min, max, ignore, meaning });
             }
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
@@ -349,7 +348,7 @@ impl Mask {
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;
-            sampler.npy(&npy, &mut Plane { plan, frame, out, fill, fills, min: min, max: max, ignore, meaning })
+            sampler.npy(&npy, &mut Plane { plan, frame, out, fill, fills, min, max, ignore, meaning })
         })
     }
 }

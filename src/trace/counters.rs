@@ -285,7 +285,7 @@ impl Counters {
                 at_seconds: now,
                 bytes: bytes as u64,
             };
-            slowest.push(Slow { straggler: straggler, longest_at: now });
+            slowest.push(Slow { straggler, longest_at: now });
         }
         self.slow_ns.store(fade(&mut slowest, now), Relaxed);
     }

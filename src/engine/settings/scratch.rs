@@ -90,7 +90,7 @@ impl ScratchPlan {
         let remaining = remaining - ahead - source;
         let per_worker = self.per_worker.min(remaining / 2 / self.workers);
         ScratchPlan {
-            per_worker: per_worker,
+            per_worker,
             shared: self.shared.min(remaining - per_worker * self.workers),
             ahead,
             source,

@@ -45,7 +45,7 @@ impl Run {
         let current_run = Arc::new(AtomicU64::new(0));
         let now = current_run.clone();
         let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);
-        Ok(Run { current_run: current_run, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
+        Ok(Run { current_run, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
     /// Makes `run` the current run. 0 means that there is no current run.

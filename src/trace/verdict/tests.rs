@@ -432,7 +432,7 @@ fn the_table_has_slot_waits_and_process_counters() {
         major_faults: 7,
         ..ProcessStats::default()
     };
-    let stats = Stats { slot: stage(100, 2.5, 0), process: process, damaged: 2, ..loader() };
+    let stats = Stats { slot: stage(100, 2.5, 0), process, damaged: 2, ..loader() };
     let table = stats.to_string();
     let slot = table.lines().find(|line| line.starts_with("  slot ")).expect("a row for slots");
     let cells: Vec<&str> = slot.split_whitespace().collect();

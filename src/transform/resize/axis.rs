@@ -301,7 +301,7 @@ mod tests {
                 window: (from, end.min(length.into())),
                 outputs,
                 mirrored: case % 2 == 1,
-                resampling: resampling,
+                resampling,
                 larger: None,
             };
             axis.prepare(key);
@@ -322,14 +322,7 @@ mod tests {
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {
                 let resampling = Resampling { filter, antialias };
-                Key {
-                    length,
-                    window: (0.0, length.into()),
-                    outputs,
-                    mirrored: false,
-                    resampling: resampling,
-                    larger: None,
-                }
+                Key { length, window: (0.0, length.into()), outputs, mirrored: false, resampling, larger: None }
             };
             with.prepare(key(Interpolation::Bilinear, true));
             without.prepare(key(Interpolation::Bilinear, false));

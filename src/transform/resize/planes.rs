@@ -40,14 +40,8 @@ impl Planes {
         let across = within(window.x, window.width, x, width);
         let down = within(window.y, window.height, y, height);
         let resampling = Resampling { filter: Interpolation::Bilinear, antialias: plan.antialias };
-        let key = |length, window, outputs, mirrored| Key {
-            length,
-            window,
-            outputs,
-            mirrored,
-            resampling: resampling,
-            larger: None,
-        };
+        let key =
+            |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, resampling, larger: None };
         self.across.prepare(key(width, across, target.width, plan.flip));
         self.down.prepare(key(height, down, target.height, plan.vertical_flip));
         let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());

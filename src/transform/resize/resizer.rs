@@ -112,7 +112,7 @@ impl Resizer {
             let key = |length, window, (outputs, mirrored), larger: (u32, u32)| {
                 let larger = Some(larger)
                     .filter(|(_, resized_length)| filter.resizes_horizontally_first() && *resized_length != outputs);
-                Key { length, window, outputs, mirrored, resampling, larger: larger }
+                Key { length, window, outputs, mirrored, resampling, larger }
             };
             let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
             self.down.prepare(key(region.height, down.0, down.1, down.2));
@@ -367,7 +367,7 @@ mod tests {
                 window: (0.0, length.into()),
                 outputs,
                 mirrored: false,
-                resampling: resampling,
+                resampling,
                 larger: None,
             });
             axis

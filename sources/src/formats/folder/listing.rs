@@ -48,7 +48,7 @@ impl Listing {
             try_collect(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
         let walk_class = |(folder, name): &(PathBuf, Name)| {
             let (ancestors, folders, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
-            let mut walk = Walk { ancestors, folders: folders, others: Others::default(), visited };
+            let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
             walk.visit(folder, name.clone(), kind)?;
             // Use the order of ImageFolder: sort the folders in a class by path ("a-b" before
             // "a/b"), then the files in each folder by name.

@@ -185,7 +185,7 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
 /// such an image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
-    let mut walk = Walk { ancestors, folders: folders, others: Others::default(), visited };
+    let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
     walk.visit(path, Name { text: String::new(), is_invalid: false }, Wanted::Images(formats))?;
     walk.folders.sort_unstable();
     let mut paths = Vec::new();
@@ -232,7 +232,7 @@ impl Walk {
             let entry = Name::new(name);
             let (text, is_invalid) =
                 (format!("{}/{}", below_root.text, entry.text), below_root.is_invalid || entry.is_invalid);
-            self.visit(&path.join(name), Name { text, is_invalid: is_invalid }, kind)?;
+            self.visit(&path.join(name), Name { text, is_invalid }, kind)?;
         }
         self.ancestors.pop();
         Ok(())

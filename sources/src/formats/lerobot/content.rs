@@ -33,7 +33,7 @@ impl<'a> Fields<'a> {
     pub(super) fn begin(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
-        Fields { features: features, key_len: scratch.len(), contents: ArrayVec::new() }
+        Fields { features, key_len: scratch.len(), contents: ArrayVec::new() }
     }
 
     /// Adds a field.
