@@ -306,7 +306,7 @@ impl<'a> RowMut<'a> {
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
         // The field is not written again if a device cannot decode an image of the sample.
-        (meta.damaged, meta.damaged_frames) = (meta.damaged + 1, meta.damaged_frames + 1);
+        (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 
     /// Sets the text of the sample in the field `name`.
