@@ -120,7 +120,8 @@ impl<'a> PartFiller<'a> {
         for frame in group {
             let mut encoded = recipe.open_frame(&field.name, sample_image, frame)?;
             if recipe.strict {
-                Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
+                Recipe::refuse_damage(&mut encoded)
+                    .map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
             }
             if self.store_image(&encoded, sample_image, (taken.row, frame)) {
                 let ns = self.meter.lap();
