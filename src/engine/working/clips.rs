@@ -2,14 +2,14 @@
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave the frames, and
 //! reuses the buffers for the next frames. Therefore, memory use does not depend on the length of a
-//! clip.
+//! clip. If a device decodes the frames, the worker copies their data instead.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::filler::{PartFiller, ReadSample};
+use super::filler::{DeviceImages, PartFiller, ReadSample};
 use crate::batch::Row;
 use crate::decode::{EncodedImage, Job, Lookup, MAX_GROUP, Pixels, Rect};
 use crate::error::{Result, guarded};
@@ -29,26 +29,39 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
-    /// peak memory, in bytes, for decoding the clips.
-    pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>]) -> Result<usize> {
-        let mut max_memory = 0;
+    /// peak memory, in bytes, for decoding the clips, and for copying one of their frames for the
+    /// device. `alone` states whether the images are not combined with images of other samples.
+    pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>], alone: bool) -> Result<(usize, usize)> {
+        let (mut most, mut copied) = (0, 0);
         for sample_image in sample_images {
             let Some(frames) = sample_image.frames else { continue };
             let first = sample_image.opened.take().expect("the caller has opened the first frame");
             // Clips are decoded one at a time, so their memory does not add up.
-            max_memory = max_memory.max(self.clip_memory(&first, frames.len(), sample_image)?);
+            most = most.max(self.clip_memory(&first, frames.len(), sample_image)?);
+            sample_image.wants_device = alone && self.device_images == DeviceImages::All;
+            if sample_image.wants_device {
+                let (name, free) = (self.field_name(sample_image), self.part.free_encoded_bytes());
+                for frame in 0..frames.len() {
+                    let encoded = self.recipe.open_frame(name, sample_image, frame)?;
+                    copied = copied.max(encoded.bitstream_memory(sample_image.plan.region, free));
+                }
+            }
             sample_image.skip();
             sample_image.ns = Some(0);
         }
-        Ok(max_memory)
+        Ok((most, copied))
+    }
+
+    fn field_name(&self, sample_image: &SampleImage<'a>) -> &'a str {
+        &self.recipe.any_fields().images[sample_image.field].name
     }
 
     /// Returns the memory, in bytes, that decoding a group of frames of `sample_image` requires.
     /// `first` is the first frame.
     fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, sample_image: &SampleImage<'a>) -> Result<usize> {
         let pixels = first.size().area().saturating_mul(3);
-        let name = &self.recipe.any_fields().images[sample_image.field].name;
-        let (region, mut max_memory) = (self.largest_region(sample_image), 0);
+        let name = self.field_name(sample_image);
+        let (region, mut most) = (self.largest_region(sample_image), 0);
         for group in groups(frames) {
             // If only pixels count, every frame needs the same memory, because all frames have the
             // same size.
@@ -60,9 +73,9 @@ impl<'a> PartFiller<'a> {
                     Ok(sum.saturating_add(self.decoding_memory(&encoded, region)))
                 })?
             };
-            max_memory = max_memory.max(memory);
+            most = most.max(memory);
         }
-        Ok(max_memory)
+        Ok(most)
     }
 
     /// Returns the region of each frame of `sample_image` that may have to be decoded.
@@ -74,7 +87,7 @@ impl<'a> PartFiller<'a> {
     /// buffers contain other images of the sample.
     pub(super) fn clip(
         &mut self,
-        sample_read: &mut ReadSample<'a>,
+        taken: &mut ReadSample<'a>,
         sample_image: &mut SampleImage<'a>,
         used: usize,
     ) -> Result<()> {
@@ -82,27 +95,59 @@ impl<'a> PartFiller<'a> {
         let field = &recipe.fields_of(self.part.header()).images[sample_image.field];
         let frames = sample_image.frames.map_or(0, |frames| frames.len());
         for group in groups(frames) {
-            self.meter.enter(Stage::Decode, sample_read.timed.id);
-            let cached = self.decode_frames(sample_read, field, sample_image, used, group.clone())?;
-            self.write_frames(sample_read, field, sample_image, used, group.zip(cached))?;
+            self.meter.enter(Stage::Decode, taken.timed.id);
+            let group = self.store_frames(taken, field, sample_image, group)?;
+            if !group.is_empty() {
+                let cached = self.decode_frames(taken, field, sample_image, used, &group)?;
+                self.write_frames(taken, field, sample_image, used, group.into_iter().zip(cached))?;
+            }
         }
         Ok(())
+    }
+
+    /// Copies the data of the frames in `group` that the device decodes. Returns the other frames.
+    fn store_frames(
+        &mut self,
+        taken: &mut ReadSample<'a>,
+        field: &ImageField,
+        sample_image: &SampleImage<'a>,
+        group: Range<usize>,
+    ) -> Result<ArrayVec<usize, MAX_GROUP>> {
+        if !sample_image.wants_device {
+            return Ok(group.collect());
+        }
+        let (mut others, recipe) = (ArrayVec::new(), self.recipe);
+        for frame in group {
+            let mut encoded = recipe.open_frame(&field.name, sample_image, frame)?;
+            if recipe.strict {
+                Recipe::refuse_damage(&mut encoded)
+                    .map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
+            }
+            if self.store_image(&encoded, sample_image, (taken.row, frame)) {
+                let ns = self.meter.lap();
+                self.meter.add_time(Stage::Decode, &mut taken.timed, ns, 0);
+            } else {
+                others.push(frame);
+            }
+        }
+        self.bitstream.keep(self.run.scratch.share().retained / 2);
+        Ok(others)
     }
 
     /// Decodes the frames in `group` into `self.pixels[used..]`. Returns the frames that are in the
     /// cache of decoded images instead.
     fn decode_frames(
         &mut self,
-        sample_read: &mut ReadSample<'a>,
+        taken: &mut ReadSample<'a>,
         field: &ImageField,
         sample_image: &mut SampleImage<'a>,
         used: usize,
-        group: Range<usize>,
+        group: &[usize],
     ) -> Result<CachedFrames> {
         let (recipe, name) = (self.recipe, &*field.name);
         let mut opened = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
         let mut lookups = ArrayVec::<Lookup<'a>, MAX_GROUP>::new();
-        for frame in group.clone() {
+        for &frame in group {
             let mut encoded = recipe.open_frame(name, sample_image, frame)?;
             let lookup = recipe.find_decoded(&encoded);
             if recipe.strict && !matches!(lookup, Lookup::Hit(_)) {
@@ -111,7 +156,7 @@ impl<'a> PartFiller<'a> {
             opened.push(encoded);
             lookups.push(lookup);
         }
-        self.free_frame_buffers(&opened, sample_read.memory, sample_image, used);
+        self.free_frame_buffers(&opened, taken.memory, sample_image, used);
         let (buffers, size) = (&mut self.pixels[used..], sample_image.plan.oriented.size());
         let jobs = opened.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
@@ -124,7 +169,7 @@ impl<'a> PartFiller<'a> {
         let results: ArrayVec<Result<()>, MAX_GROUP> = jobs.into_iter().map(|job| job.result).collect();
         let ns = self.meter.lap() / group.len() as u64;
         let (mut results, mut cached) = (results.into_iter(), CachedFrames::new());
-        for ((frame, lookup), pixels) in group.zip(lookups).zip(buffers.iter_mut()) {
+        for ((&frame, lookup), pixels) in group.iter().zip(lookups).zip(buffers.iter_mut()) {
             let mut decoded = || results.next().expect("each frame that is not in the cache has a job");
             let (hit, result) = match lookup {
                 Lookup::Hit(hit) => (Some(hit), Ok(())),
@@ -142,10 +187,10 @@ impl<'a> PartFiller<'a> {
                 },
             };
             result.map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
-            let (id, key, pixels) = (sample_read.timed.id, sample_read.timed.key, hit.as_deref().unwrap_or(pixels));
+            let (id, key, pixels) = (taken.timed.id, taken.timed.key, hit.as_deref().unwrap_or(pixels));
             let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, sample_image.frames, frame, e));
             sample_image.damaged_frames += u32::from(damaged);
-            self.meter.add_time(Stage::Decode, &mut sample_read.timed, ns, pixels.data().len());
+            self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
             cached.push(hit);
         }
         Ok(cached)
@@ -155,7 +200,7 @@ impl<'a> PartFiller<'a> {
     /// cache are in `self.pixels[used..]`.
     fn write_frames(
         &mut self,
-        sample_read: &mut ReadSample<'a>,
+        taken: &mut ReadSample<'a>,
         field: &ImageField,
         sample_image: &mut SampleImage<'a>,
         used: usize,
@@ -164,20 +209,20 @@ impl<'a> PartFiller<'a> {
         let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
         for ((frame, cached), pixels) in group.zip(&pixels[used..]) {
             let pixels = cached.as_deref().unwrap_or(pixels);
-            meter.enter(Stage::Transform, sample_read.timed.id);
+            meter.enter(Stage::Transform, taken.timed.id);
             // Each frame uses the same random numbers.
-            let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, sample_read.row).at_frame(frame));
+            let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, taken.row).at_frame(frame));
             let transformed = guarded(|| {
                 let scratch = (&mut **resizer, &mut **image);
                 field.transform(pixels, &sample_image.plan, &mut rng, &recipe.transforms, scratch, &mut row)
             });
             transformed.map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
             let ns = meter.lap();
-            meter.add_time(Stage::Transform, &mut sample_read.timed, ns, field.rgb_bytes());
-            meter.enter(Stage::Write, sample_read.timed.id);
+            meter.add_time(Stage::Transform, &mut taken.timed, ns, field.rgb_bytes());
+            meter.enter(Stage::Write, taken.timed.id);
             guarded(|| field.write(image, &sample_image.plan, &mut row))?;
             let ns = meter.lap();
-            meter.add_uncounted_time(Stage::Write, &mut sample_read.timed, ns);
+            meter.add_uncounted_time(Stage::Write, &mut taken.timed, ns);
         }
         Ok(())
     }
