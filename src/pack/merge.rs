@@ -48,8 +48,8 @@ pub struct Merge {
 pub struct Merged {
     /// Report of the whole dataset. Duplicate keys are not counted.
     pub report: Report,
-    /// Files with similar names that do not belong to the dataset, such as those of a process that
-    /// is still packing. The merge ignores them.
+    /// Files with similar names that do not belong to the dataset, for example because a process is
+    /// still writing them. The merge ignores them.
     pub orphans: Vec<PathBuf>,
 }
 

@@ -43,8 +43,8 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
             return Ok(Attempted::Unsupported);
         };
         match file.try_lock() {
-            // The previous owner removes the file before it releases the lock. Therefore, check
-            // that `path` still refers to the locked file.
+            // The previous owner may have removed the file just before it released the lock. `path`
+            // then refers to nothing, or to a new file.
             Ok(()) if is_at(&file, path) => {
                 return Ok(Attempted::Locked(Locked { path: path.to_owned(), _file: file }));
             }
