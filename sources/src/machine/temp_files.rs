@@ -1,8 +1,8 @@
 //! Creates temporary files with unique names, and locks files.
 //!
 //! A process locks each temporary file that it writes. The system releases the lock when the
-//! process exits. Therefore, a locked file is still being written, and an unlocked file was
-//! abandoned by a process that was killed.
+//! process exits, even if it was killed. So a locked file is still being written, and an unlocked
+//! file was abandoned.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
