@@ -214,7 +214,6 @@ pub(super) fn not_replaced_error() -> Error {
     )
 }
 
-/// Reads the manifests of all parts.
 pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
     for end in Leftovers::of(ends).parts {

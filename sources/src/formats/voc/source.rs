@@ -93,7 +93,6 @@ pub struct Voc {
     annotated: bool,
     /// The edges of all boxes of all images.
     edges: Vec<[f32; 4]>,
-    /// The classes of all boxes.
     box_classes: Vec<i64>,
     /// The `difficult` flags of all boxes.
     difficult: Vec<u8>,
