@@ -275,8 +275,8 @@ impl MixtureOptions {
     }
 
     /// Adds the planned changes to `quotas`. `first` contains the initial proportions, `units` the
-    /// number of samples per draw from each source, and `draws` the number of positions per pass.
-    /// `check` checks the proportions of a change.
+    /// number of samples per draw from each source, and `draws` is the number of positions per
+    /// pass. `check` checks the proportions of a change.
     pub(super) fn change(
         &self,
         quotas: &mut Quotas,
