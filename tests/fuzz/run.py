@@ -35,7 +35,7 @@ import time
 FORMATS = (
     "arrow_files features_of_datasets parquet_files lerobot_sets mds_files litdata_files lmdb_value lmdb_pickled lmdb_meta "
     "pickles_of_python npy_files npz_files safetensors_files torch_files hdf5_files tfrecord_files beton_files "
-    "recordio_files"
+    "recordio_files mp4_files matroska_files"
 ).split()
 # Maximum memory of a case in bytes. The inputs are only a few kilobytes.
 MEMORY = 4 << 30

@@ -408,3 +408,7 @@ fn of_video(e: warpfeed_video::Error) -> Error {
         _ => Error::in_source(text),
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/fuzz/videos.rs"]
+mod fuzz;

@@ -15,6 +15,7 @@
 //! | | `lerobot` | all files of LeRobot datasets |
 //! | | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
 //! | | `pickle`, `arrays`, `tfrecord` | Python pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
+//! | | `videos` | MP4 and Matroska files |
 //! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. This module
