@@ -166,7 +166,7 @@ impl Codec for Nothing {
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let sum = image.bytes().iter().step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         out.reset(region.size()).fill(sum);
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }

@@ -65,7 +65,7 @@ pub struct Grid {
     pub tables: u32,
     /// Upper left corner of the region in the stored image.
     pub corner: (u32, u32),
-    /// Steps that apply the EXIF orientation to the region, as [`Turn`] flags.
+    /// Steps that apply the EXIF orientation to the region, as [`OrientationFlags`] flags.
     pub turned: u32,
     components: ArrayVec<GridComponent, MAX_GRID_COMPONENTS>,
 }
@@ -73,9 +73,9 @@ pub struct Grid {
 /// Flags for the steps that apply the EXIF orientation to a stored image, in the order in which the
 /// steps are applied.
 #[derive(Debug)]
-pub struct Turn;
+pub struct OrientationFlags;
 
-impl Turn {
+impl OrientationFlags {
     /// Rows and columns are swapped.
     pub const TRANSPOSED: u32 = 1;
     /// Left and right are swapped.
@@ -233,9 +233,9 @@ impl Bitstream {
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-        grid.turned = flag(orientation.transposed, Turn::TRANSPOSED)
-            | flag(orientation.mirrored, Turn::MIRRORED)
-            | flag(orientation.flipped, Turn::FLIPPED);
+        grid.turned = flag(orientation.transposed, OrientationFlags::TRANSPOSED)
+            | flag(orientation.mirrored, OrientationFlags::MIRRORED)
+            | flag(orientation.flipped, OrientationFlags::FLIPPED);
         // A device writes the upright pixels to the memory of the coefficients, which have two
         // bytes each, so the pixels must fit in that memory.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();

@@ -330,7 +330,7 @@ impl Flight {
         if !self.orientation.is_upright() {
             self.orientation.turn(&self.stored, self.region.size(), job.rgb());
         }
-        job.out.place(job.region.x, job.region.y);
+        job.out.set_origin(job.region.x, job.region.y);
         job.result = Ok(());
     }
 }
@@ -348,7 +348,7 @@ impl Plain {
         let decoded = self.coefficients.decode(job.jpeg.bytes, &job.jpeg.header);
         if decoded.is_ok() {
             self.render(backend, flight, job);
-            job.out.damaged(self.coefficients.damage());
+            job.out.set_damage(self.coefficients.damage());
         }
         self.coefficients.shrink(KEPT_BYTES);
         decoded

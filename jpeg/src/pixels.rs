@@ -145,14 +145,14 @@ impl Pixels {
     }
 
     /// Sets the damage that was tolerated.
-    pub(crate) fn damaged(&mut self, damage: Option<String>) {
+    pub(crate) fn set_damage(&mut self, damage: Option<String>) {
         self.damage = damage;
     }
 
     /// Sets the [`origin`](Pixels::origin): the first stored pixel is at column `x` and row `y` of
     /// the image.
     #[inline]
-    pub fn place(&mut self, x: u32, y: u32) {
+    pub fn set_origin(&mut self, x: u32, y: u32) {
         self.origin = (x, y);
     }
 

@@ -25,7 +25,7 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
         (lambda x, y: {0: x}, "returned a dict with the key 0"),
     ],
 )  # fmt: skip
-def test_a_result_that_is_not_a_batch_is_an_error_that_shows_it(mini: str, f: Any, came: str) -> None:
+def test_a_result_that_is_not_a_batch_fails_with_its_value(mini: str, f: Any, came: str) -> None:
     prefix = r"batch_transform\[1\] \(<lambda>\) at batch 0 of epoch 0 \(samples 0, 1, .*\): TypeError: the function"
     with pytest.raises(WarpfeedError, match=rf"{prefix} {came}: expected \(images, labels\), or a dict") as raised:
         next(iter(Loader(mini, batch_transform=[lambda x, y: (x, y), f], **OPTIONS)))

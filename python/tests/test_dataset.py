@@ -160,7 +160,7 @@ def test_every_visible_index_is_a_dataset_index(choice: str, subset: Any) -> Non
     assert split(loader.dataset, [1.0], seed=1, labels=labels)[0]
 
 
-def test_an_index_outside_the_subset_is_an_error_that_names_it() -> None:
+def test_an_index_outside_the_subset_fails_with_its_name() -> None:
     # 2 is a position in the subset but not an index, and 25 exceeds the dataset.
     for outside in (2, 25):
         loader = Loader(Numbered(), subset=[4, 11, 19], sampler=lambda epoch, id=outside: [4, id], **OPTIONS)
@@ -194,7 +194,7 @@ def test_classes_equal_an_image_folder(mini: str) -> None:
     assert Loader(Cut(), **OPTIONS).classes == []
 
 
-def test_a_sample_that_cannot_be_read_is_an_error_that_names_it() -> None:
+def test_a_sample_that_cannot_be_read_fails_with_its_name() -> None:
     loader = Loader(Images(16, "bad"), **OPTIONS)
     with pytest.raises(WarpfeedError, match=r"^sample 7: .*the seventh is missing") as e:
         loader.dataset[7]

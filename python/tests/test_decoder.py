@@ -41,7 +41,7 @@ def test_a_decoder_gives_the_pixels_of_a_loader(mini: str) -> None:
     assert decoder.stats()["prepared"] >= 56
 
 
-def test_a_bad_image_is_an_error_at_its_position(mini: str) -> None:
+def test_a_bad_image_fails_at_its_position(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=4, **OPTIONS)
     decoded = decoder.decode([originals[0], b"no image", bytearray(originals[2]), originals[3][:100]])

@@ -304,7 +304,7 @@ def test_every_example_runs_or_is_listed_and_no_list_is_stale() -> None:
 
 
 @pytest.mark.parametrize("block", RUN, ids=repr)
-def test_an_example_delivers_the_same_batches_for_any_number_of_workers(
+def test_an_example_has_the_same_batches_for_any_workers(
     block: Block, examples: Path, shop: Path, tmp_path: Path
 ) -> None:
     arguments = ARGUMENTS.get(block.page.stem, []) if is_file(block) else []

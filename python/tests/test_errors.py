@@ -27,7 +27,7 @@ def damaged(mini: str, tmp_path: Path) -> tuple[str, Path]:
     return str(tmp_path / "set"), original
 
 
-def test_a_bad_file_is_an_error_that_names_it(damaged: tuple[str, Path]) -> None:
+def test_a_bad_file_fails_with_its_name(damaged: tuple[str, Path]) -> None:
     path, original = damaged
     loader = Loader(path, batch_size=4, augment=Augment.train(32), output="numpy")
     with pytest.raises(WarpfeedError) as raised:

@@ -162,7 +162,7 @@ def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int)
     ],
 )
 @pytest.mark.parametrize("processes", [0])
-def test_a_result_that_is_not_an_image_is_an_error_that_shows_it(mini: str, f: Any, output: str, processes: int) -> None:
+def test_a_result_that_is_not_an_image_fails_with_its_value(mini: str, f: Any, output: str, processes: int) -> None:
     with pytest.raises(WarpfeedError, match=f"sample .*TypeError: image_transform returned {output}"):
         list(Loader(mini, image_transform=f, processes=processes, **OPTIONS))
 
@@ -205,7 +205,7 @@ def test_a_torchvision_step_is_refused_with_the_right_option(mini: str) -> None:
         Loader(mini, image_transform=Compose())
 
 
-def test_a_process_that_is_killed_is_an_error_that_names_it(mini: str) -> None:
+def test_a_process_that_is_killed_fails_with_its_name(mini: str) -> None:
     start = time.monotonic()
     with pytest.raises(WarpfeedError, match=r"sample .*worker process 0 \(pid \d+\) of image_transform exited: it was"):
         list(Loader(mini, image_transform=dies, processes=1, **OPTIONS))
@@ -306,7 +306,7 @@ def test_the_processes_share_memory_that_the_plan_counts(mini: str) -> None:
     assert plan["scratch_bytes"] == without["scratch_bytes"] + plan["transform_bytes"] + 2 * 32 * 32 * 3
 
 
-def test_memory_that_cannot_be_shared_is_an_error_that_says_so(mini: str) -> None:
+def test_memory_that_cannot_be_shared_fails_with_the_cause(mini: str) -> None:
     output = ran(
         """
         import resource, sys

@@ -120,7 +120,7 @@ def test_statistics_are_those_of_the_library(version: str, way: int) -> None:
         assert stats[name]["count"] == np.ravel(expected["count"])[0]
 
 
-def test_shuffled_batches_are_the_same_with_one_worker_and_with_three() -> None:
+def test_shuffled_batches_are_equal_with_one_and_three_workers() -> None:
     def run(workers: int) -> list[Any]:
         data = LeRobot(SETS / "v30", delta_indices={"action": range(-1, 3)})
         fields = {"action": NdArray("f32", [4, 4]), "action_is_pad": NdArray("u8", [4]), "task": Text()}
@@ -211,7 +211,7 @@ def test_packed_frames_have_the_values_of_the_original(version: str, tmp_path: P
 
 
 @pytest.mark.parametrize("deltas", [None, [-0.2, -0.1, 0.0, 0.1]], ids=["plain", "deltas"])
-def test_cameras_that_are_videos_have_the_frames_of_the_librarys_dataset_class(deltas: list[float] | None) -> None:
+def test_video_cameras_have_the_frames_of_lerobots_dataset(deltas: list[float] | None) -> None:
     camera = "observation.images.front"
     answer = answers("v30_video")[0 if deltas is None else 1]
     data = LeRobot(SETS / "v30_video", delta_timestamps=None if deltas is None else {camera: deltas})

@@ -95,7 +95,7 @@ def test_a_sampler_function_selects_every_sample(mini: str) -> None:
 
 
 @pytest.mark.parametrize("epochs", [None, 0])
-def test_a_sampler_sees_the_training_state_at_the_start_of_its_epoch(mini: str, epochs: int | None) -> None:
+def test_a_sampler_sees_the_state_at_the_start_of_its_epoch(mini: str, epochs: int | None) -> None:
     shift, delivered, called = 0, [], []
 
     def order(epoch: int) -> list[int]:

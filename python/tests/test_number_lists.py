@@ -57,7 +57,7 @@ def test_every_list_type_gives_the_same_subset_and_weights(torch: Any) -> None:
         ([], ConfigError, "subset: no samples"),
     ],
 )
-def test_an_invalid_index_is_an_error_with_its_position(subset: Any, error: type[Exception], message: str) -> None:
+def test_an_invalid_index_fails_with_its_position(subset: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ids(subset=subset)
 

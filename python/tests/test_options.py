@@ -96,7 +96,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"classes_file": 3}, TypeError, r"^classes_file=3: expected a str, or a path"),
     ],
 )  # fmt: skip
-def test_a_bad_option_is_an_error_that_names_it(mini: str, options: dict[str, Any], error: type, text: str) -> None:
+def test_a_bad_option_fails_with_its_name(mini: str, options: dict[str, Any], error: type, text: str) -> None:
     with pytest.raises(error, match=text) as raised:
         Loader(mini, **{"output": "numpy", **options})
     assert isinstance(raised.value, TypeError) or isinstance(raised.value, ConfigError), "a bad value must raise ConfigError"
@@ -279,7 +279,7 @@ class Unnamed:
         return np.full((8, 8, 3), index, np.uint8), index
 
 
-def test_an_unsupported_dataset_is_an_error_with_advice(tmp_path: Path, mini: str) -> None:
+def test_an_unsupported_dataset_fails_with_advice(tmp_path: Path, mini: str) -> None:
     original = np.zeros((8, 8, 3), np.uint8)
     for given, message in [
         ({"image": [original], "label": [0]}, "^a dict is accessed by name, .* __getitem__"),
@@ -348,7 +348,7 @@ GROUPS = [
 ]  # fmt: skip
 
 
-def test_signature_and_documentation_list_options_in_the_same_order() -> None:
+def test_signature_and_documentation_list_options_alike() -> None:
     source = inspect.getsource(Loader.__init__)
     signature = re.findall(r"^        (?:# (.*)|(\w+): .*,)$", source[: source.index("**unknown")], re.M)
     documented = re.findall(r"^(?:Args: (.*)| {4}(\w+): .*)$", (inspect.getdoc(Loader) or "").split("Raises:")[0], re.M)

@@ -210,7 +210,7 @@ def test_strings_are_fields_and_labels_may_be_missing() -> None:
         (lambda i: (pixels(i)[:0], 0), "0 pixels"),
     ],
 )
-def test_an_invalid_sample_is_an_error_that_names_it(give: Callable[[int], Any], message: str) -> None:
+def test_an_invalid_sample_fails_with_its_name(give: Callable[[int], Any], message: str) -> None:
     with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{message}"):
         batch_of(give)
 
@@ -332,6 +332,6 @@ def test_fields_may_be_numbers_and_lists() -> None:
         ({3: b""}, "__getitem__ returned a dict with a key of type int; expected str keys"),
     ],
 )
-def test_a_field_of_a_wrong_type_is_an_error_that_names_its_key(fields: dict[Any, Any], message: str) -> None:
+def test_a_field_of_a_wrong_type_fails_with_its_key(fields: dict[Any, Any], message: str) -> None:
     with pytest.raises(WarpfeedError, match=message):
         batch_of(lambda i: {"image": pixels(i), "label": i, **fields}, fields={"y": NdArray("f32")})

@@ -143,7 +143,7 @@ impl Error {
     pub fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::{Interrupted, StaleNetworkFileHandle, TimedOut, WouldBlock};
         let code = error.raw_os_error();
-        let advice = code.and_then(exhausted).map_or(String::new(), |advice| format!("; {advice}"));
+        let advice = code.and_then(exhaustion_advice).map_or(String::new(), |advice| format!("; {advice}"));
         let mut e = Self::new(ErrorKind::Io, format!("{error}{advice}")).at_path(path);
         e.0.os_code = code;
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
@@ -319,7 +319,7 @@ impl Error {
     /// so it is never skipped.
     #[doc(hidden)]
     pub fn is_exhausted(&self) -> bool {
-        self.0.os_code.and_then(exhausted).is_some()
+        self.0.os_code.and_then(exhaustion_advice).is_some()
     }
 
     /// Returns whether an overloaded server [refused](Error::throttled) the request.
@@ -421,7 +421,7 @@ pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation failed.
-pub(crate) fn reserved(result: std::result::Result<(), TryReserveError>) -> Result<()> {
+pub(crate) fn reservation_result(result: std::result::Result<(), TryReserveError>) -> Result<()> {
     result.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
 }
 
@@ -439,7 +439,7 @@ pub(crate) fn push<T>(vec: &mut Vec<T>, value: T) -> Result<()> {
 ///
 /// # Errors
 /// Returns the first error that `all` yields, or [`ErrorKind::Memory`] if the allocation fails.
-pub(crate) fn collected<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
+pub(crate) fn try_collect<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
     let mut vec = Vec::new();
     reserve(&mut vec, all.size_hint().0)?;
     for value in all {
@@ -452,7 +452,7 @@ pub(crate) fn collected<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
-pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn try_copy(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
     append(&mut copy, bytes)?;
     Ok(copy)
@@ -488,7 +488,7 @@ pub fn panicked(e: Error, location: impl FnOnce() -> String) -> Error {
 
 /// Returns advice for the user if the error number `code` means that the process or the machine has
 /// run out of file descriptors or memory.
-fn exhausted(code: i32) -> Option<&'static str> {
+fn exhaustion_advice(code: i32) -> Option<&'static str> {
     match code {
         codes::PROCESS_FILES => Some("raise the process's limit on open files (ulimit -n), or close some"),
         code if codes::SYSTEM_FILES == Some(code) => {

@@ -139,7 +139,7 @@ pub(crate) fn is_recoverable(e: &Error) -> bool {
 }
 
 /// Returns the error for a loader after its threads have ended.
-pub(crate) fn ended() -> Error {
+pub(crate) fn threads_ended_error() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 

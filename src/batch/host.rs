@@ -25,12 +25,12 @@ use crate::error::Result;
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<Full>,
-    home: Home,
+    slot_return: SlotReturn,
 }
 
 /// Destination of the slots of dropped batches.
 #[derive(Clone)]
-pub(crate) struct Home {
+pub(crate) struct SlotReturn {
     pub(crate) free: Sender<Free>,
     /// Number of batches that the consumer holds.
     pub(crate) held: Arc<AtomicUsize>,
@@ -51,10 +51,10 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// # Errors
     ///
     /// If a device has failed, so that it may still be reading slots.
-    fn wanted(&self, wanted: bool) -> Result<()>;
+    fn set_wanted(&self, wanted: bool) -> Result<()>;
 
     /// Returns the number of slots that are currently held back.
-    fn kept(&self) -> usize;
+    fn held_count(&self) -> usize;
 
     /// Returns whether a slot is held back because a CUDA graph is being captured. Until the
     /// capture ends, no event can be recorded for the slot.
@@ -71,7 +71,7 @@ pub(crate) trait Keeper<T>: Send + Sync {
 /// it.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
-impl Home {
+impl SlotReturn {
     /// Returns when the loader began to delay the consumer. The consumer requested a batch at
     /// `requested`, and has just received it. The result is not before the last slot was released,
     /// because until then a device was working for the consumer.
@@ -85,9 +85,9 @@ impl Home {
 }
 
 impl HostBatch {
-    pub(crate) fn new(full: Full, home: &Home) -> Self {
-        home.held.fetch_add(1, Ordering::Relaxed);
-        HostBatch { full: Some(full), home: home.clone() }
+    pub(crate) fn new(full: Full, slot_return: &SlotReturn) -> Self {
+        slot_return.held.fetch_add(1, Ordering::Relaxed);
+        HostBatch { full: Some(full), slot_return: slot_return.clone() }
     }
 
     fn full(&self) -> &Full {
@@ -211,18 +211,18 @@ impl Delivered for HostBatch {
 
 impl HostBatch {
     /// Takes the slot out of the batch, so that `drop` does nothing.
-    fn take_slot(&mut self) -> Option<(Free, &Home)> {
+    fn take_slot(&mut self) -> Option<(Free, &SlotReturn)> {
         let full = self.full.take()?;
-        self.home.held.fetch_sub(1, Ordering::Relaxed);
-        Some((full.release(), &self.home))
+        self.slot_return.held.fetch_sub(1, Ordering::Relaxed);
+        Some((full.release(), &self.slot_return))
     }
 
     /// Passes the slot to `give` if it is in page-locked memory. Otherwise, returns the slot to the
     /// loader immediately.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) fn give_back(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
-        if self.home.keeper.is_some()
-            && let Some((slot, Home { keeper: Some(keeper), .. })) = self.take_slot()
+    pub(crate) fn release_to(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
+        if self.slot_return.keeper.is_some()
+            && let Some((slot, SlotReturn { keeper: Some(keeper), .. })) = self.take_slot()
         {
             give(slot, &**keeper);
         }
@@ -231,17 +231,17 @@ impl HostBatch {
 
 impl Drop for HostBatch {
     fn drop(&mut self) {
-        if std::process::id() != self.home.process {
+        if std::process::id() != self.slot_return.process {
             // In a forked child, leak the slot: the threads that would receive it do not exist, and
             // a lock that one of them held during `fork` stays locked.
             std::mem::forget(self.full.take());
         }
-        if let Some((slot, home)) = self.take_slot() {
-            match &home.keeper {
+        if let Some((slot, slot_return)) = self.take_slot() {
+            match &slot_return.keeper {
                 Some(keeper) => keeper.keep(slot),
                 // Sending fails if the loader has been dropped. In this case, the slot is freed
                 // here.
-                None => drop(home.free.send(slot)),
+                None => drop(slot_return.free.send(slot)),
             }
         }
     }

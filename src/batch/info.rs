@@ -35,7 +35,7 @@ pub(crate) struct Header {
     /// whether that epoch can be prepared.
     pub(crate) next: Option<BatchIndex>,
     /// Index of the batch's schema in the loader's schemas. It depends only on the epoch.
-    pub(crate) form: usize,
+    pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
     /// Parameters for mixing the batch, if it is mixed. The worker that finishes the batch mixes
     /// images in host memory, and the conversion kernel mixes images in device memory.

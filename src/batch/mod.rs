@@ -34,9 +34,9 @@ mod soft;
 mod write;
 
 pub use dlpack::{DlDevice, DlManagedTensor, DlManagedTensorVersioned, DlTensor, DlpackTensor};
-pub(crate) use feed::{Course, Delivered, Feed, Wait, ended, is_recoverable};
+pub(crate) use feed::{Course, Delivered, Feed, Wait, is_recoverable, threads_ended_error};
 pub use host::{Element, HostBatch, TensorView};
-pub(crate) use host::{Home, Keeper, MakeKeeper};
+pub(crate) use host::{Keeper, MakeKeeper, SlotReturn};
 pub use info::BatchInfo;
 pub(crate) use info::{Header, Largest};
 pub(crate) use memory::SlotMemory;

@@ -175,8 +175,8 @@ pub(crate) enum Role {
     /// An image. It is `u8` (H, W, 3) until a device converts it to its final type.
     Image,
     /// A field with a variable number of elements along its first axis. When the batch is finished,
-    /// the elements of all samples are moved together. Span `counts` contains the number of elements
-    /// of each sample, as i64.
+    /// the elements of all samples are moved together. Span `counts` contains the number of
+    /// elements of each sample, as i64.
     Packed { counts: usize },
     /// The cumulative numbers of patches of the images with the grids in span `grids`.
     CuSeqlens { grids: usize },
@@ -216,8 +216,9 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches. Each schema is called a form. There is one form for each
-/// combination of image sizes in an epoch. All forms have the same arrays, with different shapes.
+/// The schemas of a loader's batches. Each schema is one variant. There is one variant for each
+/// combination of image sizes in an epoch. All variants have the same arrays, with different
+/// shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
@@ -288,14 +289,14 @@ impl Schema {
 }
 
 impl Schemas {
-    /// Creates the schemas. `forms` contains the maximum number of samples in a batch of each form,
-    /// and its arrays. It must not be empty.
+    /// Creates the schemas. `variants` contains the maximum number of samples in a batch of each
+    /// variant, and its arrays. It must not be empty.
     ///
     /// # Errors
-    /// If [`Schema::new`] fails, or if the forms differ in more than the lengths of axes.
-    pub(crate) fn new(forms: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
+    /// If [`Schema::new`] fails, or if the variants differ in more than the lengths of axes.
+    pub(crate) fn new(variants: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
         let schemas =
-            forms.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
+            variants.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
         let first = &schemas[0].spans;
         for Schema { spans, .. } in schemas.iter() {
             if spans.len() != first.len() {
@@ -328,30 +329,30 @@ impl Schemas {
         Ok(Schemas(schemas))
     }
 
-    /// Creates schemas with a single form.
+    /// Creates schemas with a single variant.
     #[cfg(test)]
     pub(crate) fn one(schema: Schema) -> Self {
         Schemas(Arc::new([schema]))
     }
 
-    /// Returns the schema of the form with index `form`.
+    /// Returns the schema of variant `variant`.
     ///
     /// # Panics
-    /// If there is no such form.
-    pub(crate) fn form(&self, form: usize) -> &Schema {
-        &self.0[form]
+    /// If there is no such variant.
+    pub(crate) fn variant(&self, variant: usize) -> &Schema {
+        &self.0[variant]
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Schema> {
         self.0.iter()
     }
 
-    /// Returns the size of the largest form in bytes.
+    /// Returns the size of the largest variant in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }
 
-    /// Returns the maximum number of samples in a batch of any form.
+    /// Returns the maximum number of samples in a batch of any variant.
     pub(crate) fn batch(&self) -> usize {
         self.iter().map(|schema| schema.batch).max().unwrap_or(0)
     }

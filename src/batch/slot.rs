@@ -16,7 +16,7 @@
 //! 4. Entropy-coded data for a device has its own span, which the parts share. `encoded` is the
 //!    number of bytes of this span that have been handed out. In each batch, each byte goes to at
 //!    most one part.
-//! 5. The memory of a slot is large enough for each of its schemas. `form` is the index of the
+//! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
 //!    batch's schema. Only the holder of a [`Free`] writes it.
 //! 6. `left` is the number of unfinished parts. The part that decrements it to zero becomes the
 //!    `Full`. The decrement has acquire-release ordering, so that this part sees everything that
@@ -37,7 +37,7 @@ const ENCODED_ALIGN: usize = 16;
 struct Slot {
     schemas: Schemas,
     /// Index of the batch's schema.
-    form: AtomicUsize,
+    variant: AtomicUsize,
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
     left: AtomicUsize,
@@ -53,7 +53,7 @@ unsafe impl Sync for Slot {}
 
 impl Slot {
     fn schema(&self) -> &Schema {
-        self.schemas.form(self.form.load(Ordering::Relaxed))
+        self.schemas.variant(self.variant.load(Ordering::Relaxed))
     }
 
     /// Returns a pointer to the bytes of field `span` in the rows of `range`.
@@ -79,8 +79,8 @@ impl Slots {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
-        let [form, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot { schemas: schemas.clone(), form, memory, info, left, encoded, blocks }))
+        let [variant, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
+        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, left, encoded, blocks }))
     }
 }
 
@@ -91,15 +91,15 @@ impl Free {
     /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
     /// which still contains the values and allocations of an earlier batch.
     ///
-    /// `set` must set `header.form` to the index of a schema. `header.entries` must then contain at
-    /// least one sample, and at most as many as a batch of that schema.
+    /// `set` must set `header.variant` to the index of a schema. `header.entries` must then contain
+    /// at least one sample, and at most as many as a batch of that schema.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
         set(&mut info.header);
-        let (len, batch) = (info.len(), self.0.schemas.form(info.header.form).batch);
+        let (len, batch) = (info.len(), self.0.schemas.variant(info.header.variant).batch);
         assert!(0 < len && len <= batch, "{len} samples in a slot: expected 1 to {batch}");
-        self.0.form.store(info.header.form, Ordering::Relaxed);
+        self.0.variant.store(info.header.variant, Ordering::Relaxed);
         self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
         self.0.blocks.store(0, Ordering::Relaxed);
@@ -178,7 +178,7 @@ impl Part {
     /// Reserves `len` bytes for entropy-coded data, and `blocks` blocks of coefficients. Returns
     /// the offset of the bytes, the index of the first block, and the bytes themselves, or `None`
     /// if there is not enough space.
-    pub(crate) fn encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
+    pub(crate) fn reserve_encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = slot.schema();
         let span = schema.encoded()?;

@@ -19,7 +19,7 @@ pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut 
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);
     let sound = halves(region, out.reset(region.size()), rows);
-    out.place(region.x, region.y);
+    out.set_origin(region.x, region.y);
     sound
 }
 

@@ -1,6 +1,6 @@
-//! [`FloatImage`]: reads the values of a PNG or TIFF as `f32`, with any number of channels. Dense maps
-//! use this reader, whereas the codecs convert images to 8-bit RGB. Integers of up to 16 bits and
-//! 32-bit floats are converted exactly.
+//! [`FloatImage`]: reads the values of a PNG or TIFF as `f32`, with any number of channels. Dense
+//! maps use this reader, whereas the codecs convert images to 8-bit RGB. Integers of up to 16 bits
+//! and 32-bit floats are converted exactly.
 
 use std::io::Cursor;
 
@@ -55,7 +55,7 @@ impl<'a> FloatImage<'a> {
     }
 
     /// If the image is not stored upright, returns its upright size and its orientation.
-    pub(crate) fn turned(&self) -> Option<Oriented> {
+    pub(crate) fn orientation(&self) -> Option<Oriented> {
         (self.exif != 1).then(|| {
             // Orientations above 4 swap width and height.
             let Size { width, height } = self.size;
@@ -80,8 +80,8 @@ impl<'a> FloatImage<'a> {
         values.saturating_mul(4).saturating_add(self.bytes)
     }
 
-    /// Returns the number of bytes that [`check`](FloatImage::check) allocates. For a TIFF, this is the
-    /// size of the largest strip or tile.
+    /// Returns the number of bytes that [`check`](FloatImage::check) allocates. For a TIFF, this is
+    /// the size of the largest strip or tile.
     #[cfg(feature = "formats")]
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {

@@ -53,7 +53,7 @@ impl Image {
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let stored = self.stored(bytes)?;
         let check_memory = stored.check_memory().max(1);
-        let orientation = stored.turned().map_or(Orientation::default(), |turned| turned.orientation());
+        let orientation = stored.orientation().map_or(Orientation::default(), |turned| turned.orientation());
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_channels_are_errors_unless_converted() {
+    fn deep_channels_fail_unless_converted() {
         let wide: Vec<u16> = rgb().iter().map(|&v| u16::from(v) << 8 | 0xc7).collect();
         let image = DynamicImage::from(image::ImageBuffer::<image::Rgb<u16>, _>::from_raw(W, H, wide).unwrap());
         let floats: Vec<f32> = rgb().iter().map(|&v| f32::from(v) / 255.0).collect();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_claim_too_many_pixels_are_errors() {
+    fn headers_that_claim_too_many_pixels_fail() {
         let mut bmp = encode(&original(), ImageFormat::Bmp);
         bmp[18..22].copy_from_slice(&60_000u32.to_le_bytes());
         bmp[22..26].copy_from_slice(&60_000u32.to_le_bytes());
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn panics_of_decoders_are_errors() {
+    fn panics_of_decoders_fail() {
         struct Panics;
         impl crate::decode::decoder::Decoder for Panics {
             fn size(&self) -> Size {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_files_are_errors() {
+    fn truncated_files_fail() {
         for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
             let whole = encode(&original(), format);
             let pixels = decode(&whole).unwrap();

@@ -44,7 +44,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
         _ => None,
     };
     let (width, height) = size.ok_or_else(|| {
-        let shown = npy.shown();
+        let shown = npy.header_for_message();
         Error::decode(format!(
             "unsupported npy header {shown}: expected dtype '|u1' in C order with shape (height, width, 3)"
         ))
@@ -80,7 +80,7 @@ fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     for (to, from) in out.reset(region.size()).chunks_exact_mut(length).zip(rows) {
         to.copy_from_slice(&from[left..left + length]);
     }
-    out.place(region.x, region.y);
+    out.set_origin(region.x, region.y);
 }
 
 /// The codec for images in `.npy` files.

@@ -42,19 +42,19 @@ thread_local! {
 }
 
 /// When dropped, lets other threads use the GPU decoder, unless the thread is still in a group.
-struct Turn {
+struct OrientationFlags {
     was_in_group: bool,
 }
 
-impl Turn {
+impl OrientationFlags {
     fn begin(is_group: bool) -> Self {
         let was_in_group = IN_GROUP.get();
         IN_GROUP.set(was_in_group || is_group);
-        Turn { was_in_group }
+        OrientationFlags { was_in_group }
     }
 }
 
-impl Drop for Turn {
+impl Drop for OrientationFlags {
     fn drop(&mut self) {
         IN_GROUP.set(self.was_in_group);
         if !self.was_in_group {
@@ -91,7 +91,7 @@ impl Codec for VideoFrames {
         let record = Record::parse(image.bytes()).map_err(of_video)?;
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
         let gpu = self.0.gpu;
-        let _turn = Turn::begin(false);
+        let _turn = OrientationFlags::begin(false);
         STATE.with_borrow_mut(|state| {
             if state.as_ref().is_none_or(|state| (state.max_pixels, state.gpu) != (max_pixels, gpu)) {
                 *state = None;
@@ -121,13 +121,13 @@ impl Codec for VideoFrames {
                 convert(stored, terms, decoder)?;
                 orientation.turn(stored, area.size(), to);
             }
-            out.place(region.x, region.y);
+            out.set_origin(region.x, region.y);
             Ok(())
         })
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
-        let _turn = Turn::begin(true);
+        let _turn = OrientationFlags::begin(true);
         jobs.iter_mut().for_each(Job::run);
     }
 

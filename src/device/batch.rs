@@ -6,7 +6,7 @@ use std::ops::Deref;
 use arrayvec::ArrayVec;
 
 use super::gpu::Gpu;
-use super::ring::{Form, Held, Shared};
+use super::ring::{Held, Shared, Variant};
 use super::spec::{MAX_AXES, Spec};
 use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
 use crate::error::Result;
@@ -136,19 +136,19 @@ impl<G: Gpu> DeviceBatch<G> {
         self.0.take_on(Some(unsafe { self.0.shared.gpu.borrowed(stream) }?))
     }
 
-    fn form(&self) -> &Form {
-        self.0.shared.form(self)
+    fn variant(&self) -> &Variant {
+        self.0.shared.variant(self)
     }
 
     fn spec(&self) -> &Spec {
-        &self.form().spec
+        &self.variant().spec
     }
 
     /// Returns the array with index `array` in the spec.
     fn tensor(&self, array: usize) -> DeviceTensor<'_, G> {
         let (field, (len, row)) = (&self.spec().arrays[array].field, self.spec().shape(array, self));
         let shape = std::iter::once(len).chain(row.iter().copied()).collect();
-        let offset = self.0.slot().offset + self.form().layout.arrays[array];
+        let offset = self.0.slot().offset + self.variant().layout.arrays[array];
         DeviceTensor { batch: self, offset, dtype: field.dtype, shape }
     }
 }

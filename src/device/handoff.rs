@@ -149,7 +149,7 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         }
     }
 
-    fn wanted(&self, wanted: bool) -> Result<()> {
+    fn set_wanted(&self, wanted: bool) -> Result<()> {
         self.wanted.store(wanted, SeqCst);
         if wanted {
             self.mark();
@@ -157,7 +157,7 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         self.shared.failed.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
     }
 
-    fn kept(&self) -> usize {
+    fn held_count(&self) -> usize {
         self.shared.open.load(SeqCst)
     }
 
@@ -167,7 +167,7 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 
     fn idle_since(&self) -> Option<Instant> {
         let idle = *self.shared.idle.lock().expect("no code panics while holding this lock");
-        (self.kept() == 0).then_some(idle)
+        (self.held_count() == 0).then_some(idle)
     }
 
     fn as_any(&self) -> &dyn Any {

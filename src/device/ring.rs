@@ -61,7 +61,7 @@ pub(crate) use self::consumer_batch::Held;
 pub use self::gauge::DeviceStats;
 pub(crate) use self::gauge::Gauge;
 pub(crate) use self::repair::{HostFeed, Repair};
-pub(crate) use self::shared::{Form, FullSlot, Shared};
+pub(crate) use self::shared::{FullSlot, Shared, Variant};
 
 use self::flight::{Flight, Staging};
 use self::shared::{Message, POLL, Slot, TICK};
@@ -109,8 +109,8 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     delivers: PhantomData<fn() -> B>,
 }
 
-/// The shared state, the kernels for each form (see `engine/README.md`), and the receiver of free
-/// slots.
+/// The shared state, the kernels for each variant (see `engine/README.md`), and the receiver of
+/// free slots.
 type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
 
 /// Allocates the device memory and the slots. All slots are free.
@@ -118,7 +118,7 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
     let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
-    let forms = specs.into_iter().map(|spec| Form { layout: spec.layout(), spec }).collect();
+    let variants = specs.into_iter().map(|spec| Variant { layout: spec.layout(), spec }).collect();
     // Every channel has capacity for everything that it can contain at once (here, all slots), so
     // no send blocks.
     let (free, freed) = bounded(plan.slots);
@@ -133,7 +133,7 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
         consumer,
         when_taken: AtomicBool::new(false),
         memory,
-        forms,
+        variants,
         plan,
         free,
         wanted: AtomicU64::new(0),
@@ -145,7 +145,8 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
 }
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
-    /// Allocates the device memory and starts the thread. `specs` contains the spec of each form.
+    /// Allocates the device memory and starts the thread. `specs` contains the spec of each
+    /// variant.
     pub(crate) fn new<F: HostFeed + 'static>(
         gpu: G,
         consumer: G::Stream,

@@ -185,7 +185,7 @@ impl Spec {
             scratch_bytes: a.scratch_bytes.max(b.scratch_bytes),
         };
         let all = specs.iter().map(|spec| spec.memory(prefetch));
-        all.reduce(largest).expect("batches have a form")
+        all.reduce(largest).expect("batches have a variant")
     }
 
     /// Returns the length of an array's first axis in a batch, and the other axes.

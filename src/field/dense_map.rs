@@ -284,7 +284,7 @@ impl DenseMap {
                 "the file has {found} channels, but the map has {wanted}: use DenseMap::of_channels({found})"
             )));
         }
-        match stored.turned() {
+        match stored.orientation() {
             Some(turned) => {
                 let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
                 if turned.size() != image {

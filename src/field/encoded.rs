@@ -198,7 +198,7 @@ impl Encoded<'_> {
         let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
         let Some(shape) = npy.shape.clone().filter(|_| known && ordered && self.bytes.starts_with(b"\x93NUMPY")) else {
             let cause = "expected booleans, integers or floats in C order";
-            return Err(self.error(format_args!("is an npy of {}: {cause}", npy.shown())));
+            return Err(self.error(format_args!("is an npy of {}: {cause}", npy.header_for_message())));
         };
         let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
         if claimed != Some(npy.data.len()) {

@@ -204,12 +204,12 @@ impl Fields {
         split: Split,
     ) -> Result<()> {
         check_clip(name, &image, augment)?;
-        if let Some(view) = image.own() {
+        if let Some(view) = image.own_augment() {
             check_view(name, view, augment)?;
         } else if self.followed.is_none() {
             self.followed = Some(self.images.len());
         }
-        let size = image.own().unwrap_or(augment).at_epoch(epoch).output_size();
+        let size = image.own_augment().unwrap_or(augment).at_epoch(epoch).output_size();
         let (span, gray) = (arrays.len(), format.channels == 1);
         arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field, image.clip())));
         let writer = BatchWriter::new(size, format.dtype, format.layout, format.normalize)?;
@@ -333,7 +333,7 @@ impl Fields {
     /// Checks that the fields are compatible with the augmentation step `step`, which combines
     /// images.
     fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
-        let tiled = self.images.iter().filter(|field| field.image.own().is_none()).count();
+        let tiled = self.images.iter().filter(|field| field.image.own_augment().is_none()).count();
         if tiled == 0 {
             return Err(Error::config(format!(
                 "augment: {step} needs an image field that uses the loader's augmentation, but there is none"
@@ -439,7 +439,7 @@ impl Fields {
 
     /// Returns the augmentation of each image field. `augment` is the loader's augmentation.
     pub(crate) fn augments<'a>(&'a self, augment: &'a Augment) -> impl Iterator<Item = &'a Augment> {
-        self.images.iter().map(move |field| field.image.own().unwrap_or(augment))
+        self.images.iter().map(move |field| field.image.own_augment().unwrap_or(augment))
     }
 
     /// Returns the number of bytes per sample of all computed fields.

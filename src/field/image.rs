@@ -109,7 +109,7 @@ impl Image {
     }
 
     /// Returns the augmentation for this field only, if there is one.
-    pub(crate) fn own(&self) -> Option<&Augment> {
+    pub(crate) fn own_augment(&self) -> Option<&Augment> {
         self.augment.as_ref()
     }
 
@@ -386,7 +386,7 @@ impl ImageField {
     ) -> bool {
         let Some(decoding) = self.decoding else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
-        let Some((at, block, to)) = part.encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
+        let Some((at, block, to)) = part.reserve_encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
         let Some(ops) = DecodeOps::new(grid, plan, Encoded { place: index, at, bytes, block }) else { return false };
         ops.write(record(part.bytes(decoding, index)));
@@ -399,7 +399,7 @@ impl ImageField {
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
         let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), index));
-        ops.decodes().then(|| ops.place())
+        ops.decodes().then(|| ops.row())
     }
 
     /// Writes the image in row `index` from pixels that the host has decoded, and clears the record

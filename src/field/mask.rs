@@ -344,7 +344,7 @@ impl Mask {
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
                 let cause = "expected booleans or integers of shape (height, width)";
-                return Err(Error::decode(format!("npy of {}: {cause}", npy.shown())));
+                return Err(Error::decode(format!("npy of {}: {cause}", npy.header_for_message())));
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;

@@ -230,7 +230,7 @@ pub(super) fn host_memory(
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let left = folders(&groups).iter().filter_map(|folder| left(folder)).fold(machine, u64::min);
+    let left = folders(&groups).iter().filter_map(|folder| available_in_group(folder)).fold(machine, u64::min);
     Some(usize::try_from(left).unwrap_or(usize::MAX))
 }
 
@@ -261,7 +261,7 @@ fn folders(groups: &str) -> Vec<PathBuf> {
 
 /// Returns how many bytes are available to the group in `folder`, or `None` if it has no limit. The
 /// page cache counts as available, because the kernel reclaims it on demand.
-fn left(folder: &Path) -> Option<u64> {
+fn available_in_group(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     // Without a limit, the file contains `max` in v2, and a number larger than any memory in v1.
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
@@ -321,18 +321,18 @@ mod tests {
     fn free_group_memory_includes_the_page_cache() {
         let root = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
-        assert_eq!(left(root.path()), None);
+        assert_eq!(available_in_group(root.path()), None);
         put("memory.limit_in_bytes", "1000\n");
         put("memory.usage_in_bytes", "900\n");
         put("memory.stat", "cache 1\nactive_file 7\ntotal_active_file 200\ntotal_inactive_file 300\n");
-        assert_eq!(left(root.path()), Some(600), "cgroup v1");
+        assert_eq!(available_in_group(root.path()), Some(600), "cgroup v1");
         put("memory.current", "5000\n");
         put("memory.max", "max\n");
-        assert_eq!(left(root.path()), Some(600), "cgroup v2 without a limit");
+        assert_eq!(available_in_group(root.path()), Some(600), "cgroup v2 without a limit");
         put("memory.max", "4000\n");
         put("memory.stat", "anon 3\nactive_file 1500\ninactive_file 500\n");
-        assert_eq!(left(root.path()), Some(1000));
+        assert_eq!(available_in_group(root.path()), Some(1000));
         put("memory.stat", "");
-        assert_eq!(left(root.path()), Some(0));
+        assert_eq!(available_in_group(root.path()), Some(0));
     }
 }

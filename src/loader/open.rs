@@ -110,7 +110,7 @@ struct Checked {
     global_batch: u64,
     kinds: Vec<(String, FieldKind)>,
     augments: Augments,
-    forms: OutputSizes,
+    output_sizes: OutputSizes,
     /// Fields of the batches, for each combination of image sizes.
     fields: Vec<Fields>,
     /// Arrays of the fields, for each combination of image sizes.
@@ -134,11 +134,12 @@ impl Checked {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
         check_sizes(&loader.sampling, augments.common(), &kinds)?;
-        let forms = OutputSizes::of(
+        let output_sizes = OutputSizes::of(
             [augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())),
         );
         let (fields, arrays) = (Vec::new(), Vec::new());
-        let mut checked = Checked { loader, format, split, rank, global_batch, kinds, augments, forms, fields, arrays };
+        let mut checked =
+            Checked { loader, format, split, rank, global_batch, kinds, augments, output_sizes, fields, arrays };
         checked.make()?;
         Ok(checked)
     }
@@ -150,7 +151,7 @@ impl Checked {
         let label = self.loader.label().joined(augments.iter().flat_map(Augment::joins).next());
         let of = |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
         let made = if augments.variants().is_empty() || augments.depend_on_dataset() {
-            self.forms.epochs().map(|epoch| of(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
+            self.output_sizes.epochs().map(|epoch| of(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
         } else {
             augments.variants().iter().map(|augment| of(augment, 0)).collect::<Result<_>>()?
         };
@@ -210,7 +211,7 @@ impl Checked {
         let schedule = schedule.with_changes(changes).with_batches(batches);
         some_batches(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
-        let schemas = Schemas::new((0..).map(|form| schedule.rows_of_size(form) as usize).zip(arrays))?;
+        let schemas = Schemas::new((0..).map(|variant| schedule.rows_of_size(variant) as usize).zip(arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
     }
 }
@@ -270,7 +271,7 @@ impl Opened {
     /// Creates the parts of an engine, without allocating slots or starting threads.
     fn parts(self, granted: Granted) -> Result<Parts> {
         let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
-        let Checked { loader, split, fields, forms, augments, .. } = checked;
+        let Checked { loader, split, fields, output_sizes, augments, .. } = checked;
         let Granted { prefetch, scratch } = granted;
         let options = loader.to_string();
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
@@ -288,7 +289,7 @@ impl Opened {
             transforms: loader.images.transforms,
             moves_pixels: loader.images.transform_moves_pixels,
             fields,
-            forms,
+            output_sizes,
             annotated: loader.images.annotations_follow,
             seed,
             retries: loader.images.retries,
@@ -347,7 +348,8 @@ impl Loader {
     /// Returns the augmentation of each sample.
     ///
     /// # Errors
-    /// If an augmentation is invalid, or if the augmentations of the datasets contradict each other.
+    /// If an augmentation is invalid, or if the augmentations of the datasets contradict each
+    /// other.
     fn all_augments(&self) -> Result<Augments> {
         if !self.own_augments.is_empty() {
             return Augments::by_dataset(self.dataset_augments()?);
@@ -438,7 +440,7 @@ mod tests {
         let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
         let kinds = loader.fields().unwrap();
         let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
-        let arrays = parts.schemas.form(0).spans.iter().map(|span| {
+        let arrays = parts.schemas.variant(0).spans.iter().map(|span| {
             let mut field = span.field.clone();
             damage(&mut field, span.role);
             (field, span.role)
@@ -459,12 +461,12 @@ mod tests {
             self.1.lock().unwrap().push(slot);
         }
 
-        fn wanted(&self, wanted: bool) -> Result<()> {
+        fn set_wanted(&self, wanted: bool) -> Result<()> {
             let requests = self.0.fetch_add(usize::from(wanted), Relaxed);
             if requests < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Cuda, "the device is lost")) }
         }
 
-        fn kept(&self) -> usize {
+        fn held_count(&self) -> usize {
             0
         }
 

@@ -49,7 +49,7 @@ impl Packer<'_> {
         let (destination, part) = (self.destination, self.part);
         let id = self.plan.id();
         let mut entries = self.complete(&id)?;
-        entries.iter().for_each(|entry| tally.done(&entry.counts));
+        entries.iter().for_each(|entry| tally.add_resumed(&entry.counts));
         let range = self.plan.range(part.0, part.1);
         let first = entries.last().map_or(range.start, |entry| entry.first + entry.samples);
         if first < range.end || dest::read_part(destination, part, &id)?.is_none() {

@@ -215,7 +215,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Adds samples that an earlier run packed.
-    pub(super) fn done(&mut self, counts: &Counts) {
+    pub(super) fn add_resumed(&mut self, counts: &Counts) {
         self.progress.samples += counts.samples;
         self.progress.bytes_in += counts.bytes_in;
         self.progress.bytes_out += counts.bytes_out;

@@ -9,15 +9,16 @@ use crate::transform::{Augment, Mixing};
 #[derive(Debug, Clone)]
 pub(crate) struct Augments {
     common: Augment,
-    /// Augmentations that replace `common`: one for each form, or one for each dataset of a mixture.
+    /// Augmentations that replace `common`: one for each variant, or one for each dataset of a
+    /// mixture.
     variants: Vec<Augment>,
     /// If the variants belong to datasets: for each dataset, one past the index of its last sample.
     ends: Option<Arc<[u64]>>,
 }
 
 impl Augments {
-    /// Creates the augmentation of all samples. If batches are grouped by image size, `sized` contains
-    /// the augmentation of each form, which replaces `augment`.
+    /// Creates the augmentation of all samples. If batches are grouped by image size, `sized`
+    /// contains the augmentation of each variant, which replaces `augment`.
     pub(crate) fn by_form(augment: Augment, sized: Vec<Augment>) -> Self {
         Augments { common: augment, variants: sized, ends: None }
     }
@@ -64,23 +65,23 @@ impl Augments {
         self
     }
 
-    /// Returns the augmentation of sample `sample` in batches of the form `form`.
-    pub(crate) fn of(&self, form: usize, sample: u64) -> &Augment {
+    /// Returns the augmentation of sample `sample` in batches of variant `variant`.
+    pub(crate) fn of(&self, variant: usize, sample: u64) -> &Augment {
         let variant = match &self.ends {
             Some(ends) => ends.partition_point(|end| *end <= sample),
-            None => form,
+            None => variant,
         };
         self.variants.get(variant).unwrap_or(&self.common)
     }
 
     /// Returns the augmentation of images without an augmentation of their own. With variants, this
-    /// is the first dataset's, or the one from which the augmentations of the forms are derived.
+    /// is the first dataset's, or the one from which the augmentations of the variants are derived.
     pub(crate) fn common(&self) -> &Augment {
         &self.common
     }
 
-    /// Returns the augmentation of each form or dataset, or an empty slice if all samples have the
-    /// same augmentation.
+    /// Returns the augmentation of each variant or dataset, or an empty slice if all samples have
+    /// the same augmentation.
     pub(crate) fn variants(&self) -> &[Augment] {
         &self.variants
     }
@@ -95,10 +96,10 @@ impl Augments {
         std::iter::once(&self.common).chain(&self.variants)
     }
 
-    /// Returns how to mix batch `batch` of `epoch`, which has the form `form`, or `None` if the
+    /// Returns how to mix batch `batch` of `epoch`, which has variant `variant`, or `None` if the
     /// batch is not mixed.
-    pub(crate) fn mixing(&self, form: usize, seed: u64, (epoch, batch): (u64, u64)) -> Option<Mixing> {
-        self.of(form, 0).mixing(seed, epoch, batch)
+    pub(crate) fn mixing(&self, variant: usize, seed: u64, (epoch, batch): (u64, u64)) -> Option<Mixing> {
+        self.of(variant, 0).mixing(seed, epoch, batch)
     }
 
     /// Returns the maximum number of samples that are combined into an image in `epoch`.

@@ -2,7 +2,8 @@
 //! sample). This module contains no threads and no counters.
 //!
 //! 1. `recipe`: [`Recipe`], the steps that read, plan, decode, transform and write a sample.
-//! 2. `shot`: the images of a sample with their plans, and which of them are decoded together.
+//! 2. `sample_image`: the images of a sample with their plans, and which of them are decoded
+//!    together.
 //! 3. `partners`: the other samples that are combined with a sample into one image.
 //! 4. `augments`: the augmentation of each sample.
 //! 5. `damage`: logs the names of samples with damaged images.
@@ -12,10 +13,10 @@ mod damage;
 mod partners;
 #[allow(clippy::module_inception)]
 mod recipe;
-mod shot;
+mod sample_image;
 
 pub(crate) use augments::Augments;
 pub(crate) use damage::Damaged;
 pub(crate) use partners::{Partners, partners};
 pub(crate) use recipe::{Recipe, at_frame, image_buffer_bytes};
-pub(crate) use shot::{Shot, damaged, damaged_frames, share};
+pub(crate) use sample_image::{SampleImage, damaged, damaged_frames, share};

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use super::augments::Augments;
 use super::damage::Damaged;
 use super::partners::{Partners, partners};
-use super::shot::Shot;
+use super::sample_image::SampleImage;
 use crate::batch::{Full, Header, Part, Role, Row};
 use crate::decode::{self, AnnotationFrame, Codecs, DecodedCache, EncodedImage, Job, Lookup, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
@@ -34,10 +34,10 @@ pub(crate) struct Recipe {
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     /// Whether the transforms may move pixels.
     pub(crate) moves_pixels: bool,
-    /// The fields of a batch, for each form. All forms have the same field types.
+    /// The fields of a batch, for each variant. All variants have the same field types.
     pub(crate) fields: Vec<Fields>,
-    /// The form of the batches in each epoch.
-    pub(crate) forms: OutputSizes,
+    /// The variant of the batches in each epoch.
+    pub(crate) output_sizes: OutputSizes,
     /// The version of an image to which annotations refer, if the size that they declare does not
     /// determine the version.
     pub(crate) annotated: Option<AnnotationFrame>,
@@ -110,7 +110,7 @@ impl Recipe {
 
     /// Returns the fields of a batch.
     pub(crate) fn fields_of(&self, header: &Header) -> &Fields {
-        &self.fields[header.form]
+        &self.fields[header.variant]
     }
 
     /// Returns the augmentation of each image field, followed by the augmentation of each bucket or
@@ -119,7 +119,8 @@ impl Recipe {
         self.any_fields().augments(self.augments.common()).chain(self.augments.variants())
     }
 
-    /// Returns the fields of the first form, for callers that do not depend on the size of images.
+    /// Returns the fields of the first variant, for callers that do not depend on the size of
+    /// images.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
@@ -152,19 +153,18 @@ impl Recipe {
         self.augments.ever_most_images()
     }
 
-    /// Finds the image `name` of a sample in a batch of `epoch` that has the form `form`, reads its
-    /// header and creates its plan. If
-    /// `tile` is set, the image is the tile with index `tile.1` in a combined image. `before`
-    /// contains the sample's earlier images, of which the last one is the previous tile. `boxes` is
-    /// a scratch buffer.
+    /// Finds the image `name` of a sample in a batch of `epoch` that has variant `variant`, reads
+    /// its header and creates its plan. If `tile` is set, the image is the tile with index `tile.1`
+    /// in a combined image. `before` contains the sample's earlier images, of which the last one is
+    /// the previous tile. `boxes` is a scratch buffer.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
         sample: &Sample<'a>,
-        (form, epoch, entry): (usize, u64, &Entry),
+        (variant, epoch, entry): (usize, u64, &Entry),
         tile: Option<(&Join, usize)>,
-        (before, boxes): (&[Shot<'a>], &mut Vec<[f32; 4]>),
-    ) -> Result<Shot<'a>> {
+        (before, boxes): (&[SampleImage<'a>], &mut Vec<[f32; 4]>),
+    ) -> Result<SampleImage<'a>> {
         guarded(|| {
             let (bytes, frames) = image.encoded(name, sample, &self.codecs, &self.rng(entry))?;
             let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
@@ -173,20 +173,20 @@ impl Recipe {
             let encoded = encoded.map_err(|e| if frames.is_some() { at_frame(name, frames, 0, e) } else { e })?;
             let oriented = encoded.oriented().annotated(self.annotated);
             let rng = self.rng(entry);
-            let (augment, mut rng) = match image.own() {
+            let (augment, mut rng) = match image.own_augment() {
                 Some(own) => (own, rng.named(name)),
-                None => (self.augments.of(form, entry.sample), rng),
+                None => (self.augments.of(variant, entry.sample), rng),
             };
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
-                let mut shot = Shot { tile, tiles: TILES, ..Shot::new(encoded, plan, rng) };
+                let mut sample_image = SampleImage { tile, tiles: TILES, ..SampleImage::new(encoded, plan, rng) };
                 // A strict loader decodes invisible tiles as well, because damage in a tile is an
                 // error.
-                if !shot.is_shown() && !self.strict {
-                    shot.skip();
+                if !sample_image.is_shown() && !self.strict {
+                    sample_image.skip();
                 }
-                return Ok(shot);
+                return Ok(sample_image);
             }
             if augment.needs_boxes() {
                 self.any_fields().boxes(sample, oriented, boxes)?;
@@ -203,19 +203,25 @@ impl Recipe {
                 rng = own.rng.clone();
             }
             let (tiles, tile) = tile.map_or((1, 0), |(join, tile)| (join.images(), tile));
-            Ok(Shot { frames, tile, tiles, pastes: tiles > 1, ..Shot::new(encoded, plan, rng) })
+            Ok(SampleImage { frames, tile, tiles, pastes: tiles > 1, ..SampleImage::new(encoded, plan, rng) })
         })
     }
 
-    /// Reads the header of frame `frame` of the clip `shot`, which belongs to the field `name`.
+    /// Reads the header of frame `frame` of the clip `sample_image`, which belongs to the field
+    /// `name`.
     ///
     /// # Errors
     /// If the header is invalid, or if the frame and the first frame have different sizes. All
     /// frames share one plan, which requires equal sizes.
-    pub(crate) fn open_frame<'a>(&'a self, name: &str, shot: &Shot<'a>, frame: usize) -> Result<EncodedImage<'a>> {
-        let bytes = shot.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
-        let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, shot.frames, frame, e))?;
-        let (found, expected) = (opened.size(), shot.plan.oriented.size());
+    pub(crate) fn open_frame<'a>(
+        &'a self,
+        name: &str,
+        sample_image: &SampleImage<'a>,
+        frame: usize,
+    ) -> Result<EncodedImage<'a>> {
+        let bytes = sample_image.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
+        let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
+        let (found, expected) = (opened.size(), sample_image.plan.oriented.size());
         if found == expected {
             return Ok(opened);
         }
@@ -276,19 +282,19 @@ impl Recipe {
         }
     }
 
-    /// Transforms the decoded pixels of `shot`. If the output image has several tiles, adds the
-    /// pixels to this image, and finishes the image after its last tile.
+    /// Transforms the decoded pixels of `sample_image`. If the output image has several tiles, adds
+    /// the pixels to this image, and finishes the image after its last tile.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
         pixels: &Pixels,
-        shot: &mut Shot<'_>,
+        sample_image: &mut SampleImage<'_>,
         (scratch, pasted): ((&mut Resizer, &mut [u8]), &mut Pasted),
         (part, place): (&mut Part, usize),
     ) -> Result<()> {
-        let (first, shown, last) = (shot.tile == 0, shot.is_shown(), shot.is_last());
-        let pastes = shot.pastes;
-        let Shot { tiles, plan, rng, .. } = shot;
+        let (first, shown, last) = (sample_image.tile == 0, sample_image.is_shown(), sample_image.is_last());
+        let pastes = sample_image.pastes;
+        let SampleImage { tiles, plan, rng, .. } = sample_image;
         let (transforms, mut row) = (&self.transforms, Row::new(part, place));
         if *tiles == 1 {
             return guarded(|| field.transform(pixels, plan, rng, transforms, scratch, &mut row));
@@ -317,13 +323,15 @@ impl Recipe {
     /// Returns the plan of the image with which other fields are transformed, and the additional
     /// tiles of this image, which show the samples `others`. `images` contains all images of a
     /// sample.
-    pub(crate) fn shown<'a>(
+    pub(crate) fn plan_and_tiles<'a>(
         &self,
-        images: &'a [Shot<'_>],
+        images: &'a [SampleImage<'_>],
         others: &'a [(u64, Sample<'_>)],
     ) -> (Option<&'a Plan>, ArrayVec<Tile<'a>, { TILES - 1 }>) {
-        let mut own =
-            images.iter().filter(|shot| Some(shot.field) == self.any_fields().followed).map(|shot| &shot.plan);
+        let mut own = images
+            .iter()
+            .filter(|sample_image| Some(sample_image.field) == self.any_fields().followed)
+            .map(|sample_image| &sample_image.plan);
         let plan = own.next();
         (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
@@ -335,21 +343,23 @@ impl Recipe {
     /// If a field of the partner is invalid.
     pub(crate) fn paste(
         &self,
-        images: &[Shot<'_>],
+        images: &[SampleImage<'_>],
         others: &[(u64, Sample<'_>)],
         (epoch, entry): (u64, &Entry),
         pasted: &mut Pasted,
     ) -> Result<()> {
         guarded(|| {
-            let of_partner = |shot: &&Shot<'_>| shot.tile > 0 && Some(shot.field) == self.any_fields().followed;
-            let (Some(shot), Some((id, sample))) = (images.iter().find(of_partner), others.first()) else {
+            let of_partner = |sample_image: &&SampleImage<'_>| {
+                sample_image.tile > 0 && Some(sample_image.field) == self.any_fields().followed
+            };
+            let (Some(sample_image), Some((id, sample))) = (images.iter().find(of_partner), others.first()) else {
                 return Ok(());
             };
             let margin = match self.partners(epoch, entry)?.map(|partners| partners.join) {
                 Some(Join::Paste(pasting)) => pasting.margin,
                 _ => return Ok(()),
             };
-            let chosen = self.any_fields().paste(sample, &shot.plan, (&self.rng(entry), margin), pasted);
+            let chosen = self.any_fields().paste(sample, &sample_image.plan, (&self.rng(entry), margin), pasted);
             chosen.map_err(|e| e.at_sample(*id, sample.key()))
         })
     }
@@ -421,7 +431,7 @@ pub(crate) fn at_frame(name: &str, frames: Option<Frames<'_>>, frame: usize, err
 }
 
 /// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains
-/// the fields of each form.
+/// the fields of each variant.
 pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }

@@ -136,7 +136,8 @@ impl Bucketed {
     /// [`Loader::sampler`](crate::Loader::sampler) cannot set the number of samples in a batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the budget is too small for a single sample.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the budget is too small for a single
+    /// sample.
     pub(crate) fn with_budget(mut self, budget: u64, drop: bool) -> Result<Self> {
         let widest = self.widths.iter().copied().max().unwrap_or(0);
         if budget < u64::from(widest.max(1)) {
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_bounds_and_empty_sources_are_errors() {
+    fn bad_bounds_and_empty_sources_fail() {
         for (lengths, bounds, batch, text) in [
             (&[1, 2][..], &[5, 5][..], 2, "bound 5 follows bound 5"),
             (&[1, 2], &[9, 5], 2, "bound 5 follows bound 9"),

@@ -182,7 +182,7 @@ impl Counters {
 
     /// Records that the consumer requests a batch while `ready` batches are ready. Returns the time
     /// of the request.
-    pub(crate) fn asked(&self, ready: usize) -> Instant {
+    pub(crate) fn record_request(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
         consumer.ready[ready.min(READY_ENTRIES - 1)] += 1;
@@ -401,7 +401,7 @@ impl WorkerCounters {
     }
 
     /// Adds `ns` to `stage` without counting a sample.
-    pub(crate) fn spent_more(&self, stage: Stage, ns: u64) {
+    pub(crate) fn add_uncounted_time(&self, stage: Stage, ns: u64) {
         self.stages[stage].add_time(ns);
     }
 

@@ -3,44 +3,45 @@
 use crate::decode::Size;
 use crate::transform::Augment;
 
-/// The output sizes in each epoch. A form is one combination of sizes, with one size for each image
-/// of a sample.
+/// The output sizes in each epoch. A variant is one combination of sizes, with one size for each
+/// image of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputSizes {
     /// Consecutive ranges of epochs in which no size changes. Each element is the first epoch of a
-    /// range and the index of the form.
+    /// range and the index of the variant.
     sections: Vec<(u64, usize)>,
-    /// First epoch of each form.
+    /// First epoch of each variant.
     first: Vec<u64>,
 }
 
 impl OutputSizes {
-    /// Returns the forms of a loader. `augments` contains one augmentation for each image of a
+    /// Returns the variants of a loader. `augments` contains one augmentation for each image of a
     /// sample.
     pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
         let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
         starts.sort_unstable();
         starts.dedup();
-        let (mut known, mut forms) = (Vec::<Vec<Size>>::new(), OutputSizes { sections: Vec::new(), first: Vec::new() });
+        let (mut known, mut variants) =
+            (Vec::<Vec<Size>>::new(), OutputSizes { sections: Vec::new(), first: Vec::new() });
         for start in starts {
             let sizes: Vec<Size> = augments.clone().map(|augment| augment.at_epoch(start).output_size()).collect();
-            let form = known.iter().position(|other| *other == sizes).unwrap_or_else(|| {
+            let variant = known.iter().position(|other| *other == sizes).unwrap_or_else(|| {
                 known.push(sizes);
-                forms.first.push(start);
+                variants.first.push(start);
                 known.len() - 1
             });
-            forms.sections.push((start, form));
+            variants.sections.push((start, variant));
         }
-        forms
+        variants
     }
 
-    /// Returns the index of the form that `epoch` uses.
+    /// Returns the index of the variant that `epoch` uses.
     pub(crate) fn at(&self, epoch: u64) -> usize {
         // The first section begins with epoch 0.
         self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
-    /// Returns, for each form, the first epoch that uses it.
+    /// Returns, for each variant, the first epoch that uses it.
     pub(crate) fn epochs(&self) -> impl ExactSizeIterator<Item = u64> {
         self.first.iter().copied()
     }
@@ -54,13 +55,13 @@ mod tests {
     fn epochs_of_equal_sizes_share_a_form() {
         let sized = |side: u32| Augment::train(side);
         let plain = sized(32).from_epoch(3, sized(40)).from_epoch(5, sized(40).flip(0.0)).from_epoch(9, sized(32));
-        let forms = OutputSizes::of([&plain].into_iter());
-        assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
-        assert_eq!(forms.epochs().collect::<Vec<_>>(), [0, 3]);
+        let output_sizes = OutputSizes::of([&plain].into_iter());
+        assert_eq!((0..11).map(|epoch| output_sizes.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(output_sizes.epochs().collect::<Vec<_>>(), [0, 3]);
         // Add a view that grows at epoch 5, and one with a constant size.
         let view = sized(8).from_epoch(5, sized(16));
-        let forms = OutputSizes::of([&plain, &view, &sized(7)].into_iter());
-        assert_eq!((0..11).map(|epoch| forms.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]);
-        assert_eq!((forms.epochs().collect::<Vec<_>>(), forms.at(u64::MAX)), (vec![0, 3, 5, 9], 3));
+        let output_sizes = OutputSizes::of([&plain, &view, &sized(7)].into_iter());
+        assert_eq!((0..11).map(|epoch| output_sizes.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]);
+        assert_eq!((output_sizes.epochs().collect::<Vec<_>>(), output_sizes.at(u64::MAX)), (vec![0, 3, 5, 9], 3));
     }
 }

@@ -91,7 +91,7 @@ impl Uploading {
         Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), state: State::Whole }
     }
 
-    fn ended(&self) -> Error {
+    fn failed_upload_error(&self) -> Error {
         interrupted(&self.url, "an earlier part has failed")
     }
 
@@ -105,7 +105,7 @@ impl Uploading {
     fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
         match &self.state {
             State::Parts(parts) => return Ok(parts.clone()),
-            State::Ended => return Err(self.ended()),
+            State::Ended => return Err(self.failed_upload_error()),
             State::Whole => {}
         }
         let parts = Arc::<Mutex<Parts>>::default();
@@ -215,7 +215,7 @@ async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool>
 impl Upload for Uploading {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         if matches!(self.state, State::Ended) {
-            return Err(self.ended());
+            return Err(self.failed_upload_error());
         }
         while !bytes.is_empty() {
             // Send a part only when more bytes follow, so that the last part is never empty.

@@ -317,7 +317,7 @@ fn mixing_without_soft_labels_is_refused_with_advice() {
 /// A batch of one sample contains no partner to mix with. Its image and its label are not mixed,
 /// and the batch reports that nothing was mixed.
 #[test]
-fn a_batch_of_one_is_not_mixed() {
+fn a_batch_of_one_stays_unmixed() {
     let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
     let plain = open(Augment::train(SIDE as u32)).into_iter().nth(1).unwrap().unwrap();
     let mixed = open(Augment::train(SIDE as u32).mix(Mix::mixup(0.4))).into_iter().nth(1).unwrap().unwrap();

@@ -328,7 +328,7 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
 }
 
 #[test]
-fn a_bad_box_is_an_error_with_its_coordinates() {
+fn a_bad_box_fails_with_its_coordinates() {
     no_hang(|| {
         let cause = |text: &str| fails(&[("boxes.json", text)], Boxes::new(2)).cause().to_owned();
         let field = "field \"boxes.json\"";

@@ -193,7 +193,7 @@ fn a_dense_map_may_be_png_or_tiff_and_follows_exif() {
 }
 
 #[test]
-fn files_that_do_not_fit_a_map_are_errors_that_say_what_to_do() {
+fn files_that_do_not_fit_a_map_fail_with_advice() {
     let (w, h) = (SIZE.width, SIZE.height);
     let cause = |field: &str, file: Vec<u8>, map: DenseMap| {
         let source = Memory::new(vec![OwnedSample::new("a").field(field, file)]);

@@ -56,7 +56,7 @@ fn missing_labels_are_minus_one_on_request() {
 }
 
 #[test]
-fn a_missing_label_is_an_error_that_names_the_sample() {
+fn a_missing_label_fails_with_its_sample() {
     let e = first(set(&[Some(0), Some(1), None, Some(3)])).unwrap_err();
     assert_eq!((e.kind(), e.sample(), e.key()), (ErrorKind::Source, Some(2), Some("set/2")));
     assert!(e.cause().contains("no label") && e.cause().contains("unlabeled(true)"), "{e}");
@@ -64,7 +64,7 @@ fn a_missing_label_is_an_error_that_names_the_sample() {
 
 /// Tests a tar that lacks one `cls` file, and an LMDB that lacks one label.
 #[test]
-fn a_label_missing_from_a_file_is_an_error_that_names_the_file() {
+fn a_label_missing_from_a_file_fails_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let tar = folder.path().join("set.tar");
     let mut file = std::fs::File::create(&tar).unwrap();

@@ -146,7 +146,7 @@ fn joined_datasets_number_mask_classes_by_name() {
 }
 
 #[test]
-fn an_unlisted_mask_class_fails_and_masks_without_names_stay_unchanged() {
+fn unlisted_mask_classes_fail_and_unnamed_masks_stay_unchanged() {
     no_hang(|| {
         let (root, masks) = voc(&SORTED, 3, 30);
         let loader = || Loader::new(root.path()).drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1));

@@ -310,7 +310,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
 }
 
 #[test]
-fn a_bad_mask_is_an_error_with_found_and_expected_values() {
+fn a_bad_mask_fails_with_found_and_expected_values() {
     no_hang(|| {
         let size = Size::new(16, 16);
         let kind = || Mask::new(Dtype::U8);

@@ -60,7 +60,7 @@ impl Codec for Ppm {
         for (to, from) in out.reset(region.size()).chunks_exact_mut(length).zip(rows) {
             to.copy_from_slice(&from[left..left + length]);
         }
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }
@@ -179,7 +179,7 @@ impl Codec for Takeover {
 
     fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(region.size()).fill(self.0);
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }

@@ -161,7 +161,7 @@ fn part(whole: &Pixels, rect: Rect) -> Pixels {
         let at = ((y as usize + row) * whole.size().width as usize + x as usize) * 3;
         to.copy_from_slice(&whole.data()[at..at + to.len()]);
     }
-    part.place(x, y);
+    part.set_origin(x, y);
     part
 }
 

@@ -33,7 +33,7 @@ fn the_operating_systems_error_is_the_source() {
 
 /// Checks the message that README.md and the crate documentation show.
 #[test]
-fn a_truncated_image_is_an_error_with_its_file_and_position() {
+fn a_truncated_image_fails_with_its_file_and_position() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("n01440764");
     std::fs::create_dir(&folder).unwrap();

@@ -108,7 +108,7 @@ fn every_other_batch_arrives_after_a_bad_sample() {
 }
 
 #[test]
-fn a_panic_in_user_code_is_an_error_that_names_the_sample() {
+fn a_panic_in_user_code_fails_with_the_sample() {
     quiet();
     no_hang(|| {
         let bad = Faulty { bad: |n| n == 13, panic: true };
@@ -427,7 +427,7 @@ fn one_cut_short(root: &Path) -> [PathBuf; 3] {
 }
 
 #[test]
-fn an_error_of_a_sample_names_its_file() {
+fn a_failed_sample_reports_its_file() {
     let root = tempfile::tempdir().unwrap();
     let files = one_cut_short(root.path());
     let sets = ["set", "x.tar", "x.lmdb"].map(|name| root.path().join(name));

@@ -51,8 +51,8 @@ fn open(source: impl Source + 'static) -> Batches<HostBatch> {
 
 /// Checks that the loader does not install a panic hook, because the hook belongs to the program.
 #[test]
-fn a_hundred_panics_are_errors_and_keep_the_panic_hook() {
-    let said = in_a_process(child!(a_hundred_panics_are_errors_and_keep_the_panic_hook), || {
+fn a_hundred_panics_fail_and_keep_the_panic_hook() {
+    let said = in_a_process(child!(a_hundred_panics_fail_and_keep_the_panic_hook), || {
         let reports = Arc::new(AtomicUsize::new(0));
         let counted = reports.clone();
         std::panic::set_hook(Box::new(move |_| {

@@ -94,7 +94,7 @@ fn the_last_error_is_returned_when_retries_run_out() {
 
 /// Checks that a sample is not skipped if its read fails for lack of file descriptors or memory.
 #[test]
-fn a_sample_is_not_skipped_because_the_machine_is_exhausted() {
+fn exhausted_machine_resources_never_skip_a_sample() {
     no_hang(|| {
         for (code, advice) in EXHAUSTED {
             // Test batches with and without a sample that could serve as the replacement.

@@ -147,7 +147,7 @@ fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
 }
 
 #[test]
-fn time_outside_epochs_is_not_counted() {
+fn time_outside_epochs_is_ignored() {
     no_hang(|| {
         let pause = || std::thread::sleep(Duration::from_millis(200));
         let mut batches = loader(Numbers::new(70)).workers(2).host().unwrap();

@@ -232,7 +232,8 @@ fn a_change_among_dropped_samples_names_the_next_epoch() {
     assert!(steps[..6].iter().all(second) && !steps[6..].iter().any(second), "{steps:?}");
 }
 
-/// The run ends in epoch 0, after 80 of 160 draws. The round that begins at sample 100 is never drawn.
+/// The run ends in epoch 0, after 80 of 160 draws. The round that begins at sample 100 is never
+/// drawn.
 #[test]
 fn a_change_after_the_end_of_a_run_affects_no_batch() {
     let make = |last| {
@@ -410,7 +411,7 @@ fn own_batch_sizes_pad_each_batch_for_all_ranks() {
 }
 
 #[test]
-fn a_run_with_own_batch_sizes_continues_on_other_ranks_with_its_changes() {
+fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
     no_hang(|| {
         let options = || MixtureOptions::new().linear(At::Sample(100), At::Sample(400), [0.9, 0.1]);
         let change = |batches: &Batches<HostBatch>, step: &Step| match (step.0, step.1) {

@@ -387,7 +387,7 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
 /// Checks the proportions, labels and origins of samples in a mixture. The global batches must be
 /// the same for any number of ranks and after resuming at any point.
 #[test]
-fn a_mixture_keeps_its_proportions_on_any_ranks_and_after_resuming() {
+fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
     let make = || {
         let parts = [(colors("a", 300, 1), 3.0), (colors("b", 40, 2), 1.0)];
         Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)

@@ -491,7 +491,7 @@ fn a_source_is_checked_while_other_threads_read_it() {
 }
 
 #[test]
-fn an_abandoned_epoch_is_not_prepared_again() {
+fn an_abandoned_epoch_is_prepared_only_once() {
     no_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();

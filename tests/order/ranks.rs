@@ -209,7 +209,7 @@ fn real_processes_find_their_rank_under_each_launcher() {
 /// Otherwise, the process would load only a share of the samples, and wait forever for the other
 /// ranks.
 #[test]
-fn a_batch_script_that_srun_did_not_start_is_not_a_rank() {
+fn a_batch_script_without_srun_has_no_rank() {
     let mut command = child!(print_the_error_without_a_launcher);
     for name in ["RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_ID"] {
         command.env_remove(name);

@@ -189,7 +189,7 @@ fn packing_to_a_store_or_a_folder_gives_the_same_bytes() {
 }
 
 #[test]
-fn an_interrupted_part_in_a_store_continues_after_its_last_shard() {
+fn an_interrupted_part_in_a_store_resumes_at_its_last_shard() {
     let (reads, fail_at) = (AtomicUsize::new(0), AtomicUsize::new(50 + 33));
     let set = Hooked(numbers(50), |_| match reads.fetch_add(1, Ordering::Relaxed) == fail_at.load(Ordering::Relaxed) {
         true => Err(Error::in_source("gone")),

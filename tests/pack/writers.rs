@@ -471,7 +471,7 @@ fn samples_ahead_of_the_writer_are_bounded() {
 }
 
 #[test]
-fn a_custom_writer_is_not_finished_after_a_bad_image() {
+fn a_bad_image_leaves_a_custom_writer_unfinished() {
     struct Counts<'a>(&'a AtomicUsize);
     impl warpfeed::pack::DatasetWriter for Counts<'_> {
         fn put(&mut self, _sample: &Sample<'_>) -> Result<()> {

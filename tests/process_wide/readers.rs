@@ -188,7 +188,7 @@ impl Codec for Counts {
         sleep(Duration::from_millis(1));
         self.0.fetch_sub(1, Ordering::SeqCst);
         out.reset(region.size()).fill(0);
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }

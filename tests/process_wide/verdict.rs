@@ -66,7 +66,7 @@ impl Codec for Gray {
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         sleep_for(if image.bytes() == b"key7" { self.straggler } else { self.each });
         out.reset(region.size());
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }

@@ -293,7 +293,7 @@ impl Codec for Scheduled {
         let number = number(original.bytes());
         self.0.meet(number, Stage::Decode)?;
         out.reset(region.size()).fill(number as u8);
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }

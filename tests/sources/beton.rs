@@ -38,7 +38,7 @@ fn beton_fields_have_the_values_that_were_written() {
 }
 
 #[test]
-fn damaged_beton_files_are_errors_with_the_file() {
+fn damaged_beton_files_fail_with_the_file() {
     let folder = copy("beton_values");
     let path = folder.path().join("values.beton");
     let bytes = fs::read(&path).unwrap();

@@ -381,7 +381,7 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
 }
 
 #[test]
-fn invalid_options_are_errors() {
+fn invalid_options_fail() {
     let folder = folder(&VIDEOS[..1]);
     for (options, wanted) in [
         (ClipsOptions::new(0), "frames=0: expected 1 to 65536"),

@@ -118,7 +118,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
 }
 
 #[test]
-fn a_folder_that_has_just_changed_is_not_indexed() {
+fn a_recently_changed_folder_gets_no_index() {
     let root = tree(&["a/1.jpg", "b/2.jpg"]);
     add(root.path(), "b/3.jpg");
     same(root.path());
@@ -148,7 +148,7 @@ fn the_loader_keeps_an_index_on_request_and_ranks_share_it() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_name_that_is_not_utf_8_is_one_bad_sample() {
+fn a_non_utf8_name_is_one_bad_sample() {
     use std::os::unix::ffi::OsStrExt;
     let root = tree(&["a/1.jpg", "b/x.jpg"]);
     let set = root.path().join("set");

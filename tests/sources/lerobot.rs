@@ -375,7 +375,7 @@ fn a_damaged_or_missing_file_is_named() {
 }
 
 #[test]
-fn rows_that_contradict_the_metadata_are_errors() {
+fn rows_that_contradict_the_metadata_fail() {
     // Swap the files of two episodes.
     let copy = writable("v21");
     let file = |episode: u64| copy.path().join(format!("data/chunk-000/episode_00000{episode}.parquet"));

@@ -151,7 +151,7 @@ fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u
 }
 
 #[test]
-fn batches_of_videos_do_not_depend_on_threads_or_on_what_was_decoded_before() {
+fn batches_of_videos_are_equal_for_any_threads_and_history() {
     let options = || LeRobotOptions::new().delta_indices(FRONT, -2..2);
     let open = || {
         let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options(), &Options::new()).unwrap();
@@ -167,7 +167,7 @@ fn batches_of_videos_do_not_depend_on_threads_or_on_what_was_decoded_before() {
 
 #[test]
 #[cfg(feature = "nvdec")]
-fn batches_of_videos_that_a_gpu_decodes_do_not_depend_on_threads() {
+fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
     if let Err(e) = warpfeed_video::check(Codec::H264) {
         return crate::require::missing("cuda", e);
     }
@@ -194,7 +194,7 @@ fn batches_of_videos_that_a_gpu_decodes_do_not_depend_on_threads() {
 }
 
 #[test]
-fn frames_at_a_different_time_are_errors() {
+fn frames_at_a_different_time_fail() {
     let folder = filmed_21();
     // Use a video in which the duration of the frames increases.
     let vfr = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/vfr.mp4");
@@ -216,7 +216,7 @@ fn frames_at_a_different_time_are_errors() {
 }
 
 #[test]
-fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
+fn videos_with_damage_fail_with_the_file_and_the_frame() {
     let folder = writable("v30_video");
     // Use the file of the first two episodes, which starts with its tables.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
@@ -253,7 +253,7 @@ fn damaged_and_truncated_videos_are_errors_that_name_the_file_and_the_frame() {
 }
 
 #[test]
-fn videos_that_cannot_be_read_are_left_out_unless_they_are_asked_for() {
+fn unreadable_videos_are_left_out_unless_requested() {
     let folder = filmed_21();
     let first = folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4");
     let h264 = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4")).unwrap();

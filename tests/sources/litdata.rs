@@ -121,7 +121,7 @@ fn the_chunks_of_litdata_optimize_are_read() {
 }
 
 #[test]
-fn damaged_litdata_rows_are_errors_with_the_file() {
+fn damaged_litdata_rows_fail_with_the_file() {
     let folder = copy("litdata_rows");
     let path = folder.path().join("chunk-0-1.bin");
     let bytes = fs::read(&path).unwrap();
@@ -176,7 +176,7 @@ fn unsupported_litdata_is_refused_by_name() {
 }
 
 #[test]
-fn damaged_litdata_chunks_are_errors_with_the_file() {
+fn damaged_litdata_chunks_fail_with_the_file() {
     let folder = copy("litdata");
     let path = folder.path().join("chunk-0-1.bin");
     let bytes = fs::read(&path).unwrap();

@@ -161,7 +161,7 @@ fn an_error_suggests_the_column_that_holds_images() {
 }
 
 #[test]
-fn an_unclosed_quote_is_an_error_with_its_line() {
+fn an_unclosed_quote_fails_with_its_line() {
     for (text, line) in [
         ("x,y\n1,2\n3,\"4\n5,6\n", 3),
         ("x,y\n1,2\n\"a\",\"b\n5,6\n7,8", 3),
@@ -177,7 +177,7 @@ fn an_unclosed_quote_is_an_error_with_its_line() {
 }
 
 #[test]
-fn a_quoted_cell_that_swallows_rows_is_an_error_with_its_line() {
+fn a_quote_that_swallows_rows_fails_with_its_line() {
     for (text, line, ends) in [
         ("path,x\na.bmp,\"open\nb.bmp,ok\nc.bmp,ok\nd.bmp,\"closed\"\ne.bmp,x\n", 2, 5),
         ("path,x\r\na.bmp,ok\r\nb.bmp,\"open\r\n\r\nc.bmp,\"closed\"", 3, 5),

@@ -43,7 +43,7 @@ fn long_lists_must_fit_into_the_memory_plan() {
 }
 
 #[test]
-fn a_column_that_no_field_reads_takes_no_memory_and_is_not_decoded() {
+fn an_unused_column_is_never_decoded_and_takes_no_memory() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     write(&path);

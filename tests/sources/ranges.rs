@@ -120,7 +120,7 @@ fn files_that_need_a_download_are_refused_without_a_cache() {
 }
 
 #[test]
-fn a_missing_or_changed_file_is_an_error_that_names_it() {
+fn missing_and_changed_files_fail_with_their_names() {
     let store = Counted::of(&fixture("mds"));
     let source = store.open("mem://set").unwrap();
     let shard = "mem://set/shard.00001.mds";

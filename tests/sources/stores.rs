@@ -160,7 +160,7 @@ fn an_unusable_url_fails_with_advice() {
 }
 
 #[test]
-fn an_object_that_changes_is_an_error_with_its_url() {
+fn a_changed_object_fails_with_its_url() {
     let (_root, store) = shards();
     let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
     let url = source.path(39).unwrap().to_str().unwrap().to_owned();

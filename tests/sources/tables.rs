@@ -347,7 +347,7 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
 }
 
 #[test]
-fn a_class_that_is_not_in_the_list_names_its_line() {
+fn an_unlisted_class_fails_with_its_line() {
     let root = tempfile::tempdir().unwrap();
     let table = write(root.path(), "t.csv", "x,label\n1,cat\n2,wolf\n3,owl\n4,wolf\n");
     let loader =

@@ -79,7 +79,7 @@ impl Codec for Draw {
                 }
             }
         }
-        out.place(x, y);
+        out.set_origin(x, y);
         Ok(())
     }
 }

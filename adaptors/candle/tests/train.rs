@@ -49,7 +49,7 @@ fn finish(settings: &Settings) -> Measured {
 }
 
 #[test]
-fn a_run_that_stops_twice_has_the_losses_of_an_uninterrupted_run() {
+fn a_run_stopped_twice_has_the_losses_of_an_unbroken_run() {
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let expected = finish(&settings(whole.path(), None));
     assert_eq!((expected.losses.len(), expected.accuracies.len()), (12, 2));

@@ -189,7 +189,7 @@ fn synth_draws_the_set_in_the_repository() {
 }
 
 #[test]
-fn synth_refuses_a_folder_that_is_not_empty() {
+fn synth_rejects_a_nonempty_folder() {
     let dir = tree();
     let before = files(dir.path());
     let err = fails(dir.path(), 1, &["synth", "--out", "set", "--images", "3", "--classes", "3"]);
@@ -685,7 +685,7 @@ fn doctor_ends_with_a_line_of_rust_and_one_of_python() {
 }
 
 #[test]
-fn a_closed_pipe_is_not_an_error() {
+fn a_closed_pipe_ends_the_command_quietly() {
     let dir = tree();
     let mut child = Command::new(env!("CARGO_BIN_EXE_warpfeed"))
         .current_dir(dir.path())

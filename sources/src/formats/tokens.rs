@@ -258,13 +258,16 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
     let (offset, count) = if Npy::matches(start) {
         let npy = Npy::read(start).map_err(|e| Error::in_source(e.cause().to_owned()))?;
         let Some([count]) = npy.shape.as_deref() else {
-            return Err(Error::in_source(format!("expected an array with one axis, found {}", npy.shown())));
+            return Err(Error::in_source(format!(
+                "expected an array with one axis, found {}",
+                npy.header_for_message()
+            )));
         };
         if (npy.kind, npy.size as u64, npy.big_endian) != (b'u', size, false) {
             let name = kind.name();
             return Err(Error::config(format!(
                 "the tokens are {}, but the dataset was opened as {name}: open it with the type in the file",
-                npy.shown()
+                npy.header_for_message()
             )));
         }
         (npy.start as u64, *count as u64)

@@ -102,10 +102,10 @@ pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
 /// # Errors
 /// If the token of the calling thread is set.
 pub(crate) fn check() -> Result<()> {
-    if is_stopped() { Err(canceled()) } else { Ok(()) }
+    if is_stopped() { Err(canceled_error()) } else { Ok(()) }
 }
 
-pub(crate) fn canceled() -> Error {
+pub(crate) fn canceled_error() -> Error {
     Error::new(
         ErrorKind::Io,
         "the read was canceled: the loader was closed, its epoch was abandoned, or opening the dataset was canceled",
@@ -148,9 +148,9 @@ pub(crate) fn cancelable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + S
     loop {
         match receiver.recv_timeout(POLL_INTERVAL) {
             Ok(result) => return result,
-            Err(RecvTimeoutError::Timeout) if stop.is_set() => return Err(canceled()),
+            Err(RecvTimeoutError::Timeout) if stop.is_set() => return Err(canceled_error()),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(canceled()),
+            Err(RecvTimeoutError::Disconnected) => return Err(canceled_error()),
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
                         while !is_stopped() {
                             std::thread::sleep(Duration::from_millis(1));
                         }
-                        ended.send(()).map_err(|_| canceled())
+                        ended.send(()).map_err(|_| canceled_error())
                     })
                 })
             });

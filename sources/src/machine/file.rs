@@ -100,7 +100,7 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
 ///
 /// # Errors
 /// If the operating system cannot examine the path.
-pub(crate) fn found(path: &Path) -> error::Result<Option<fs::Metadata>> {
+pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => {
@@ -117,7 +117,7 @@ pub(crate) fn found(path: &Path) -> error::Result<Option<fs::Metadata>> {
 /// # Errors
 /// If the operating system cannot examine the path.
 pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(found(path.as_ref())?.is_some())
+    Ok(metadata(path.as_ref())?.is_some())
 }
 
 /// Returns whether `path` is a folder.
@@ -125,7 +125,7 @@ pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
 /// # Errors
 /// If the operating system cannot examine the path.
 pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(found(path.as_ref())?.is_some_and(|found| found.is_dir()))
+    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_dir()))
 }
 
 /// Returns whether `name` has this extension, ignoring case.
@@ -138,7 +138,7 @@ pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
 /// # Errors
 /// If the operating system cannot examine the path.
 pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(found(path.as_ref())?.is_some_and(|found| found.is_file()))
+    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_file()))
 }
 
 /// Renames `from` to `to`, and replaces an existing file. On Windows, a rename fails while another
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_larger_than_the_limit_is_not_read() {
+    fn a_file_above_the_size_limit_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         std::fs::write(&path, "12345").unwrap();

@@ -81,7 +81,7 @@ fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
 }
 
 /// Returns the modification time in ns since 1970, or 0 if it is unknown.
-pub(crate) fn modified(metadata: &Metadata) -> u64 {
+pub(crate) fn modification_ns(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unrelated_file_is_not_replaced() {
+    fn an_unrelated_file_is_left_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("x.tar.index");
         for foreign in [&b"0 17\n"[..], b"wf", b"wfother\x01"] {

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::cancel::{CancelToken, during};
 use super::pool::Pool;
-use crate::error::{Error, ErrorKind, Result, collected, guarded, reserve};
+use crate::error::{Error, ErrorKind, Result, guarded, reserve, try_collect};
 
 /// Maximum number of threads that [`in_parallel`] starts. It may exceed the number of cores,
 /// because the threads mostly wait for the disk.
@@ -40,18 +40,18 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
     open: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
     if items.len() < 2 {
-        return collected(items.iter().map(&open));
+        return try_collect(items.iter().map(&open));
     }
     let start = |threads| Pool::start(rayon::ThreadPoolBuilder::new(), threads);
     let Some(pool) = as_many_as_start(items.len().min(threads), start) else {
-        return collected(items.iter().map(&open));
+        return try_collect(items.iter().map(&open));
     };
     let stop = CancelToken::current();
     let open = |item| during(stop.clone(), || open(item));
     let mut results = Vec::new();
     reserve(&mut results, items.len())?;
     pool.install(|| items.par_iter().map(&open).collect_into_vec(&mut results));
-    collected(results.into_iter())
+    try_collect(results.into_iter())
 }
 
 /// Starts a pool of `threads` threads with `start`. If not all threads can be spawned, tries half

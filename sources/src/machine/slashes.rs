@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Returns a local path with `/` between its components, so that keys and layouts are the same on
 /// every operating system. On Windows, removes the prefix `\\?\` of a canonical path, because
 /// `/` is not a separator after this prefix.
-pub(crate) fn slashed(path: &str) -> Cow<'_, str> {
+pub(crate) fn normalize_separators(path: &str) -> Cow<'_, str> {
     if cfg!(windows) { with_slashes(path).into() } else { path.into() }
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn root(folder: &Path) -> Result<String> {
     let Some(text) = folder.to_str() else {
         return Err(Error::in_source("the path is not UTF-8").at_path(folder));
     };
-    let text = slashed(text);
+    let text = normalize_separators(text);
     // An empty path means the current folder, so the prefix is empty.
     let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
     Ok(format!("{text}{slash}"))
@@ -54,7 +54,7 @@ mod tests {
             assert_eq!(with_slashes(path), expected);
         }
         assert_eq!(
-            slashed(r"a\b/c"),
+            normalize_separators(r"a\b/c"),
             if cfg!(windows) { "a/b/c" } else { r"a\b/c" },
             "on other systems, a backslash is part of a name"
         );

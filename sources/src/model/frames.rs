@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_choices_are_errors_or_frames() {
+    fn damaged_choices_fail_or_give_frames() {
         let whole = choices();
         for end in 0..whole.len() {
             Frames::read(&whole[..end]).unwrap_err();

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn different_keys_are_an_error_that_names_both() {
+    fn different_keys_fail_with_both_names() {
         let sets = || vec![set("jpg", &["a", "b"], None), set("txt", &["a", "c"], None)];
         let zip = Zip::new(sets()).unwrap();
         assert!(read(&zip, 0).is_ok());

@@ -36,7 +36,7 @@ impl Options {
     /// for the URL, or if the format cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         // Clones share the record of used options, so use a copy with its own record.
-        let (path, options) = (path.as_ref(), self.renewed());
+        let (path, options) = (path.as_ref(), self.without_usage());
         let source = options.open_part(path)?;
         options.check_used().map_err(|e| e.at_path(path))?;
         Ok(source)
@@ -62,7 +62,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         return Err(Error::config("the path of the dataset is empty"));
     }
     let at = options.at(path)?;
-    let mut format = options.format.as_deref().map(DataFormat::named).transpose()?;
+    let mut format = options.format.as_deref().map(DataFormat::by_name).transpose()?;
     if options.masks.is_some() {
         if at.storage.is_store() {
             let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or \
@@ -71,7 +71,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
         }
         // Do not detect the format: the folders of images and masks together may look like a
         // different format, such as YOLO if the masks are in `labels`.
-        if format.get_or_insert(DataFormat::named("folder")?).name != "folder" || file::is_file(path)? {
+        if format.get_or_insert(DataFormat::by_name("folder")?).name != "folder" || file::is_file(path)? {
             return Err(Error::config(
                 "separate masks require a folder of images, but this is not a folder of images: remove the option \
                  masks",

@@ -18,7 +18,7 @@ impl DataFormat {
     ///
     /// # Errors
     /// If no format has this name. The message lists the names.
-    pub(crate) fn named(name: &str) -> Result<&'static DataFormat> {
+    pub(crate) fn by_name(name: &str) -> Result<&'static DataFormat> {
         DATA_FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = DATA_FORMATS.iter().map(|format| format.name).collect();
             Error::config(format!("format {name:?}: expected one of {}", names.join(", ")))
@@ -88,7 +88,7 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
 /// If the operating system or the store reports an error.
 fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Found> {
     let Storage::Store { remote, .. } = &location.storage else {
-        return Ok(match file::found(&location.path)? {
+        return Ok(match file::metadata(&location.path)? {
             None => Found::Nothing(None),
             Some(found) if found.is_dir() => Found::Folder,
             Some(_) => Found::File,
@@ -356,7 +356,7 @@ mod tests {
         for format in DATA_FORMATS {
             let row = |line: &&str| line.starts_with('|') && line.contains(&format!("`{}`", format.name));
             assert!(page.lines().find(row).is_some(), "{} is missing in docs/your-data.md", format.name);
-            assert_eq!(DataFormat::named(format.name).unwrap().name, format.name);
+            assert_eq!(DataFormat::by_name(format.name).unwrap().name, format.name);
             for extension in format.extensions {
                 let file = format!("x.{}", extension.to_uppercase());
                 let found = DATA_FORMATS.iter().find(|format| format.matches_file(Path::new(&file), b""));

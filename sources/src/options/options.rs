@@ -174,7 +174,7 @@ impl Options {
     }
 
     /// Returns a copy with an empty record of used options.
-    pub(crate) fn renewed(&self) -> Self {
+    pub(crate) fn without_usage(&self) -> Self {
         Options { used: Arc::default(), ..self.clone() }
     }
 

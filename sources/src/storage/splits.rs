@@ -44,7 +44,7 @@ pub(crate) type Split<T> = (String, Vec<T>);
 /// start with the name of the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    let numbered = numbered(stem);
+    let numbered = without_shard_number(stem);
     if let Some(split) = numbered {
         return if prefixed { split.rsplit('-').next().unwrap_or(split) } else { split }.to_owned();
     }
@@ -61,7 +61,7 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
 
 /// Returns the text before a suffix such as `-00000-of-00003`, or `None` if there is no such
 /// suffix.
-fn numbered(stem: &str) -> Option<&str> {
+fn without_shard_number(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }
 

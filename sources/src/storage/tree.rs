@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::ahead::Remote;
 use crate::error::{Error, Result};
 use crate::machine::file;
-use crate::machine::slashes::slashed;
+use crate::machine::slashes::normalize_separators;
 use crate::model::Object;
 
 /// Maximum depth under a folder at which files are searched for.
@@ -38,7 +38,7 @@ impl<'a> Tree<'a> {
     /// If the operating system cannot examine the path.
     pub(crate) fn has_file(self, name: &str) -> Result<bool> {
         match self {
-            Tree::Local(folder) => Ok(file::found(&folder.join(name))?.is_some_and(|found| !found.is_dir())),
+            Tree::Local(folder) => Ok(file::metadata(&folder.join(name))?.is_some_and(|found| !found.is_dir())),
             Tree::Stored(..) => Ok(self.below().any(|(found, _)| found == name)),
         }
     }
@@ -180,8 +180,9 @@ impl<'a> Tree<'a> {
             }
             if !files.is_empty() {
                 files.sort();
-                let name =
-                    |path: &PathBuf| path.strip_prefix(root).ok()?.to_str().map(|name| slashed(name).into_owned());
+                let name = |path: &PathBuf| {
+                    path.strip_prefix(root).ok()?.to_str().map(|name| normalize_separators(name).into_owned())
+                };
                 let bad = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
                 return files.iter().map(|path| name(path).ok_or_else(|| bad(path))).collect();
             }

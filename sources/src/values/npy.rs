@@ -74,7 +74,7 @@ impl<'a> Npy<'a> {
     }
 
     /// Returns the text of the header, truncated for use in a message.
-    pub fn shown(&self) -> String {
+    pub fn header_for_message(&self) -> String {
         self.text.trim_end().chars().take(120).collect()
     }
 }

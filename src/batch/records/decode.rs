@@ -272,7 +272,7 @@ impl DecodeOps {
 
     /// Returns the row in the batch for which the record was written. If the record was copied to
     /// replace a failed sample, it is in a different row.
-    pub(crate) fn place(&self) -> usize {
+    pub(crate) fn row(&self) -> usize {
         self.place as usize
     }
 
@@ -301,7 +301,7 @@ impl DecodeOps {
                 large_bytes: large_bytes + if_large(ops.bytes, Self::LARGE_BYTES),
                 large_blocks: large_blocks + if_large(ops.kept, Self::LARGE_BLOCKS),
                 turned: turned || ops.is_turned(),
-                copied: copied || ops.place() != place,
+                copied: copied || ops.row() != place,
             })
         })
     }

@@ -109,9 +109,9 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, releas
 
     let mut rng = Rng::new(seed, 0, 0);
     for number in 0..batches {
-        handoff.wanted(true).unwrap();
+        handoff.set_wanted(true).unwrap();
         let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed");
-        handoff.wanted(false).unwrap();
+        handoff.set_wanted(false).unwrap();
         // The worker refills the slot as soon as it is free.
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
         let stream = &streams[rng.below(streams.len() as u64) as usize];
@@ -177,13 +177,13 @@ fn nothing_is_marked_before_a_consumer_waits() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
     assert_eq!(
-        (sim.state().events.load(Relaxed), handoff.kept()),
+        (sim.state().events.load(Relaxed), handoff.held_count()),
         (0, 1),
         "no event may be recorded, because a capture may be in progress"
     );
-    handoff.wanted(true).unwrap();
+    handoff.set_wanted(true).unwrap();
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert_eq!((sim.state().events.load(Relaxed), handoff.kept()), (1, 0));
+    assert_eq!((sim.state().events.load(Relaxed), handoff.held_count()), (1, 0));
     handoff.keep(one_slot());
     freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed immediately while the consumer waits");
 }
@@ -201,7 +201,7 @@ fn a_slow_stream_does_not_delay_other_slots() {
         handoff.keep_until(one_slot(), Some(mark));
     }
     freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream is freed");
-    assert_eq!((freed.len(), handoff.kept(), handoff.idle_since()), (0, 1, None));
+    assert_eq!((freed.len(), handoff.held_count(), handoff.idle_since()), (0, 1, None));
     drop(open);
     freed.recv_timeout(Duration::from_secs(20)).expect("the other");
 }
@@ -230,7 +230,7 @@ fn a_device_error_reaches_the_consumer_and_frees_no_slot() {
     handoff.keep(one_slot());
     let error = (0..200).find_map(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        handoff.wanted(true).err()
+        handoff.set_wanted(true).err()
     });
     assert_eq!(error.expect("the consumer gets the error within 200 ms").kind(), ErrorKind::Cuda);
     assert!(freed.is_empty());
@@ -243,7 +243,7 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     sim.state().capture.store(true, Relaxed);
     handoff.keep(one_slot());
-    handoff.wanted(true).unwrap();
+    handoff.set_wanted(true).unwrap();
     let waits = (0..2000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         handoff.waits_for_a_capture()
@@ -269,10 +269,14 @@ fn with_an_old_driver_only_the_thread_waits() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     for _ in 0..SLOTS {
         handoff.keep(one_slot());
-        handoff.wanted(true).unwrap();
-        handoff.wanted(false).unwrap();
+        handoff.set_wanted(true).unwrap();
+        handoff.set_wanted(false).unwrap();
     }
-    assert_eq!((freed.len(), handoff.kept()), (0, SLOTS), "this thread does not block although the stream is blocked");
+    assert_eq!(
+        (freed.len(), handoff.held_count()),
+        (0, SLOTS),
+        "this thread does not block although the stream is blocked"
+    );
     drop(open);
     (0..SLOTS).for_each(|_| drop(freed.recv_timeout(Duration::from_secs(20)).unwrap()));
 }

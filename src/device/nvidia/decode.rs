@@ -203,7 +203,7 @@ pub enum Stage {
     Idct,
     /// Converts the component samples of images with an EXIF orientation to pixels, and applies the
     /// orientation.
-    Turn,
+    OrientationFlags,
     /// Converts the component samples to pixels, and resizes these to the output.
     Resize,
 }
@@ -213,7 +213,7 @@ impl Stage {
     pub const ALL_SAMPLES: [Stage; 3] = [Stage::Clear, Stage::Axes, Stage::Tables];
     /// The remaining stages, in order.
     pub const PER_PART: [Stage; 6] =
-        [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Turn, Stage::Resize];
+        [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::OrientationFlags, Stage::Resize];
 
     /// Returns all stages in order.
     pub fn all() -> impl Iterator<Item = Stage> {
@@ -361,7 +361,9 @@ impl Decode {
         let whole = samples.len();
         let heavy = match stage {
             Stage::Follow | Stage::Huffman => at.heavy(at.arena_bytes, at.large_bytes, DecodeOps::LARGE_BYTES),
-            Stage::Idct | Stage::Turn | Stage::Resize => at.heavy(blocks, at.large_blocks, DecodeOps::LARGE_BLOCKS),
+            Stage::Idct | Stage::OrientationFlags | Stage::Resize => {
+                at.heavy(blocks, at.large_blocks, DecodeOps::LARGE_BLOCKS)
+            }
             Stage::Clear | Stage::Axes | Stage::Tables | Stage::Starts => Heavy::default(),
         };
         let rows = whole + heavy.shares;
@@ -398,8 +400,8 @@ impl Decode {
                 queue!(huffman, groups, BLOCK, 0, coefficients, faults, tables, arena, ops, samples, starts)
             }
             Stage::Idct => queue!(idct, kept, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),
-            Stage::Turn if !at.turned => Ok(()),
-            Stage::Turn => queue!(turn, kept, BLOCK, 0, coefficients, planes, faults, ops, samples),
+            Stage::OrientationFlags if !at.turned => Ok(()),
+            Stage::OrientationFlags => queue!(turn, kept, BLOCK, 0, coefficients, planes, faults, ops, samples),
             Stage::Resize => {
                 // Rows begin and end at multiples of 4 pixels of the stored image.
                 let line = at.columns + 6;

@@ -101,7 +101,7 @@ impl Context {
         let _ = result::init();
         let restore = Entered::nowhere();
         if restore.is_refused() {
-            return Err(exiting());
+            return Err(exiting_error());
         }
         let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
         exit::before_the_driver();
@@ -145,7 +145,7 @@ impl Context {
     pub(crate) fn enter(&self) -> Result<Entered> {
         let mut entered = Entered::nowhere();
         if entered.is_refused() {
-            return Err(exiting());
+            return Err(exiting_error());
         }
         let here = self.cudarc().cu_ctx();
         if entered.before != here {
@@ -186,7 +186,7 @@ impl Context {
     }
 }
 
-fn exiting() -> Error {
+fn exiting_error() -> Error {
     Error::new(ErrorKind::Cuda, "the process is exiting")
 }
 

@@ -1,7 +1,7 @@
 //! Checks that the headers `kernels/records.cuh` and `kernels/effects_on_*.cuh` match the records
 //! and the effects that are declared in Rust.
 
-use warpfeed_jpeg::bitstream::Turn;
+use warpfeed_jpeg::bitstream::OrientationFlags;
 
 use crate::batch::SampleOps;
 use crate::batch::records::{Component, DecodeOps};
@@ -26,9 +26,9 @@ fn kernel_headers_match_the_records_in_rust() {
         format!("enum {{ MIX = {}, CUT = {} }};\n", SampleOps::MIX, SampleOps::CUT),
         format!(
             "enum {{ TRANSPOSED = {}, MIRRORED = {}, FLIPPED = {} }};\n",
-            Turn::TRANSPOSED,
-            Turn::MIRRORED,
-            Turn::FLIPPED
+            OrientationFlags::TRANSPOSED,
+            OrientationFlags::MIRRORED,
+            OrientationFlags::FLIPPED
         ),
         Component::declaration(),
         DecodeOps::declaration(),

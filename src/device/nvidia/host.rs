@@ -71,7 +71,7 @@ fn mark_on(devices: &Devices, stream: &Arc<CudaStream>) -> Result<Mark> {
 impl UploadStream for Arc<CudaStream> {
     fn release(&self, batch: HostBatch) -> Result<()> {
         let mut marked = Ok(());
-        batch.give_back(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, Free>>() {
+        batch.release_to(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, Free>>() {
             Some(handoff) => {
                 let mark = mark_on(handoff.watch(), self);
                 marked = mark.as_ref().map(|_| ()).map_err(Clone::clone);

@@ -39,8 +39,8 @@ pub(crate) struct Shared<G: Gpu> {
     /// [`Held::take_on`](super::Held::take_on).
     pub(super) when_taken: AtomicBool,
     pub(crate) memory: G::Buffer,
-    /// The forms of a batch.
-    pub(super) forms: Vec<Form>,
+    /// The variants of a batch.
+    pub(super) variants: Vec<Variant>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
     /// Number of the current run; 0 for none.
@@ -53,8 +53,8 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) counters: Arc<Counters>,
 }
 
-/// The arrays of a form, and their offsets in a slot.
-pub(crate) struct Form {
+/// The arrays of a variant, and their offsets in a slot.
+pub(crate) struct Variant {
     pub(crate) spec: Spec,
     pub(crate) layout: SlotLayout,
 }
@@ -102,9 +102,9 @@ impl<G: Gpu> Slot<G> {
 }
 
 impl<G: Gpu> Shared<G> {
-    /// Returns the form of a batch.
-    pub(crate) fn form(&self, info: &BatchInfo) -> &Form {
-        &self.forms[info.header.form]
+    /// Returns the variant of a batch.
+    pub(crate) fn variant(&self, info: &BatchInfo) -> &Variant {
+        &self.variants[info.header.variant]
     }
 
     pub(super) fn is_wanted(&self, run: u64) -> bool {

@@ -41,9 +41,9 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
     let (epoch, number) = (info.epoch(), info.number());
-    let arrived = arrived(&shared.form(info).spec, epoch, number);
+    let arrived = arrived(&shared.variant(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
-    let offsets: Vec<usize> = shared.form(info).layout.arrays.iter().map(|at| slot.offset + at).collect();
+    let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|at| slot.offset + at).collect();
     // The metadata of the batch must also be correct.
     let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
     let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
@@ -182,7 +182,7 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
 
 /// Requests a batch, as a program does, and waits until the consumer's stream has received it.
 fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<Held<Sim>> {
-    let asked = times.asked(ring.ready());
+    let asked = times.record_request(ring.ready());
     let batch = next(ring)?.unwrap();
     let info = batch.info();
     times.delivered(info.epoch(), info.number(), (info.len(), 0), asked);

@@ -10,9 +10,9 @@ use crossbeam::channel::{Receiver, Sender};
 use super::flight::{Flight, Load, Queued, Stage, Staging, is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
-use super::shared::{Form, FullSlot, Message, Shared, Slot};
+use super::shared::{FullSlot, Message, Shared, Slot, Variant};
 use super::timing::{Bracket, Bracketed, Pair};
-use crate::batch::{BatchInfo, Course, DecodeOps, Wait, ended};
+use crate::batch::{BatchInfo, Course, DecodeOps, Wait, threads_ended_error};
 use crate::device::spec::{At, DecodeStep, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
@@ -26,7 +26,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) started: Receiver<Course>,
     pub(super) freed: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
-    /// Kernels of each form.
+    /// Kernels of each variant.
     pub(super) kernels: Vec<G::Kernels>,
     pub(super) copy: G::Stream,
     pub(super) convert: G::Stream,
@@ -175,7 +175,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// decode an image.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
-        let layout = &self.shared.form(load.host.info()).layout;
+        let layout = &self.shared.variant(load.host.info()).layout;
         let damaged = |place: &usize| {
             let number = |step: &DecodeStep| (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + place;
             let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
@@ -195,7 +195,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Sends a batch to the device again after workers have decoded some of its images.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
-        match repair.take().ok_or_else(ended).and_then(|batch| self.feed().repaired(batch)) {
+        match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
                 slot.taken_back = true;
                 self.send(host, slot).inspect_err(|e| self.shared.fail(e))
@@ -241,7 +241,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
         let decodes = info.header.largest.iter().any(Option::is_some);
-        let computes = decodes || !self.shared.form(info).layout.computed.is_empty();
+        let computes = decodes || !self.shared.variant(info).layout.computed.is_empty();
         let copied = self.flight.event(&self.shared.gpu)?;
         if slot.waited.is_none() {
             slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
@@ -285,7 +285,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, done: copied, .. } = self.flight.last();
-        let layout = &self.shared.form(host.info()).layout;
+        let layout = &self.shared.variant(host.info()).layout;
         let upload = |uploads: &[Upload], base: usize| {
             uploads.iter().try_for_each(|&Upload { span, to }| {
                 counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
@@ -331,7 +331,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let time = self.flight.timing.pair(gpu)?;
         let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
         let info = self.flight.last().host.info();
-        let layout = &self.shared.form(info).layout;
+        let layout = &self.shared.variant(info).layout;
         let (numbers, from) = (layout.faults.len() / DecodeOps::FAULT_BYTES, plan.scratch() + layout.faults.start);
         gpu.record(&time.begin, &self.convert)?;
         if info.len() * layout.decoded.len() < numbers {
@@ -357,14 +357,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let time = self.flight.timing.pair(gpu)?;
         let (staging, info) = (self.staging(), self.flight.last().host.info());
         gpu.record(&time.begin, &self.convert)?;
-        for step in &self.shared.form(info).layout.computed {
+        for step in &self.shared.variant(info).layout.computed {
             let from = match step.from {
                 At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
                 At::Slot(at) => slot.offset + at,
             };
             let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
             let job = Job { array: step.array, from, to, records, count: info.len() * step.frames };
-            gpu.compute(&self.convert, memory, &self.kernels[info.header.form], job)?;
+            gpu.compute(&self.convert, memory, &self.kernels[info.header.variant], job)?;
         }
         gpu.record(&time.end, &self.convert)?;
         if let Some(staging) = staging {
@@ -378,7 +378,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// Queues the decoding of every image field.
     fn decode_images(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, plan, .. } = &*self.shared;
-        let Form { spec, layout } = self.shared.form(info);
+        let Variant { spec, layout } = self.shared.variant(info);
         let (scratch, count) = (plan.scratch(), info.len());
         for (image, (step, largest)) in layout.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
@@ -406,7 +406,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 count,
                 largest,
             };
-            gpu.decode(&self.convert, memory, &self.kernels[info.header.form], job)?;
+            gpu.decode(&self.convert, memory, &self.kernels[info.header.variant], job)?;
         }
         Ok(())
     }

@@ -324,7 +324,7 @@ impl<B> Batches<B> {
         };
         let _range = trace::range(WAIT);
         let since = match *given_up {
-            None => shared.run.counters.asked(feed.ready()),
+            None => shared.run.counters.record_request(feed.ready()),
             Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);

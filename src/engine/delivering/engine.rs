@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use crate::batch::{Course, Feed, Free, Full, Home, HostBatch, MakeKeeper, Schema, Schemas, Wait, ended};
+use crate::batch::{
+    Course, Feed, Free, Full, HostBatch, MakeKeeper, Schema, Schemas, SlotReturn, Wait, threads_ended_error,
+};
 use crate::device::CAPTURE;
 use crate::engine::reading::{Following, ReadStage};
 use crate::engine::settings::Settings;
@@ -37,7 +39,7 @@ pub(crate) struct Parts {
 }
 
 /// Converts a full slot into the batch that the consumer receives.
-pub(crate) type Deliver<B> = Box<dyn Fn(Full, &Home) -> B + Send>;
+pub(crate) type Deliver<B> = Box<dyn Fn(Full, &SlotReturn) -> B + Send>;
 
 /// A full slot, or the end of the run with the error that caused it, if any.
 type Arrival = std::result::Result<Full, Option<Error>>;
@@ -48,7 +50,7 @@ pub(crate) struct Engine<B> {
     pub(crate) deliver: Deliver<B>,
     starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
-    home: Home,
+    slot_return: SlotReturn,
     /// Full slots, and possibly the end of the run, that arrived out of order and wait for an
     /// earlier batch. The index of an entry is the sequence number of its batch, modulo the length.
     out_of_order: Box<[Option<Arrival>]>,
@@ -139,7 +141,7 @@ impl<B> Engine<B> {
         let parts = count * max_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
         let keeper = keeper.map(|make| make(free.clone())).transpose()?;
-        let home = Home { free: free.clone(), held: Arc::default(), keeper, process: std::process::id() };
+        let slot_return = SlotReturn { free: free.clone(), held: Arc::default(), keeper, process: std::process::id() };
 
         let pool = Pool::new(settings.workers, settings)?;
         let stage = stage(&shared, parts, batch_sampler.is_none())?;
@@ -161,7 +163,7 @@ impl<B> Engine<B> {
             deliver,
             starts: Some(starts),
             full,
-            home,
+            slot_return,
             // There is one more entry than there are slots, because the end-of-run message may also
             // arrive out of order.
             out_of_order: (0..=count).map(|_| None).collect(),
@@ -186,8 +188,8 @@ impl<B> Engine<B> {
     }
 
     #[cfg(feature = "_device")]
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
+    pub(crate) fn slot_return(&self) -> &SlotReturn {
+        &self.slot_return
     }
 
     /// Returns the index in `out_of_order` for the batch with sequence number `seq`.
@@ -199,9 +201,9 @@ impl<B> Engine<B> {
     /// long waits. `waited` is the time that the consumer has waited so far.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
-        let (held, keeper) = (self.home.held.load(Ordering::Relaxed), &self.home.keeper);
-        keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true))?;
-        let kept = keeper.as_ref().map_or(0, |keeper| keeper.kept());
+        let (held, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
+        keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_wanted(true))?;
+        let kept = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
         if held + kept >= self.shared.run.settings.slots_in_use()
             && waited > CAPTURE
             && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
@@ -256,9 +258,9 @@ impl<B> Engine<B> {
             {
                 self.behind_since = Some(Instant::now());
             }
-            settings.lend(self.home.held.load(Ordering::Relaxed));
+            settings.lend(self.slot_return.held.load(Ordering::Relaxed));
             match self.full.recv_timeout(wait.pause()?) {
-                Ok(Ok(full)) if full.header().run != self.run => drop(self.home.free.send(full.release())),
+                Ok(Ok(full)) if full.header().run != self.run => drop(self.slot_return.free.send(full.release())),
                 Ok(Ok(full)) => {
                     let index = self.out_of_order_index(full.header().seq);
                     self.out_of_order[index] = Some(Ok(full));
@@ -273,7 +275,7 @@ impl<B> Engine<B> {
                         return Some(Err(e));
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return Some(Err(ended())),
+                Err(RecvTimeoutError::Disconnected) => return Some(Err(threads_ended_error())),
             }
         }
     }
@@ -309,7 +311,7 @@ impl<B> Engine<B> {
             let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; last error: {last}");
             Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
         };
-        let _ = self.home.free.send(full.release());
+        let _ = self.slot_return.free.send(full.release());
         Err(error.of_batch(failed))
     }
 }
@@ -330,7 +332,7 @@ impl<B> Feed for Engine<B> {
         }
         let starts = self.starts.as_ref().expect("open until drop");
         let started = self.stage.follow.start(course.run, course.first);
-        if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| ended())) {
+        if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| threads_ended_error())) {
             // Return this error in place of the first batch.
             self.out_of_order[0] = Some(Err(Some(e)));
         }
@@ -341,19 +343,19 @@ impl<B> Feed for Engine<B> {
     }
 
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
-        let keeper = self.home.keeper.clone();
-        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.wanted(true)) {
+        let keeper = self.slot_return.keeper.clone();
+        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_wanted(true)) {
             Ok(()) => self.wait(wait),
             Err(e) => Some(Err(e)),
         };
         // If this fails, the next call returns the error.
-        let _ = keeper.map(|keeper| keeper.wanted(false));
+        let _ = keeper.map(|keeper| keeper.set_wanted(false));
         let received = received?;
         self.logged = Duration::ZERO;
         Some(received.and_then(|full| self.check_failures(full)).map(|full| {
             self.shared.run.balance.batch_taken(self.seq);
             (self.next, self.seq) = (full.header().next, self.seq + 1);
-            (self.deliver)(full, &self.home)
+            (self.deliver)(full, &self.slot_return)
         }))
     }
 
@@ -366,12 +368,12 @@ impl<B> Feed for Engine<B> {
         }
         for slot in &mut self.out_of_order {
             if let Some(Ok(full)) = slot.take() {
-                let _ = self.home.free.send(full.release());
+                let _ = self.slot_return.free.send(full.release());
             }
         }
         for late in self.full.try_iter() {
             match late {
-                Ok(full) => drop(self.home.free.send(full.release())),
+                Ok(full) => drop(self.slot_return.free.send(full.release())),
                 Err(Ended::Thread(e)) => self.lost = Some(e),
                 Err(Ended::Run { .. }) => {}
             }
@@ -388,7 +390,7 @@ impl<B> Feed for Engine<B> {
     }
 
     fn delayed_since(&self, requested: Instant) -> Instant {
-        self.home.waited_since(requested)
+        self.slot_return.waited_since(requested)
     }
 }
 
@@ -403,7 +405,7 @@ impl<B> Drop for Engine<B> {
         self.stop();
         // No more batches will be requested, so the keeper must release each slot as soon as
         // possible.
-        let _ = self.home.keeper.as_ref().map(|keeper| keeper.wanted(true));
+        let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_wanted(true));
         // The coordinator ends when its channel is closed. It then drops its `WorkSender`, which
         // holds a handle to the pool, so that the pool's threads can be joined.
         drop(self.starts.take());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossbeam::channel::{Sender, bounded};
 
 use super::engine::{Engine, Parts};
-use crate::batch::{BatchInfo, Free, Full, Home, Role, SampleOps};
+use crate::batch::{BatchInfo, Free, Full, Role, SampleOps, SlotReturn};
 use crate::device::{FullSlot, HostFeed, Repair};
 use crate::engine::working::Redecode;
 use crate::error::Result;
@@ -36,15 +36,15 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
 /// coordinator.
 pub(crate) struct Crossing {
     full: Option<Full>,
-    home: Sender<Free>,
+    slot_return: Sender<Free>,
 }
 
 impl Crossing {
-    fn new(mut full: Full, home: &Home) -> Self {
+    fn new(mut full: Full, slot_return: &SlotReturn) -> Self {
         if let Some(mixing) = full.header().mixing {
             mix_records(&mut full, &mixing);
         }
-        Crossing { full: Some(full), home: home.free.clone() }
+        Crossing { full: Some(full), slot_return: slot_return.free.clone() }
     }
 
     fn full(&self) -> &Full {
@@ -76,10 +76,10 @@ impl HostFeed for Engine<Crossing> {
         rows.sort_unstable();
         rows.dedup();
         let (sender, received) = bounded(1);
-        let (wanted, home) = (Arc::new(()), batch.home.clone());
+        let (wanted, slot_return) = (Arc::new(()), batch.slot_return.clone());
         // Sending fails if the batch was canceled. The batch is then dropped here, which returns
         // its slot.
-        let done = move |full| drop(sender.send(Crossing { full: Some(full), home: home.clone() }));
+        let done = move |full| drop(sender.send(Crossing { full: Some(full), slot_return: slot_return.clone() }));
         let request = Redecode { rows: rows.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
         self.redecode(full, &request);
         Repair::new(received, wanted)
@@ -87,7 +87,7 @@ impl HostFeed for Engine<Crossing> {
 
     fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {
         let full = batch.full.take().expect("only drop takes the slot");
-        self.check_failures(full).map(|full| (self.deliver)(full, self.home()))
+        self.check_failures(full).map(|full| (self.deliver)(full, self.slot_return()))
     }
 }
 
@@ -95,7 +95,7 @@ impl Drop for Crossing {
     fn drop(&mut self) {
         if let Some(full) = self.full.take() {
             // If the loader has been dropped, the slot is freed here.
-            let _ = self.home.send(full.release());
+            let _ = self.slot_return.send(full.release());
         }
     }
 }

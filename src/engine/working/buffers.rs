@@ -4,7 +4,7 @@
 use super::filler::{PartFiller, ReadSample};
 use crate::decode::{self, EncodedImage, MAX_GROUP, Pixels, Rect};
 use crate::engine::settings::Share;
-use crate::recipe::Shot;
+use crate::recipe::SampleImage;
 
 /// Maximum size in bytes of a decoded image for which only the pixels count as memory use. For
 /// larger images, decoders estimate the memory use. If a worker's own share cannot hold eight
@@ -53,7 +53,7 @@ impl PartFiller<'_> {
         let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
         for taken in samples {
-            let own = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.shot_count };
+            let own = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.image_count };
             let (own, others) = rest.split_at(own);
             sum = sum.saturating_add(kept(own).max(taken.memory));
             rest = others;
@@ -69,10 +69,10 @@ impl PartFiller<'_> {
         &mut self,
         opened: &[EncodedImage<'_>],
         memory: usize,
-        shot: &Shot<'_>,
+        sample_image: &SampleImage<'_>,
         used: usize,
     ) {
-        let region = self.largest_region(shot);
+        let region = self.largest_region(sample_image);
         let needed = |index: usize| opened.get(index).map_or(0, |encoded| self.decoding_memory(encoded, region));
         let (other, frames) = self.pixels.split_at(used);
         let other: usize = other.iter().map(Pixels::capacity).sum();

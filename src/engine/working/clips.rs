@@ -14,7 +14,7 @@ use crate::batch::Row;
 use crate::decode::{EncodedImage, Job, Lookup, MAX_GROUP, Pixels, Rect};
 use crate::error::{Result, guarded};
 use crate::field::ImageField;
-use crate::recipe::{Recipe, Shot, at_frame};
+use crate::recipe::{Recipe, SampleImage, at_frame};
 use crate::trace::Stage;
 
 /// The frames of a group that are in the cache of decoded images.
@@ -28,27 +28,27 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl<'a> PartFiller<'a> {
-    /// Marks the clips in `shots` so that single-image decoding skips them. Returns the peak
-    /// memory, in bytes, for decoding the clips.
-    pub(super) fn plan_clips(&self, shots: &mut [Shot<'a>]) -> Result<usize> {
+    /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
+    /// peak memory, in bytes, for decoding the clips.
+    pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>]) -> Result<usize> {
         let mut most = 0;
-        for shot in shots {
-            let Some(frames) = shot.frames else { continue };
-            let first = shot.opened.take().expect("the caller has opened the first frame");
+        for sample_image in sample_images {
+            let Some(frames) = sample_image.frames else { continue };
+            let first = sample_image.opened.take().expect("the caller has opened the first frame");
             // Clips are decoded one at a time, so take the maximum, not the sum.
-            most = most.max(self.clip_memory(&first, frames.len(), shot)?);
-            shot.skip();
-            shot.ns = Some(0);
+            most = most.max(self.clip_memory(&first, frames.len(), sample_image)?);
+            sample_image.skip();
+            sample_image.ns = Some(0);
         }
         Ok(most)
     }
 
-    /// Returns the memory, in bytes, that decoding a group of frames of `shot` requires. `first` is
-    /// the first frame.
-    fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, shot: &Shot<'a>) -> Result<usize> {
+    /// Returns the memory, in bytes, that decoding a group of frames of `sample_image` requires.
+    /// `first` is the first frame.
+    fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, sample_image: &SampleImage<'a>) -> Result<usize> {
         let pixels = first.size().area().saturating_mul(3);
-        let name = &self.recipe.any_fields().images[shot.field].name;
-        let (region, mut most) = (self.largest_region(shot), 0);
+        let name = &self.recipe.any_fields().images[sample_image.field].name;
+        let (region, mut most) = (self.largest_region(sample_image), 0);
         for group in groups(frames) {
             // If only pixels count, every frame needs the same memory, because all frames have the
             // same size.
@@ -56,7 +56,7 @@ impl<'a> PartFiller<'a> {
                 self.decoding_memory(first, region).saturating_mul(group.len())
             } else {
                 group.into_iter().try_fold(0_usize, |sum, frame| -> Result<usize> {
-                    let encoded = self.recipe.open_frame(name, shot, frame)?;
+                    let encoded = self.recipe.open_frame(name, sample_image, frame)?;
                     Ok(sum.saturating_add(self.decoding_memory(&encoded, region)))
                 })?
             };
@@ -65,21 +65,26 @@ impl<'a> PartFiller<'a> {
         Ok(most)
     }
 
-    /// Returns the region of each frame of `shot` that may have to be decoded.
-    pub(super) fn largest_region(&self, shot: &Shot<'a>) -> Rect {
-        if self.recipe.cache.is_some() { Rect::full(shot.plan.oriented.size()) } else { shot.region }
+    /// Returns the region of each frame of `sample_image` that may have to be decoded.
+    pub(super) fn largest_region(&self, sample_image: &SampleImage<'a>) -> Rect {
+        if self.recipe.cache.is_some() { Rect::full(sample_image.plan.oriented.size()) } else { sample_image.region }
     }
 
-    /// Decodes, transforms and writes the frames of the clip `shot`. The first `used` pixel buffers
-    /// contain other images of the sample.
-    pub(super) fn clip(&mut self, taken: &mut ReadSample<'a>, shot: &mut Shot<'a>, used: usize) -> Result<()> {
+    /// Decodes, transforms and writes the frames of the clip `sample_image`. The first `used` pixel
+    /// buffers contain other images of the sample.
+    pub(super) fn clip(
+        &mut self,
+        taken: &mut ReadSample<'a>,
+        sample_image: &mut SampleImage<'a>,
+        used: usize,
+    ) -> Result<()> {
         let recipe = self.recipe;
-        let field = &recipe.fields_of(self.part.header()).images[shot.field];
-        let frames = shot.frames.map_or(0, |frames| frames.len());
+        let field = &recipe.fields_of(self.part.header()).images[sample_image.field];
+        let frames = sample_image.frames.map_or(0, |frames| frames.len());
         for group in groups(frames) {
             self.meter.enter(Stage::Decode, taken.timed.id);
-            let cached = self.decode_frames(taken, field, shot, used, group.clone())?;
-            self.write_frames(taken, field, shot, used, group.zip(cached))?;
+            let cached = self.decode_frames(taken, field, sample_image, used, group.clone())?;
+            self.write_frames(taken, field, sample_image, used, group.zip(cached))?;
         }
         Ok(())
     }
@@ -90,7 +95,7 @@ impl<'a> PartFiller<'a> {
         &mut self,
         taken: &mut ReadSample<'a>,
         field: &ImageField,
-        shot: &mut Shot<'a>,
+        sample_image: &mut SampleImage<'a>,
         used: usize,
         group: Range<usize>,
     ) -> Result<CachedFrames> {
@@ -98,21 +103,21 @@ impl<'a> PartFiller<'a> {
         let mut opened = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
         let mut lookups = ArrayVec::<Lookup<'a>, MAX_GROUP>::new();
         for frame in group.clone() {
-            let mut encoded = recipe.open_frame(name, shot, frame)?;
+            let mut encoded = recipe.open_frame(name, sample_image, frame)?;
             let lookup = recipe.find_decoded(&encoded);
             if recipe.strict && !matches!(lookup, Lookup::Hit(_)) {
-                Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, shot.frames, frame, e))?;
+                Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
             }
             opened.push(encoded);
             lookups.push(lookup);
         }
-        self.free_frame_buffers(&opened, taken.memory, shot, used);
-        let (buffers, size) = (&mut self.pixels[used..], shot.plan.oriented.size());
+        self.free_frame_buffers(&opened, taken.memory, sample_image, used);
+        let (buffers, size) = (&mut self.pixels[used..], sample_image.plan.oriented.size());
         let jobs = opened.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
             Lookup::Hit(_) => None,
             Lookup::Admitted(_) => Some(Job::new(encoded, Rect::full(size), pixels)),
-            Lookup::Declined => Some(Job::new(encoded, shot.region, pixels)),
+            Lookup::Declined => Some(Job::new(encoded, sample_image.region, pixels)),
         });
         let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> = jobs.collect();
         Recipe::decode(&mut jobs);
@@ -130,26 +135,29 @@ impl<'a> PartFiller<'a> {
                         (None, Ok(()))
                     }
                     // The damage may lie outside the region.
-                    _ => (None, guarded(|| recipe.open_frame(name, shot, frame)?.decode(shot.region, pixels))),
+                    _ => (
+                        None,
+                        guarded(|| recipe.open_frame(name, sample_image, frame)?.decode(sample_image.region, pixels)),
+                    ),
                 },
             };
-            result.map_err(|e| at_frame(name, shot.frames, frame, e))?;
+            result.map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
             let (id, key, pixels) = (taken.timed.id, taken.timed.key, hit.as_deref().unwrap_or(pixels));
-            let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, shot.frames, frame, e));
-            shot.damaged_frames += u32::from(damaged);
+            let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, sample_image.frames, frame, e));
+            sample_image.damaged_frames += u32::from(damaged);
             self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
             cached.push(hit);
         }
         Ok(cached)
     }
 
-    /// Transforms the frames in `group` and writes them to the batch. Frames that are not in the cache
-    /// are in `self.pixels[used..]`.
+    /// Transforms the frames in `group` and writes them to the batch. Frames that are not in the
+    /// cache are in `self.pixels[used..]`.
     fn write_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
         field: &ImageField,
-        shot: &mut Shot<'a>,
+        sample_image: &mut SampleImage<'a>,
         used: usize,
         group: impl Iterator<Item = (usize, Option<Arc<Pixels>>)>,
     ) -> Result<()> {
@@ -158,18 +166,18 @@ impl<'a> PartFiller<'a> {
             let pixels = cached.as_deref().unwrap_or(pixels);
             meter.enter(Stage::Transform, taken.timed.id);
             // Each frame uses the same random numbers.
-            let (mut rng, mut row) = (shot.rng.clone(), Row::new(part, taken.row).at_frame(frame));
+            let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, taken.row).at_frame(frame));
             let transformed = guarded(|| {
                 let scratch = (&mut **resizer, &mut **image);
-                field.transform(pixels, &shot.plan, &mut rng, &recipe.transforms, scratch, &mut row)
+                field.transform(pixels, &sample_image.plan, &mut rng, &recipe.transforms, scratch, &mut row)
             });
-            transformed.map_err(|e| at_frame(&field.name, shot.frames, frame, e))?;
+            transformed.map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
             let ns = meter.lap();
             meter.add_time(Stage::Transform, &mut taken.timed, ns, field.rgb_bytes());
             meter.enter(Stage::Write, taken.timed.id);
-            guarded(|| field.write(image, &shot.plan, &mut row))?;
+            guarded(|| field.write(image, &sample_image.plan, &mut row))?;
             let ns = meter.lap();
-            meter.add_more_time(Stage::Write, &mut taken.timed, ns);
+            meter.add_uncounted_time(Stage::Write, &mut taken.timed, ns);
         }
         Ok(())
     }

@@ -112,8 +112,8 @@ impl Coordinator {
     ) {
         let recipe = &self.shared.recipe;
         let of_batch = self.shared.schedule.size_of(index.epoch, index.batch);
-        let form = of_batch.unwrap_or_else(|| recipe.forms.at(index.epoch));
-        let schema = slot.schemas().form(form);
+        let variant = of_batch.unwrap_or_else(|| recipe.output_sizes.at(index.epoch));
+        let schema = slot.schemas().variant(variant);
         let mut group = Settings::group(schema.batch, self.shared.run.settings.workers);
         if recipe.copies && !self.stage.waits.readers_enabled() {
             group = copier::part_len(group, schema.batch, schema.sample_bytes());
@@ -121,11 +121,11 @@ impl Coordinator {
         let parts = slot.begin(group, |header| {
             (header.run, header.seq, header.next) = (run, seq, next);
             (header.epoch, header.number) = (index.epoch, index.batch);
-            header.form = form;
+            header.variant = variant;
             std::mem::swap(&mut header.entries, entries);
             // Mixing needs images, and at least two samples.
             let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
-            let mixing = || recipe.augments.mixing(form, recipe.seed, (index.epoch, index.batch));
+            let mixing = || recipe.augments.mixing(variant, recipe.seed, (index.epoch, index.batch));
             header.mixing = partners.then(mixing).flatten();
         });
         for part in parts {

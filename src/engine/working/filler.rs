@@ -14,7 +14,7 @@ use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Error, Result, guarded};
 use crate::field::{Image, NOTHING, Pasted};
-use crate::recipe::{self, Partners, Recipe, Shot};
+use crate::recipe::{self, Partners, Recipe, SampleImage};
 use crate::sampler::Entry;
 use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
@@ -44,7 +44,7 @@ pub(super) struct ReadSample<'a> {
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
     /// Number of images of this sample in the group.
-    pub(super) shot_count: usize,
+    pub(super) image_count: usize,
     /// Memory, in bytes, that decoding the images and computing the fields requires.
     pub(super) memory: usize,
     /// Geometric plan for fields such as boxes if the loader does not deliver the image. The fields
@@ -78,22 +78,22 @@ struct ReadCost {
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) samples: ArrayVec<ReadSample<'a>, MAX_GROUP>,
-    pub(super) shots: ArrayVec<Shot<'a>, MAX_PLANNED>,
+    pub(super) sample_images: ArrayVec<SampleImage<'a>, MAX_PLANNED>,
 }
 
 impl<'a> Group<'a> {
     /// Removes the first `count` samples and their images, and returns them as a group.
     pub(super) fn split(&mut self, count: usize) -> Self {
         let samples: ArrayVec<_, MAX_GROUP> = self.samples.drain(..count).collect();
-        let shots: usize = samples.iter().map(|taken| taken.shot_count).sum();
-        Group { samples, shots: self.shots.drain(..shots).collect() }
+        let sample_images: usize = samples.iter().map(|taken| taken.image_count).sum();
+        Group { samples, sample_images: self.sample_images.drain(..sample_images).collect() }
     }
 
     /// Iterates over the samples, each with its images.
-    fn iter_mut(&mut self) -> impl Iterator<Item = (&mut ReadSample<'a>, &mut [Shot<'a>])> {
-        let mut rest = &mut self.shots[..];
+    fn iter_mut(&mut self) -> impl Iterator<Item = (&mut ReadSample<'a>, &mut [SampleImage<'a>])> {
+        let mut rest = &mut self.sample_images[..];
         self.samples.iter_mut().map(move |taken| {
-            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.shot_count);
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.image_count);
             rest = others;
             (taken, own)
         })
@@ -133,7 +133,7 @@ impl<'a> PartFiller<'a> {
         let mut held = 0;
         for buffers in encoded.chunks_mut(tiles).take(self.max_samples(tiles)) {
             let Some(row) = rows.next() else { break };
-            let (entry, before) = (self.part.header().entries[row], group.shots.len());
+            let (entry, before) = (self.part.header().entries[row], group.sample_images.len());
             let mut timed = Timed { id: entry.sample, key: "", bytes: 0, ns: StageMap::default(), slowest: (0, 0) };
             self.meter.enter(Stage::Read, entry.sample);
             self.part.meta(row).fault = None;
@@ -144,9 +144,9 @@ impl<'a> PartFiller<'a> {
             timed.bytes = cost.bytes;
             match taken {
                 Ok((sample, others, memory, field_plan)) => {
-                    let (buffer, shot_count) = (Share::buffer(cost.copied), group.shots.len() - before);
+                    let (buffer, image_count) = (Share::buffer(cost.copied), group.sample_images.len() - before);
                     let memory = memory.saturating_add(share.excess_buffer(cost.copied));
-                    group.samples.push(ReadSample { row, sample, others, timed, shot_count, memory, field_plan });
+                    group.samples.push(ReadSample { row, sample, others, timed, image_count, memory, field_plan });
                     held += buffer;
                     // Stop before the next sample, because one more sample of this size might
                     // exceed the share.
@@ -157,8 +157,8 @@ impl<'a> PartFiller<'a> {
                 // End the lap here, so that the time spent on the failed sample and its retries is
                 // not attributed to the next sample.
                 Err(e) => {
-                    group.shots.truncate(before);
-                    self.meter.done(&timed);
+                    group.sample_images.truncate(before);
+                    self.meter.finish_sample(&timed);
                     self.part.meta(row).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
                 }
             }
@@ -238,14 +238,15 @@ impl<'a> PartFiller<'a> {
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
         let share = self.run.scratch.share();
-        let &Header { epoch, form, .. } = self.part.header();
-        let (fields, first) = (&self.recipe.any_fields().images, group.shots.len());
+        let &Header { epoch, variant, .. } = self.part.header();
+        let (fields, first) = (&self.recipe.any_fields().images, group.sample_images.len());
         for (index, field) in fields.iter().enumerate() {
-            let join = partners.filter(|_| field.image.own().is_none()).map(|partners| &partners.join);
+            let join = partners.filter(|_| field.image.own_augment().is_none()).map(|partners| &partners.join);
             let mut plan = |of: &Sample<'a>, tile: usize| {
-                let (tile, scratch) = (join.map(|join| (join, tile)), (&group.shots[first..], &mut *self.boxes));
-                let shot = self.recipe.plan(field.described(), of, (form, epoch, entry), tile, scratch)?;
-                group.shots.push(Shot { field: index, ..shot });
+                let (tile, scratch) =
+                    (join.map(|join| (join, tile)), (&group.sample_images[first..], &mut *self.boxes));
+                let sample_image = self.recipe.plan(field.described(), of, (variant, epoch, entry), tile, scratch)?;
+                group.sample_images.push(SampleImage { field: index, ..sample_image });
                 Ok(())
             };
             plan(sample, 0)?;
@@ -253,36 +254,36 @@ impl<'a> PartFiller<'a> {
                 plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
             }
         }
-        let clips = self.plan_clips(&mut group.shots[first..])?;
-        self.find_decoded(&mut group.shots[first..]);
+        let clips = self.plan_clips(&mut group.sample_images[first..])?;
+        self.find_decoded(&mut group.sample_images[first..]);
         // A device decodes images one at a time.
         if self.device_images != DeviceImages::All {
-            recipe::share(&mut group.shots[first..], share.decode as u64);
+            recipe::share(&mut group.sample_images[first..], share.decode as u64);
         }
         // `copied` is the maximum, not the sum, because images are copied for the device one at a
         // time.
         let (mut memory, mut copied) = (clips, 0);
         let alone = fields.len() == 1 && others.is_empty();
-        for shot in &mut group.shots[first..] {
-            self.choose(shot, alone);
-            let Some(encoded) = &shot.opened else { continue };
+        for sample_image in &mut group.sample_images[first..] {
+            self.choose(sample_image, alone);
+            let Some(encoded) = &sample_image.opened else { continue };
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
-            memory = memory.saturating_add(self.decoding_memory(encoded, shot.region));
-            if shot.wants_device && others.is_empty() && fields[shot.field].may_decode_on_device() {
-                copied = copied.max(encoded.bitstream_memory(shot.plan.region, self.part.free_encoded_bytes()));
+            memory = memory.saturating_add(self.decoding_memory(encoded, sample_image.region));
+            if sample_image.wants_device && others.is_empty() && fields[sample_image.field].may_decode_on_device() {
+                copied = copied.max(encoded.bitstream_memory(sample_image.plan.region, self.part.free_encoded_bytes()));
             }
         }
         let field_plan = match &self.recipe.any_fields().shown {
             Some(name) => {
                 let field = (&Image::new(), &**name);
-                Some(Box::new(self.recipe.plan(field, sample, (form, epoch, entry), None, (&[], self.boxes))?.plan))
+                Some(Box::new(self.recipe.plan(field, sample, (variant, epoch, entry), None, (&[], self.boxes))?.plan))
             }
             None => None,
         };
-        let (plan, tiles) = self.recipe.shown(&group.shots[first..], others);
-        let pasted = group.shots[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
+        let (plan, tiles) = self.recipe.plan_and_tiles(&group.sample_images[first..], others);
+        let pasted = group.sample_images[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
         let computed = self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
         Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
@@ -290,27 +291,27 @@ impl<'a> PartFiller<'a> {
 
     /// Finds the images of a sample in the cache of decoded images. Images for which the cache has
     /// space are decoded completely.
-    fn find_decoded(&self, shots: &mut [Shot<'a>]) {
+    fn find_decoded(&self, sample_images: &mut [SampleImage<'a>]) {
         if self.recipe.cache.is_none() {
             return;
         }
-        for index in 0..shots.len() {
-            let (before, rest) = shots.split_at_mut(index);
-            let shot = &mut rest[0];
-            let Some(encoded) = shot.opened.as_ref().filter(|_| shot.is_shown()) else { continue };
+        for index in 0..sample_images.len() {
+            let (before, rest) = sample_images.split_at_mut(index);
+            let sample_image = &mut rest[0];
+            let Some(encoded) = sample_image.opened.as_ref().filter(|_| sample_image.is_shown()) else { continue };
             if self.device_images == DeviceImages::All && encoded.is_jpeg() {
                 continue;
             }
-            if let Some(view) = before.iter().find(|view| view.shows_the_same(shot) && view.is_shown()) {
+            if let Some(view) = before.iter().find(|view| view.shows_the_same(sample_image) && view.is_shown()) {
                 if let Some(pixels) = view.cached.clone() {
-                    shot.use_cached(pixels);
+                    sample_image.use_cached(pixels);
                 }
                 continue;
             }
             match self.recipe.find_decoded(encoded) {
-                Lookup::Hit(pixels) => shot.use_cached(pixels),
+                Lookup::Hit(pixels) => sample_image.use_cached(pixels),
                 Lookup::Admitted(admission) => {
-                    (shot.region, shot.admission) = (Rect::full(encoded.size()), Some(admission));
+                    (sample_image.region, sample_image.admission) = (Rect::full(encoded.size()), Some(admission));
                 }
                 Lookup::Declined => {}
             }
@@ -319,27 +320,27 @@ impl<'a> PartFiller<'a> {
 
     /// Chooses where an image is decoded, and by how many threads. `alone` states whether the image
     /// is the only image of its sample.
-    fn choose(&self, shot: &mut Shot<'_>, alone: bool) {
-        let pixels = shot.region.size().area().saturating_mul(3);
-        let large = pixels >= LARGE && self.meter.usual_pixels().is_some_and(|usual| pixels / RARE >= usual);
+    fn choose(&self, sample_image: &mut SampleImage<'_>, alone: bool) {
+        let pixels = sample_image.region.size().area().saturating_mul(3);
+        let large = pixels >= LARGE && self.meter.mean_decoded_bytes().is_some_and(|usual| pixels / RARE >= usual);
         // Other images of the sample may use the pixels of this image.
-        shot.wants_device =
+        sample_image.wants_device =
             self.device_images == DeviceImages::All || (large && alone && self.device_images == DeviceImages::Large);
-        shot.divided = large && shot.opened.as_ref().is_some_and(EncodedImage::is_divisible);
+        sample_image.divided = large && sample_image.opened.as_ref().is_some_and(EncodedImage::is_divisible);
     }
 
     /// Decodes, transforms and writes the images of `group`.
     pub(super) fn process(&mut self, mut group: Group<'a>) {
-        if let Some(first) = group.samples.first().filter(|_| !group.shots.is_empty()) {
+        if let Some(first) = group.samples.first().filter(|_| !group.sample_images.is_empty()) {
             self.meter.enter(Stage::Decode, first.timed.id);
             self.meter.lap();
             self.decode(&mut group);
         }
         let mut first = 0;
-        for (taken, shots) in group.iter_mut() {
-            let made = self.write(taken, shots, first);
-            first += shots.len();
-            self.meter.done(&taken.timed);
+        for (taken, sample_images) in group.iter_mut() {
+            let made = self.write(taken, sample_images, first);
+            first += sample_images.len();
+            self.meter.finish_sample(&taken.timed);
             if let Err(e) = made {
                 let (epoch, entry) = self.entry(taken.row);
                 self.part.meta(taken.row).fault = Some(self.recipe.at_joined(epoch, &entry, taken.timed.key, e));
@@ -352,8 +353,8 @@ impl<'a> PartFiller<'a> {
     fn decode(&mut self, group: &mut Group<'a>) {
         if self.recipe.strict {
             // Damage is an error in strict mode, so fail damaged images before decoding them.
-            for shot in &mut group.shots {
-                shot.result = shot.opened.as_mut().map_or(Ok(()), Recipe::refuse_damage);
+            for sample_image in &mut group.sample_images {
+                sample_image.result = sample_image.opened.as_mut().map_or(Ok(()), Recipe::refuse_damage);
             }
         }
         if self.device_images != DeviceImages::None {
@@ -361,38 +362,40 @@ impl<'a> PartFiller<'a> {
         }
         let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
         let mut indices = ArrayVec::<usize, MAX_PLANNED>::new();
-        for (index, (shot, pixels)) in group.shots.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
-            let Some(encoded) = shot.opened.take() else { continue };
-            if !shot.on_device && shot.result.is_ok() && shot.is_shown() {
-                jobs.push(Job { divided: shot.divided, ..Job::new(encoded, shot.region, pixels) });
+        for (index, (sample_image, pixels)) in group.sample_images.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
+            let Some(encoded) = sample_image.opened.take() else { continue };
+            if !sample_image.on_device && sample_image.result.is_ok() && sample_image.is_shown() {
+                jobs.push(Job { divided: sample_image.divided, ..Job::new(encoded, sample_image.region, pixels) });
                 indices.push(index);
             }
         }
         Recipe::decode(&mut jobs);
         let (mut jobs, mut first) = (indices.into_iter().zip(jobs).peekable(), 0);
-        for (taken, shots) in group.iter_mut() {
-            while let Some((index, job)) = jobs.next_if(|(index, _)| *index < first + shots.len()) {
-                let shared = shots.iter().any(|shot| shot.shared_with == Some(index - first));
-                let shot = &mut shots[index - first];
-                let (id, key) = taken.owner(shot.tile);
-                (shot.pixels, shot.ns) = (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
-                let (admission, faulty) = (shot.admission.take(), job.result.is_err() || job.out.damage().is_some());
+        for (taken, sample_images) in group.iter_mut() {
+            while let Some((index, job)) = jobs.next_if(|(index, _)| *index < first + sample_images.len()) {
+                let shared = sample_images.iter().any(|sample_image| sample_image.shared_with == Some(index - first));
+                let sample_image = &mut sample_images[index - first];
+                let (id, key) = taken.owner(sample_image.tile);
+                (sample_image.pixels, sample_image.ns) =
+                    (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
+                let (admission, faulty) =
+                    (sample_image.admission.take(), job.result.is_err() || job.out.damage().is_some());
                 // If several images are cut from this decoded region, or if it was decoded for the
                 // cache, the damage may lie outside the part that one of the images needs. Decode
                 // each of these images separately.
-                shot.separately = faulty && (shared || admission.is_some());
+                sample_image.separately = faulty && (shared || admission.is_some());
                 if let Some(admission) = admission.filter(|_| !faulty) {
                     admission.fill(job.image.size(), job.out);
                 }
-                if !shot.separately {
-                    shot.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
-                    shot.result = job.result;
+                if !sample_image.separately {
+                    sample_image.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
+                    sample_image.result = job.result;
                 }
             }
-            first += shots.len();
+            first += sample_images.len();
         }
-        let Group { samples, shots } = group;
-        self.meter.decoded(shots, samples.iter_mut().map(|taken| (&mut taken.timed, taken.shot_count)));
+        let Group { samples, sample_images } = group;
+        self.meter.decoded(sample_images, samples.iter_mut().map(|taken| (&mut taken.timed, taken.image_count)));
     }
 
     /// Copies the data of the images that the device decodes, except images that failed.
@@ -400,10 +403,12 @@ impl<'a> PartFiller<'a> {
         let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
         let fields = &recipe.fields_of(part.header()).images;
         // Skip mosaics, because they are composed on the CPU.
-        for (taken, shots) in group.iter_mut().filter(|(taken, _)| taken.others.is_empty()) {
-            for shot in shots.iter_mut().filter(|shot| shot.wants_device && shot.result.is_ok()) {
-                let Some(encoded) = &shot.opened else { continue };
-                let (field, plan, start) = (&fields[shot.field], &shot.plan, Instant::now());
+        for (taken, sample_images) in group.iter_mut().filter(|(taken, _)| taken.others.is_empty()) {
+            for sample_image in
+                sample_images.iter_mut().filter(|sample_image| sample_image.wants_device && sample_image.result.is_ok())
+            {
+                let Some(encoded) = &sample_image.opened else { continue };
+                let (field, plan, start) = (&fields[sample_image.field], &sample_image.plan, Instant::now());
                 if !field.device_supports(plan) {
                     continue;
                 }
@@ -414,10 +419,10 @@ impl<'a> PartFiller<'a> {
                 });
                 // If this fails, decoding on the worker fails as well, and reports the error.
                 let stored = stored.unwrap_or_default();
-                shot.on_device = stored == Some(true);
-                if shot.on_device {
+                sample_image.on_device = stored == Some(true);
+                if sample_image.on_device {
                     meter.counts().decoded_on_device.bump();
-                    shot.ns = Some(nanos(Instant::now(), start));
+                    sample_image.ns = Some(nanos(Instant::now(), start));
                 } else if stored == Some(false) || encoded.bytes().len() > free {
                     meter.counts().device_full.bump();
                 }
@@ -429,18 +434,18 @@ impl<'a> PartFiller<'a> {
 
     /// Writes the images and the other fields of a sample. `first` is the index of the sample's
     /// first image in the group.
-    fn write(&mut self, taken: &mut ReadSample<'a>, shots: &mut [Shot<'a>], first: usize) -> Result<()> {
-        let pastes = shots.iter().any(|shot| shot.pastes);
-        let mut made = if pastes { self.paste(taken, shots) } else { Ok(()) };
+    fn write(&mut self, taken: &mut ReadSample<'a>, sample_images: &mut [SampleImage<'a>], first: usize) -> Result<()> {
+        let pastes = sample_images.iter().any(|sample_image| sample_image.pastes);
+        let mut made = if pastes { self.paste(taken, sample_images) } else { Ok(()) };
         if made.is_ok() {
-            made = (0..shots.len()).try_for_each(|index| self.image(taken, shots, index, first));
+            made = (0..sample_images.len()).try_for_each(|index| self.image(taken, sample_images, index, first));
         }
         let PartFiller { recipe, pasted, part, meter, .. } = self;
         let (row, fields) = (taken.row, recipe.fields_of(part.header()));
-        let damaged_frames = recipe::damaged_frames(shots);
-        part.meta(row).damaged = recipe::damaged(shots) + damaged_frames;
+        let damaged_frames = recipe::damaged_frames(sample_images);
+        part.meta(row).damaged = recipe::damaged(sample_images) + damaged_frames;
         part.meta(row).damaged_frames = damaged_frames;
-        let (plan, tiles) = recipe.shown(shots, &taken.others);
+        let (plan, tiles) = recipe.plan_and_tiles(sample_images, &taken.others);
         let plan = plan.or(taken.field_plan.as_deref());
         let image = |plan: &Plan| recipe.part_with_image(plan, (!tiles.is_empty() && !pastes, pastes));
         part.meta(row).shown = plan.map(image).unwrap_or_default();
@@ -460,47 +465,53 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Chooses the objects to paste into the image of a sample.
-    fn paste(&mut self, taken: &ReadSample<'a>, shots: &[Shot<'a>]) -> Result<()> {
+    fn paste(&mut self, taken: &ReadSample<'a>, sample_images: &[SampleImage<'a>]) -> Result<()> {
         self.meter.enter(Stage::Transform, taken.timed.id);
         let (epoch, entry) = self.entry(taken.row);
-        self.recipe.paste(shots, &taken.others, (epoch, &entry), self.pasted)
+        self.recipe.paste(sample_images, &taken.others, (epoch, &entry), self.pasted)
     }
 
     /// Transforms image `index` of a sample. Writes the output image if `index` is the last of its
     /// tiles. `first` is the index of the sample's first image in the group.
-    fn image(&mut self, taken: &mut ReadSample<'a>, shots: &mut [Shot<'a>], index: usize, first: usize) -> Result<()> {
-        if shots[index].frames.is_some() {
-            let used = first + shots.len();
-            return self.clip(taken, &mut shots[index], used);
+    fn image(
+        &mut self,
+        taken: &mut ReadSample<'a>,
+        sample_images: &mut [SampleImage<'a>],
+        index: usize,
+        first: usize,
+    ) -> Result<()> {
+        if sample_images[index].frames.is_some() {
+            let used = first + sample_images.len();
+            return self.clip(taken, &mut sample_images[index], used);
         }
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
-        let source = shots[index].shared_with.unwrap_or(index);
-        let (separately, bytes) = (shots[source].separately, shots[source].bytes);
-        let (shot, pixels, id) = (&mut shots[index], &mut pixels[first + source], taken.timed.id);
-        let cached = shot.cached.take();
-        let (tile, (owner, key)) = (shot.tile, taken.owner(shot.tile));
+        let source = sample_images[index].shared_with.unwrap_or(index);
+        let (separately, bytes) = (sample_images[source].separately, sample_images[source].bytes);
+        let (sample_image, pixels, id) = (&mut sample_images[index], &mut pixels[first + source], taken.timed.id);
+        let cached = sample_image.cached.take();
+        let (tile, (owner, key)) = (sample_image.tile, taken.owner(sample_image.tile));
         let of_partner = |e: Error| if tile > 0 { e.at_sample(owner, key) } else { e };
-        std::mem::replace(&mut shot.result, Ok(())).map_err(of_partner)?;
-        if shot.on_device {
+        std::mem::replace(&mut sample_image.result, Ok(())).map_err(of_partner)?;
+        if sample_image.on_device {
             return Ok(());
         }
-        if separately && shot.is_shown() {
+        if separately && sample_image.is_shown() {
             meter.enter(Stage::Decode, id);
-            let decoded = guarded(|| recipe.codecs.open(bytes)?.decode(shot.plan.region, pixels));
+            let decoded = guarded(|| recipe.codecs.open(bytes)?.decode(sample_image.plan.region, pixels));
             decoded.map_err(of_partner)?;
-            shot.damaged = recipe.note_damage(owner, key, pixels);
+            sample_image.damaged = recipe.note_damage(owner, key, pixels);
             meter.stage(Stage::Decode, &mut taken.timed, pixels.data().len());
         }
         meter.enter(Stage::Transform, id);
-        let field = &recipe.fields_of(part.header()).images[shot.field];
+        let field = &recipe.fields_of(part.header()).images[sample_image.field];
         let pixels = cached.as_deref().unwrap_or(pixels);
-        recipe.transform(field, pixels, shot, ((resizer, image), pasted), (part, taken.row))?;
-        if !shot.is_last() {
+        recipe.transform(field, pixels, sample_image, ((resizer, image), pasted), (part, taken.row))?;
+        if !sample_image.is_last() {
             return Ok(());
         }
         meter.stage(Stage::Transform, &mut taken.timed, field.rgb_bytes());
         meter.enter(Stage::Write, id);
-        guarded(|| field.write(image, &shot.plan, &mut Row::new(part, taken.row)))
+        guarded(|| field.write(image, &sample_image.plan, &mut Row::new(part, taken.row)))
     }
 
     /// Returns the epoch, and the entry for row `row`.

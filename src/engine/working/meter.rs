@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::batch::Header;
-use crate::recipe::Shot;
+use crate::recipe::SampleImage;
 use crate::trace::{Args, Counters, Row, Stage, StageMap, WorkerCounts, nanos};
 
 /// A worker's stopwatch. Each lap covers one stage of one sample. The lap is added to the counters
@@ -80,35 +80,39 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends the lap in which the images in `shots` were decoded. `samples` yields their samples,
-    /// each with its number of images. Images decoded as a group have no individual timings, so the
-    /// time of the group is divided in proportion to their encoded size.
+    /// Ends the lap in which the images in `sample_images` were decoded. `samples` yields their
+    /// samples, each with its number of images. Images decoded as a group have no individual
+    /// timings, so the time of the group is divided in proportion to their encoded size.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
-        shots: &[Shot<'_>],
+        sample_images: &[SampleImage<'_>],
         samples: impl Iterator<Item = (&'t mut Timed<'k>, usize)>,
     ) {
         let took = self.lap();
-        let alone: u64 = shots.iter().filter_map(|shot| shot.ns).sum();
+        let alone: u64 = sample_images.iter().filter_map(|sample_image| sample_image.ns).sum();
         let together = took.saturating_sub(alone);
-        let encoded: usize = shots.iter().filter(|shot| shot.ns.is_none()).map(|shot| shot.encoded).sum();
-        let one_by_one = shots.iter().all(|shot| shot.ns.is_some());
+        let encoded: usize = sample_images
+            .iter()
+            .filter(|sample_image| sample_image.ns.is_none())
+            .map(|sample_image| sample_image.encoded)
+            .sum();
+        let one_by_one = sample_images.iter().all(|sample_image| sample_image.ns.is_some());
         let trace = self.counters.tracing();
         let mut begin = trace.map_or(0, |trace| trace.at(self.now).saturating_sub(took));
-        let mut rest = shots.iter();
+        let mut rest = sample_images.iter();
         for (sample, images) in samples {
-            for shot in rest.by_ref().take(images) {
-                let share = || (together as f64 * shot.encoded as f64 / encoded.max(1) as f64) as u64;
-                let ns = shot.ns.unwrap_or_else(share);
-                self.add_time(Stage::Decode, sample, ns, shot.pixels);
+            for sample_image in rest.by_ref().take(images) {
+                let share = || (together as f64 * sample_image.encoded as f64 / encoded.max(1) as f64) as u64;
+                let ns = sample_image.ns.unwrap_or_else(share);
+                self.add_time(Stage::Decode, sample, ns, sample_image.pixels);
                 let Some(trace) = trace else { continue };
                 let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
                 if one_by_one {
-                    trace.record_at(row, name, begin, begin + ns, self.args(sample, shot.encoded));
+                    trace.record_at(row, name, begin, begin + ns, self.args(sample, sample_image.encoded));
                     begin += ns;
-                } else if std::ptr::eq(shot, &raw const shots[0]) {
-                    let all = shots.iter().map(|shot| shot.encoded).sum();
-                    let args = Args { samples: Some(shots.len() as u64), ..self.args(sample, all) };
+                } else if std::ptr::eq(sample_image, &raw const sample_images[0]) {
+                    let all = sample_images.iter().map(|sample_image| sample_image.encoded).sum();
+                    let args = Args { samples: Some(sample_images.len() as u64), ..self.args(sample, all) };
                     trace.record_at(row, name, begin, begin + took, args);
                 }
             }
@@ -116,9 +120,9 @@ impl<'a> Meter<'a> {
     }
 
     /// Adds the time `ns` to a stage of `sample` without counting the sample.
-    pub(super) fn add_more_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64) {
+    pub(super) fn add_uncounted_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64) {
         sample.ns[stage] += ns;
-        self.counters.worker(self.worker).spent_more(stage, ns);
+        self.counters.worker(self.worker).add_uncounted_time(stage, ns);
     }
 
     /// Ends the lap in which `count` samples were copied from memory. `last` contains the index and
@@ -142,12 +146,12 @@ impl<'a> Meter<'a> {
 
     /// Returns the mean decoded size of an image on this worker in bytes, or `None` before the
     /// first.
-    pub(crate) fn usual_pixels(&self) -> Option<u64> {
+    pub(crate) fn mean_decoded_bytes(&self) -> Option<u64> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }
 
     /// Counts a sample that is finished or failed.
-    pub(crate) fn done(&self, sample: &Timed<'_>) {
+    pub(crate) fn finish_sample(&self, sample: &Timed<'_>) {
         self.counts().prepared.bump();
         self.counters.sample_took(sample.ns, sample.slowest.1, (sample.id, sample.key, sample.bytes));
     }

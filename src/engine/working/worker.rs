@@ -20,7 +20,7 @@ use crate::engine::state::Run;
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
 use crate::field::{ImageField, MixScratch, Pasted};
-use crate::recipe::{Recipe, Shot};
+use crate::recipe::{Recipe, SampleImage};
 #[cfg(test)]
 use crate::sampler::Entry;
 use crate::source::CancelToken;
@@ -113,7 +113,7 @@ impl Worker {
         });
         self.recipe.fields_of(full.header()).measure(&mut full);
         if full.header().mixing.is_some() {
-            self.run.counters.worker(self.index).spent_more(Stage::Write, nanos(Instant::now(), start));
+            self.run.counters.worker(self.index).add_uncounted_time(Stage::Write, nanos(Instant::now(), start));
         }
         if let Err(e) = finished {
             let number = full.header().number;
@@ -161,7 +161,7 @@ impl Worker {
     /// been written.
     fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &Redecode) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
-        let &Header { epoch, form, .. } = part.header();
+        let &Header { epoch, variant, .. } = part.header();
         let (entry, share) = (part.header().entries[row], run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
         let sample = recipe.read((entry.sample, &entry), &mut encoded[0], || request.is_wanted());
@@ -175,8 +175,9 @@ impl Worker {
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in recipe.fields_of(part.header()).images.iter().filter(|field| field.image.clip().is_none()) {
-            let shot = recipe.plan(field.described(), &sample, (form, epoch, &entry), None, (&[], boxes));
-            let Shot { bytes, opened, plan, .. } = shot.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
+            let sample_image = recipe.plan(field.described(), &sample, (variant, epoch, &entry), None, (&[], boxes));
+            let SampleImage { bytes, opened, plan, .. } =
+                sample_image.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
             let mut encoded = opened.expect("`plan` has opened the image");
             let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
             let large = memory > share.decode;

@@ -14,7 +14,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::*;
 use crate::batch::{Course, Feed, Wait};
 use crate::decode::{Condition, check};
-use crate::device::Form;
+use crate::device::Variant;
 use crate::device::tests::coded::oriented;
 use crate::device::tests::sim::{Mistake, Sim, converted};
 use crate::engine::{Batches, Decoder, OnError};
@@ -130,7 +130,7 @@ fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
 /// Returns the pixels of `batch`, which the device must have finished.
 fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
-    let Form { spec, layout } = shared.form(&slot.info);
+    let Variant { spec, layout } = shared.variant(&slot.info);
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();

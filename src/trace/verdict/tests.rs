@@ -144,7 +144,7 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
 /// Sixteen workers prepare a batch in 1.4 ms, but a worker takes 100 ms for each of the largest
 /// photographs.
 #[test]
-fn rare_large_samples_are_blamed_although_threads_waited_for_cores() {
+fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
     let large = |n: u64| Straggler { bytes: 9_000_000, ..slow(n, 0.06 + 0.01 * n as f64, 0.2 * n as f64) };
     let stats = Stats {
         workers: 16,

@@ -48,7 +48,7 @@ const REMOVED: &str = "removed";
 /// The locks of the datasets that this process uses. They are held until the process ends.
 static HELD: PerProcess<Mutex<Vec<(PathBuf, File)>>> = PerProcess::new();
 
-fn held() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
+fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
     Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -90,7 +90,7 @@ pub(super) fn download(
         return Err(Error::config(cause).at_path(base));
     }
     let failed = |e: io::Error| Error::io(&dataset.path, &e);
-    let is_held = || Ok::<_, Error>(held()?.iter().any(|(path, _)| *path == dataset.path));
+    let is_held = || Ok::<_, Error>(held_locks()?.iter().any(|(path, _)| *path == dataset.path));
     if is_held()? && dataset.is_complete().map_err(failed)? {
         return Ok(dataset.data());
     }
@@ -108,7 +108,7 @@ pub(super) fn download(
         }
     }
     if !is_held()? {
-        held()?.push((dataset.path.clone(), in_use));
+        held_locks()?.push((dataset.path.clone(), in_use));
     }
     Ok(dataset.data())
 }

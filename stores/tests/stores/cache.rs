@@ -594,7 +594,7 @@ fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
 }
 
 #[test]
-fn a_cache_folder_in_a_dataset_is_not_a_class() {
+fn a_cache_folder_in_a_dataset_is_ignored() {
     let set = tempfile::tempdir().unwrap();
     for class in ["cat", "dog"] {
         std::fs::create_dir(set.path().join(class)).unwrap();

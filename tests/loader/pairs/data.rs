@@ -54,7 +54,7 @@ impl Codec for Red {
 
     fn decode(&self, _: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         out.reset(region.size()).chunks_exact_mut(3).for_each(|pixel| pixel.copy_from_slice(&[250, 20, 20]));
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         Ok(())
     }
 }

@@ -92,7 +92,7 @@ impl Codec for Numbered {
         let bytes = image.bytes();
         out.reset(region.size());
         let mut rng = Rng::new(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), 1, 2);
-        out.place(region.x, region.y);
+        out.set_origin(region.x, region.y);
         out.data_mut().chunks_mut(8).for_each(|to| to.copy_from_slice(&rng.next_u64().to_le_bytes()[..to.len()]));
         Ok(())
     }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_packets_are_errors_that_name_the_byte() {
+    fn damaged_packets_fail_with_the_byte() {
         let stream = Bitstream::new(&config(Codec::H264, &avcc(4))).unwrap();
         let damage = |packet: &[u8]| stream.rewrite(packet, false, &mut Vec::new()).unwrap_err().to_string();
         assert_eq!(
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncated_record_is_an_error() {
+    fn every_truncated_record_fails() {
         for (codec, record) in [(Codec::H264, avcc(4)), (Codec::Hevc, hvcc())] {
             Bitstream::new(&config(codec, &record)).unwrap();
             for end in 0..record.len() {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_a_decoder_skips_after_a_key_frame_need_not_be_decoded() {
+    fn frames_that_a_decoder_skips_after_a_key_frame_are_optional() {
         let stream = Bitstream::new(&config(Codec::Hevc, &hvcc())).unwrap();
         let coded = |kind: u8| stream.rewrite(&[0, 0, 0, 2, kind << 1, 1], false, &mut Vec::new()).unwrap().images;
         assert_eq!([coded(0), coded(1), coded(8), coded(9), coded(21)], [1, 1, 0, 0, 1]);

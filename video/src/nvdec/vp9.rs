@@ -28,8 +28,8 @@ pub(super) struct References {
     /// For each reference, the index of its image, counted from the key frame.
     images: [Option<usize>; 8],
     count: usize,
-    /// Matrix coefficients as in ISO/IEC 23091-2, and whether samples have the full range, according
-    /// to the last key frame.
+    /// Matrix coefficients as in ISO/IEC 23091-2, and whether samples have the full range,
+    /// according to the last key frame.
     pub(super) color: (u8, bool),
 }
 
@@ -255,7 +255,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn damaged_headers_are_errors() {
+    fn damaged_headers_fail() {
         let error = |packets: &[Vec<u8>]| shown(packets).unwrap_err().to_string();
         let start = key(1);
         assert_eq!(error(&[inter(true, 1)]), "the first VP9 frame is not a key frame");

@@ -43,7 +43,7 @@ fn frames_are_equal_to_dav1d_bit_for_bit() {
 }
 
 #[test]
-fn damaged_packets_are_errors_or_frames() {
+fn damaged_packets_fail_or_give_frames() {
     let mut random = Random(0x1234_5678_9abc_def1);
     let mut decoder = Decoder::new(1 << 16).unwrap();
     let names: Vec<String> = videos().into_iter().filter(|name| expected(name).is_some()).collect();
@@ -147,7 +147,7 @@ fn errors_name_the_file_and_the_frame() {
 }
 
 #[test]
-fn frames_larger_than_the_file_claims_are_errors() {
+fn frames_larger_than_the_file_claims_fail() {
     let file = bytes("g2.mp4");
     let mut bytes = crate::record::record(&file, &open(&file).unwrap(), 0);
     bytes[12] = 90;

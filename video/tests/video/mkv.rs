@@ -259,7 +259,7 @@ fn blocks_of_all_kinds_are_found() {
 }
 
 #[test]
-fn unsupported_files_are_errors_that_say_what_to_do() {
+fn unsupported_files_fail_with_advice() {
     let good = || Parts::new().cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]);
     assert_eq!(found(&good().file()).1.len(), 1);
     let entry = |more: Vec<u8>| Parts { entry: [Parts::new().entry, more].concat(), ..good() };
@@ -324,7 +324,7 @@ fn large_packets_are_not_read() {
 }
 
 #[test]
-fn truncated_files_are_errors() {
+fn truncated_files_fail() {
     for (name, _) in FILES {
         let file = bytes(name);
         let whole = open(&file).unwrap();

@@ -104,7 +104,7 @@ fn only_the_tables_are_read() {
 }
 
 #[test]
-fn truncated_files_are_errors_or_have_all_packets() {
+fn truncated_files_fail_or_have_all_packets() {
     for name in ["g2", "frag", "h264", "vfr"] {
         let file = bytes(&format!("{name}.mp4"));
         let whole = open(&file).unwrap();

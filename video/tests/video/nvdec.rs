@@ -101,7 +101,7 @@ fn threads_decode_at_the_same_time() {
 }
 
 #[test]
-fn damaged_packets_are_errors_or_frames_of_the_same_size() {
+fn damaged_packets_fail_or_give_frames_of_the_same_size() {
     let Some(mut decoder) = decoder() else { return };
     let mut random = Random(0x0dd_ba11);
     for video in VIDEOS {

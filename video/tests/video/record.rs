@@ -39,7 +39,7 @@ fn records_contain_the_packets() {
 }
 
 #[test]
-fn damaged_records_are_errors() {
+fn damaged_records_fail() {
     let file = bytes("g2.mp4");
     let whole = record(&file, &open(&file).unwrap(), 1);
     for end in 0..whole.len() {

@@ -96,7 +96,7 @@ fn black_gray_and_white_keep_their_values() {
 }
 
 #[test]
-fn unknown_matrices_are_errors() {
+fn unknown_matrices_fail() {
     let planes = [Plane::Bits8(&[128], 1); 3];
     let coding = Coding { matrix: 8, is_full_range: false, bits: 8 };
     let frame = Planes { width: 1, height: 1, layout: Layout::Yuv444, coding, planes };

@@ -18,9 +18,9 @@ const MAX_DECOMPRESSED: u64 = 4 << 30;
 /// the offset of the elements from the start of the header.
 fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
-    let bad = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.shown())));
+    let bad = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
     let Some(shape) = npy.shape.as_ref() else { return bad("has an invalid shape, or more than 8 axes") };
-    if npy.shown().contains("'|O'") {
+    if npy.header_for_message().contains("'|O'") {
         return bad("contains pickled Python objects: save numbers instead");
     }
     if npy.size == 0 {

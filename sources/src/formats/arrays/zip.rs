@@ -5,7 +5,7 @@ use std::io::Read;
 
 use flate2::read::DeflateDecoder;
 
-use crate::error::{Error, Result, copied};
+use crate::error::{Error, Result, try_copy};
 use crate::machine::bytes::Bytes;
 
 /// A member of an archive.
@@ -108,7 +108,7 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
     let pieces = std::iter::from_fn(|| {
         let piece = left.min(1 << 20);
         (piece > 0).then(|| {
-            let found = bytes.get(at, piece as usize, &mut scratch).and_then(copied);
+            let found = bytes.get(at, piece as usize, &mut scratch).and_then(try_copy);
             (left, at) = (left - piece, at + piece);
             found
         })
@@ -194,7 +194,7 @@ impl Archive<'_> {
                 "zip: {len} bytes at byte {at} extend past the end of the file ({all} bytes)"
             )));
         }
-        Ok(Cow::Owned(copied(self.bytes.get(at, len as usize, &mut Vec::new())?)?))
+        Ok(Cow::Owned(try_copy(self.bytes.get(at, len as usize, &mut Vec::new())?)?))
     }
 
     /// Returns the offset and the size of the directory.

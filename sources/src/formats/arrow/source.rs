@@ -294,7 +294,7 @@ impl Source for Arrow {
         let root = file.path.parent().unwrap_or(Path::new(""));
         let found = self.columns.read(index, scratch, |column, scratch| {
             let anywhere = self.anywhere && self.columns.image() == Some(column);
-            self.find(index, column, scratch)?.opened(root, anywhere, scratch)
+            self.find(index, column, scratch)?.read_path(root, anywhere, scratch)
         });
         found.map_err(|e| e.at_path(&file.path))
     }

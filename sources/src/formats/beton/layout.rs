@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::items::{ColumnRanges, Layout, widened};
+use crate::values::items::{ColumnRanges, Layout, f16_to_f32};
 use crate::values::record::{ColumnType, Found};
 
 /// The fields of a file, and the fixed-size record of each sample. A record contains the sample's
@@ -140,7 +140,7 @@ impl Layout for BetonLayout {
             Kind::Float => from_record(made, Element::F64),
             Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(whole),
             Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
-            Kind::Array(Dtype::Half, shape) => widened(bytes, shape, made),
+            Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, made),
             Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
             Kind::Image if record[0] == 0 => Found::Bytes(whole),
             Kind::Image if record[0] == 1 => {

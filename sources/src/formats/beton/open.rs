@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::header::{ALLOCATION, FIELD, Field, HEADER, Header, u64_at};
 use super::layout::BetonLayout;
-use crate::error::{Error, Result, collected, copied};
+use crate::error::{Error, Result, try_collect, try_copy};
 use crate::options::{Opened, Options};
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Items, Rows, Samples};
@@ -43,12 +43,12 @@ fn read(file: &OpenFile) -> Result<(BetonLayout, Spans)> {
     };
     let allocations = file.get(header.table, len - header.table, &mut scratch)?.chunks_exact(ALLOCATION);
     let allocation = |entry| Ok(u64_at(entry, 8).zip(u64_at(entry, 16)).expect("an entry has 24 bytes"));
-    let allocations = collected(allocations.map(allocation))?;
-    let records = copied(file.get(start, records, &mut scratch)?)?;
+    let allocations = try_collect(allocations.map(allocation))?;
+    let records = try_copy(file.get(start, records, &mut scratch)?)?;
     let data = start + records.len() as u64..header.table;
     let rows = BetonLayout::new(fields, records, size, allocations);
     let span = |row: usize| rows.span(row, &data, page).map_err(|e| in_sample(&e, row));
-    let spans = collected((0..header.samples as usize).map(span))?;
+    let spans = try_collect((0..header.samples as usize).map(span))?;
     Ok((rows, spans))
 }
 

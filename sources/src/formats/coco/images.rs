@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::machine::file;
-use crate::machine::slashes::slashed;
+use crate::machine::slashes::normalize_separators;
 use crate::model::store::Stores;
 use crate::storage::referenced::Below;
 use crate::values::annotated::below;
@@ -83,7 +83,7 @@ pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<S
 
 /// Resolves `..` in a URL, and appends a `/`. Returns `None` if the URL points outside its bucket.
 fn resolved(url: &Path) -> Option<String> {
-    let url = slashed(url.to_str()?);
+    let url = normalize_separators(url.to_str()?);
     let (scheme, path) = url.split_once("://")?;
     let mut parts = Vec::new();
     for part in path.split('/').filter(|part| !part.is_empty()) {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::images::{check_folder, folder_of, url_folder_of};
 use super::json::{self, Id, Object};
-use crate::error::{Error, Result, collected, counted, reserve, reserved};
+use crate::error::{Error, Result, counted, reservation_result, reserve, try_collect};
 use crate::format::Format;
 use crate::machine::slashes::root;
 use crate::model::{Sample, Source};
@@ -315,7 +315,7 @@ impl Content {
         let mut coordinates = Vec::new();
         let (mut annotations, areas, points) = {
             let mut indices = HashMap::<&Id<'_>, u32>::new();
-            reserved(indices.try_reserve(content.images.len()))?;
+            reservation_result(indices.try_reserve(content.images.len()))?;
             indices.extend(content.images.iter().map(|image| &image.id).zip(0..));
             let listed = |object: &&Object<'_>| indices.contains_key(&object.image_id);
             check_listed(&content.annotations, listed, path)?;
@@ -329,7 +329,7 @@ impl Content {
                 let &image = indices.get(&object.image_id)?;
                 Some(Annotation::new(object, index, image, points, &mut coordinates, bytes))
             });
-            (collected(annotations)?, areas, points)
+            (try_collect(annotations)?, areas, points)
         };
         // Sort by index too, to keep the annotations of an image in the order of the file. A stable
         // sort would do the same, but would allocate memory.
@@ -344,7 +344,7 @@ impl Content {
             })
         });
         Ok(Content {
-            images: collected(images)?,
+            images: try_collect(images)?,
             categories: content.categories.iter().map(|category| category.id).collect(),
             classes: content.categories.into_iter().map(|category| category.name.into_owned()).collect(),
             masks: annotations.iter().any(|annotation| annotation.len > 0),

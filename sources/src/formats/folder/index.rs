@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::listing::{Listing, Visited};
-use super::walk::modified;
+use super::walk::modification_time;
 use crate::error::push;
 use crate::format::Format;
 use crate::machine::hash::fnv1a;
@@ -46,7 +46,7 @@ fn path_of(path: &Path) -> Option<PathBuf> {
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
     let file = path_of(path)?;
     let bytes = index_file::load(&file, MAGIC)?;
-    let current = |(below, time): &(&str, u64)| nanoseconds(modified(&path.join(below))) == Some(*time);
+    let current = |(below, time): &(&str, u64)| nanoseconds(modification_time(&path.join(below))) == Some(*time);
     let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
     if names.is_none() {
         tracing::info!("{}: the index is stale or damaged; listing the folder instead", file.display());

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::walk::{Name, Others, Walk, Wanted, list, modified};
-use crate::error::{Error, Result, collected, counted, push, reserve, reserved};
+use super::walk::{Name, Others, Walk, Wanted, list, modification_time};
+use crate::error::{Error, Result, counted, push, reservation_result, reserve, try_collect};
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 
@@ -42,10 +42,10 @@ impl Listing {
     /// If a folder cannot be listed, or if there are no samples.
     pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
-        let mut visited = vec![(Name { text: String::new(), bad: false }, modified(path))];
+        let mut visited = vec![(Name { text: String::new(), bad: false }, modification_time(path))];
         let top = list(path, wanted)?;
         let class_paths: Vec<(PathBuf, Name)> =
-            collected(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
+            try_collect(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
         let walk_class = |(folder, name): &(PathBuf, Name)| {
             let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, found, others: Others::default(), visited };
@@ -114,7 +114,7 @@ impl Listing {
         if bad {
             push(&mut self.bad, self.ends.len())?;
         }
-        reserved(self.paths.try_reserve(folder.len() + name.len() + 1))?;
+        reservation_result(self.paths.try_reserve(folder.len() + name.len() + 1))?;
         if !folder.is_empty() {
             self.paths.push_str(folder);
             self.paths.push('/');

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, counted};
 use crate::format::Format;
 use crate::machine::file;
 use crate::machine::hash::Hash;
-use crate::machine::slashes::slashed;
+use crate::machine::slashes::normalize_separators;
 
 /// For each mask format, its file extensions, and the field that contains such a mask.
 const FORMATS: [(&[&str], &str); 6] = [
@@ -69,7 +69,7 @@ impl Masks {
         let Some(root) = folder.to_str() else {
             return Err(Error::in_source("the path of the folder is not UTF-8").at_path(folder));
         };
-        let root = format!("{}/", slashed(root).trim_end_matches('/'));
+        let root = format!("{}/", normalize_separators(root).trim_end_matches('/'));
         // Masks may be arrays, so make the listing treat `.npy` files as images.
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
         let files = images_below(folder, &[npy])?;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result, reserve};
 use crate::format::{self, Format};
 use crate::machine::bytes::grow_to;
 use crate::machine::file::{self, FIRST_READ, read_whole};
-use crate::machine::slashes::slashed;
+use crate::machine::slashes::normalize_separators;
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
@@ -117,7 +117,7 @@ impl Folder {
         let Some(root) = path.to_str() else {
             return Err(Error::in_source("the path of the folder is not UTF-8").at_path(path));
         };
-        let root = slashed(root);
+        let root = normalize_separators(root);
         let root = if root.ends_with('/') { root.into_owned() } else { format!("{root}/") };
         let names = match indexed.then(|| index::load(path, &formats)).flatten() {
             Some(names) => names,

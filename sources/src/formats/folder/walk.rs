@@ -221,7 +221,7 @@ impl Walk {
             tracing::warn!("{}: link not followed, because it points back to {}", path.display(), canonical.display());
             return Ok(());
         }
-        push(&mut self.visited, (below_root.clone(), modified(path)))?;
+        push(&mut self.visited, (below_root.clone(), modification_time(path)))?;
         let listing = list(path, wanted)?;
         self.others.add(listing.others);
         if !listing.images.is_empty() {
@@ -240,6 +240,6 @@ impl Walk {
 
 /// Returns the modification time of the folder at `path`: the time at which an entry was last
 /// added, removed or renamed.
-pub(super) fn modified(path: &Path) -> Option<SystemTime> {
+pub(super) fn modification_time(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }

@@ -220,7 +220,7 @@ fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Ro
     let files: Vec<PathBuf> = episode_tables(root)?.iter().map(|path| root.file(path)).collect();
     let rows = Rows::open(&folder, &root.storage, &files, |name| columns.iter().any(|column| column.as_ref() == name))?;
     let place = |column: &str| {
-        rows.place(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
+        rows.column_index(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
     };
     let places = columns.iter().map(|column| place(column.as_ref())).collect::<Result<_>>()?;
     Ok((rows, places))

@@ -183,7 +183,7 @@ impl Chosen {
             }
         };
         let column = self.column();
-        let place = rows.place(column).ok_or_else(|| {
+        let place = rows.column_index(column).ok_or_else(|| {
             let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
             Error::in_source(format!("the file has no column {column:?}, but meta/info.json lists this feature"))
                 .at_path(path)

@@ -48,7 +48,7 @@ impl NumberFile {
         let Some((&found, shape)) = shape.and_then(|shape| shape.split_first()) else {
             return Err(Error::in_source(format!(
                 "unsupported array: expected one row for each frame, in C order and the byte order of this machine: {}",
-                npy.shown()
+                npy.header_for_message()
             )));
         };
         let row_bytes = shape.iter().try_fold(element.size(), |bytes, &side| bytes.checked_mul(side));
@@ -62,7 +62,7 @@ impl NumberFile {
             return Err(Error::in_source(format!(
                 "the file has {} bytes, which does not match its header: {}; pack the dataset again",
                 file.len(),
-                npy.shown()
+                npy.header_for_message()
             )));
         }
         let (start, shape) = (npy.start as u64, shape.to_vec());

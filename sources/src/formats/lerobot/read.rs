@@ -65,7 +65,7 @@ impl Reader {
         tasks: BTreeMap<i64, String>,
         (fps, tolerance_s): (f64, f64),
     ) -> Result<Self> {
-        let checked = CHECKED.map(|name| rows.place(name));
+        let checked = CHECKED.map(|name| rows.column_index(name));
         let all = Reader { rows, features: Vec::new(), tasks: Arc::new(tasks), fps, tolerance_s, checked, reach: None };
         all.selecting(features)
     }

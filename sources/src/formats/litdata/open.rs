@@ -10,7 +10,7 @@ use crate::formats::Arrow;
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
-use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, read_offsets, unpacked};
+use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, decompress_file, read_offsets};
 
 /// Opens the LitData chunks at `location`, which is a folder that contains `index.json`, or the
 /// path of `index.json`. Chunks in an object store are downloaded first if they are compressed or
@@ -73,7 +73,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
             return Err(Error::in_source(cause).at_path(path));
         };
         let packed = std::mem::replace(&mut path, set.file(&plain));
-        unpacked(&packed, &path, chunk.bytes, unpack)?;
+        decompress_file(&packed, &path, chunk.bytes, unpack)?;
     }
     let file = set.storage.open(&path)?;
     if file.len() != chunk.bytes {

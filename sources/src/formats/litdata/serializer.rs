@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::items::{decimal, pil, widened, widened_brain};
+use crate::values::items::{decimal, f16_to_f32, pil, widened_brain};
 use crate::values::record::{ColumnType, Found};
 
 /// The encoding of a value.
@@ -115,7 +115,7 @@ impl Dtype {
         }
         Ok(match self {
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
-            Dtype::Half => widened(bytes, shape, made),
+            Dtype::Half => f16_to_f32(bytes, shape, made),
             Dtype::Brain => widened_brain(bytes, shape, made),
         })
     }

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::items::{decimal, pil, widened};
+use crate::values::items::{decimal, f16_to_f32, pil};
 use crate::values::record::{ColumnType, Found};
 
 /// The encoding of a column's values.
@@ -132,7 +132,7 @@ impl Encoding {
             Encoding::Integer => decimal(bytes, true, made)?,
             Encoding::Decimal => decimal(bytes, false, made)?,
             Encoding::Number(element) => Found::number(*element, part),
-            Encoding::Half => widened(bytes, &[], made),
+            Encoding::Half => f16_to_f32(bytes, &[], made),
             Encoding::Array(array) => array.find(bytes, made)?,
         })
     }
@@ -211,7 +211,7 @@ impl Array {
             )));
         }
         Ok(match dtype {
-            Dtype::Half => widened(rest, shape, made),
+            Dtype::Half => f16_to_f32(rest, shape, made),
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(rest)),
         })
     }

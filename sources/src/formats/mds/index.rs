@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::encoding::Encoding;
-use crate::error::{Error, Result, collected, push};
+use crate::error::{Error, Result, push, try_collect};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
@@ -108,7 +108,7 @@ impl Index {
             Some((zip, _)) => Ok((&*zip.basename, Some(&*shard.raw.basename))),
             None => Ok((&*shard.raw.basename, None)),
         });
-        check_copies(&collected(files)?)?;
+        check_copies(&try_collect(files)?)?;
         Ok(index)
     }
 

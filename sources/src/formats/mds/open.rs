@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::index::{Index, Shard};
 use super::layout::MdsLayout;
-use crate::error::{Error, Result, collected};
+use crate::error::{Error, Result, try_collect};
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
-use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, read_offsets, unpacked};
+use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, decompress_file, read_offsets};
 
 /// Opens the MDS shards at `location`, which is a folder that contains `index.json`, or the path of
 /// `index.json`. Compressed shards in an object store are downloaded first.
@@ -25,7 +25,7 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     }
     let files = set.storage.in_parallel(&index.shards, |shard| open_shard(&set, shard))?;
     let checksum = |shard: &Shard| Ok(Checksum::fastest(&shard.raw.hashes()));
-    let items = Items::new(files)?.with_checksums(collected(index.shards.iter().map(checksum))?);
+    let items = Items::new(files)?.with_checksums(try_collect(index.shards.iter().map(checksum))?);
     Ok(Arc::new(Rows::new(path, items, MdsLayout::new(&index.columns), options)?))
 }
 
@@ -34,7 +34,7 @@ fn open_shard(set: &Indexed, shard: &Shard) -> Result<(OpenFile, Samples)> {
     if let Some((zip, compression)) = &shard.zip {
         let packed = set.file(&zip.basename);
         let name = compression.split_once(':').map_or(&**compression, |(name, _level)| name);
-        unpacked(&packed, &path, shard.raw.bytes, Unpack::named(name).map_err(|e| e.at_path(&packed))?)?;
+        decompress_file(&packed, &path, shard.raw.bytes, Unpack::named(name).map_err(|e| e.at_path(&packed))?)?;
     }
     let file = set.storage.open(&path)?;
     if file.len() != shard.raw.bytes {

@@ -67,7 +67,7 @@ pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
 }
 
 /// An open Parquet file.
-pub(super) struct Part {
+pub(super) struct ParquetFile {
     pub(super) file: OpenFile,
     pub(super) meta: ParquetMetaData,
     /// Whether v2 data pages are compressed even if their headers say otherwise.
@@ -99,11 +99,11 @@ fn whole_column<'c>(
     })
 }
 
-impl Part {
+impl ParquetFile {
     pub(super) fn open(file: OpenFile) -> Result<Self> {
         let meta = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
         let packed = mislabels_compression(meta.file_metadata().created_by());
-        Ok(Part { file, meta, packed, indexes: Mutex::default() })
+        Ok(ParquetFile { file, meta, packed, indexes: Mutex::default() })
     }
 
     /// Returns the number of rows in a row group.
@@ -213,7 +213,7 @@ impl Part {
 
     /// Returns the locations of a column chunk's pages, if they are known. The column must not
     /// contain lists.
-    pub(super) fn known(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
+    pub(super) fn cached_index(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
@@ -278,7 +278,7 @@ impl Part {
     /// # Errors
     /// If the page index is damaged.
     pub(super) fn index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
-        if let Some(index) = self.known(group, leaf) {
+        if let Some(index) = self.cached_index(group, leaf) {
             return Ok(Some(index));
         }
         let chunk = self.chunk(group, leaf as usize)?;

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::file::{MAX_CHUNK, Part, Unit};
+use super::file::{MAX_CHUNK, ParquetFile, Unit};
 use super::input::guarded;
 use super::schema::{Field, fields};
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ impl SampleRows for OneRow {
 
 /// The files of a dataset.
 pub(super) struct Files {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ParquetFile>,
     /// Index of the first row of each row group, followed by the total number of rows.
     pub(super) starts: Vec<usize>,
     /// For each row group, the index of its file and its index within this file.
@@ -71,7 +71,7 @@ impl Files {
     ///
     /// # Errors
     /// If a file is damaged or has different columns.
-    pub(super) fn new(parts: Vec<Part>, columns: &[Field]) -> Result<Self> {
+    pub(super) fn new(parts: Vec<ParquetFile>, columns: &[Field]) -> Result<Self> {
         let (mut starts, mut groups) = (vec![0_usize], Vec::new());
         for (file, part) in parts.iter().enumerate() {
             check_columns(part, columns, &parts[0]).map_err(|e| e.at_path(&part.file.path))?;
@@ -163,9 +163,9 @@ impl Files {
         let part = &self.parts[file as usize];
         match unit {
             Unit::Whole => part.chunk(own, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK),
-            Unit::Dictionary => part.known(own, leaf as u32)?.dictionary.clone(),
+            Unit::Dictionary => part.cached_index(own, leaf as u32)?.dictionary.clone(),
             Unit::Page(first) => {
-                let (rows, range) = part.known(own, leaf as u32)?.find(first, part.rows(own)).ok()?;
+                let (rows, range) = part.cached_index(own, leaf as u32)?.find(first, part.rows(own)).ok()?;
                 (rows.start == first).then_some(range)
             }
         }
@@ -178,7 +178,7 @@ impl Files {
         let part = &self.parts[file as usize];
         match unit {
             Unit::Page(first) => part
-                .known(own, leaf as u32)
+                .cached_index(own, leaf as u32)
                 .and_then(|index| index.find(first, part.rows(own)).ok())
                 .map_or(start + first..start + first + 1, |(rows, _)| start + rows.start..start + rows.end),
             _ => start..self.starts[group + 1],
@@ -282,7 +282,7 @@ impl Files {
         let (group, inside) = self.locate(row);
         let (file, own) = self.groups[group];
         let part = &self.parts[file as usize];
-        let index = if needed.lists { None } else { part.known(own, needed.leaf as u32) };
+        let index = if needed.lists { None } else { part.cached_index(own, needed.leaf as u32) };
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
             let memory = part.decoded_size(own, needed.leaf, range.end - range.start);
@@ -302,7 +302,7 @@ impl Files {
 }
 
 /// Returns the total number of rows in the row groups of a file, or `None` if it overflows.
-fn rows_of_groups(part: &Part) -> Option<i64> {
+fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
 }
 
@@ -310,7 +310,7 @@ fn rows_of_groups(part: &Part) -> Option<i64> {
 ///
 /// # Errors
 /// If the columns differ.
-fn check_columns(part: &Part, columns: &[Field], first: &Part) -> Result<()> {
+fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
     let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
     if found == columns {
         return Ok(());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::{Cache, PageLimit};
-use super::file::{Fetch, MAX_CHUNK, Part, Unit, fits};
+use super::file::{Fetch, MAX_CHUNK, ParquetFile, Unit, fits};
 use super::files::{Files, NeededLeaf, OneRow, SampleRows};
 use super::input::{guarded, read};
 use super::pages::lists_fit;
@@ -96,14 +96,14 @@ impl Parquet {
         } else {
             vec![path.to_owned()]
         };
-        let parts = in_parallel(&files, |path| Part::open(location.storage.open(path)?))?;
+        let parts = in_parallel(&files, |path| ParquetFile::open(location.storage.open(path)?))?;
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         let features = if location.storage.is_store() { None } else { Features::in_folder(folder)? };
         Self::from_parts(path, parts, features, options)
     }
 
-    fn from_parts(path: &Path, parts: Vec<Part>, features: Option<Features>, options: &Options) -> Result<Self> {
-        let json = |part: &Part| {
+    fn from_parts(path: &Path, parts: Vec<ParquetFile>, features: Option<Features>, options: &Options) -> Result<Self> {
+        let json = |part: &ParquetFile| {
             let metadata = part.meta.file_metadata().key_value_metadata()?;
             metadata.iter().find(|entry| entry.key == "huggingface")?.value.clone()
         };
@@ -127,7 +127,7 @@ impl Parquet {
     }
 
     /// Creates a source of the files in `parts`. The samples do not have any columns yet.
-    pub(super) fn without_columns(path: &Path, parts: Vec<Part>) -> Result<Self> {
+    pub(super) fn without_columns(path: &Path, parts: Vec<ParquetFile>) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
         let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
@@ -237,7 +237,7 @@ impl Parquet {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
 
-    pub(super) fn part(&self, row: usize) -> &Part {
+    pub(super) fn file_of(&self, row: usize) -> &ParquetFile {
         &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
     }
 
@@ -316,7 +316,7 @@ impl Parquet {
             None => {
                 let (_, group) = self.files.groups[self.files.locate(row).0];
                 let cause = format!("row group {group}, column {:?}: {}", field.name, e.cause());
-                let at = Error::new(e.kind(), cause).at_path(&self.part(row).file.path);
+                let at = Error::new(e.kind(), cause).at_path(&self.file_of(row).file.path);
                 if e.is_transient() { at.transient() } else { at }
             }
         })
@@ -354,7 +354,7 @@ impl Source for Parquet {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let file = &self.part(index).file;
+        let file = &self.file_of(index).file;
         file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let stored = file.object().is_some();
@@ -364,7 +364,7 @@ impl Source for Parquet {
                 return Err(Error::in_source("the image is in a separate file, which is not supported in a store"));
             }
             let anywhere = self.anywhere && self.columns.image() == Some(place);
-            found.opened(root, anywhere, scratch)
+            found.read_path(root, anywhere, scratch)
         });
         sample.map_err(|e| e.at_path(&file.path))
     }
@@ -421,7 +421,7 @@ impl Source for Parquet {
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(place) = self.columns.label() else { return Ok(None) };
-        let file = &self.part(index).file;
+        let file = &self.file_of(index).file;
         file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         scratch.clear();
         let found = self.find(index, place, scratch)?;
@@ -429,7 +429,7 @@ impl Source for Parquet {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.part(index).file.path.clone())
+        Some(self.file_of(index).file.path.clone())
     }
 
     fn has_images(&self) -> Option<bool> {

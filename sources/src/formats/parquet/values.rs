@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::file::Part;
+use super::file::ParquetFile;
 use super::files::SampleRows;
 use super::schema::Form;
 use super::source::Parquet;
@@ -25,27 +25,27 @@ impl Rows {
     /// If a file is damaged, if the files have different columns or no rows, or if a used column
     /// has an unsupported type.
     pub(crate) fn open(path: &Path, storage: &Storage, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
-        let parts = storage.in_parallel(files, |path| Part::open(storage.open(path)?))?;
+        let parts = storage.in_parallel(files, |path| ParquetFile::open(storage.open(path)?))?;
         let mut set = Parquet::without_columns(path, parts)?;
         let mut used = Vec::new();
-        for (place, field) in set.fields.iter().enumerate().filter(|(_, field)| uses(&field.name)) {
+        for (column, field) in set.fields.iter().enumerate().filter(|(_, field)| uses(&field.name)) {
             if let Form::Unsupported(what) = field.form {
                 let cause = format!("column {:?} holds {what}, which are not supported", field.name);
                 return Err(Error::in_source(cause).at_path(files.first().map_or(path, |file| file)));
             }
-            used.push(place);
+            used.push(column);
         }
-        set.columns = Columns::of_places(used);
+        set.columns = Columns::of_indices(used);
         set.prepare()?;
         Ok(Rows(set))
     }
 
-    /// Returns the same rows, restricted to the columns with indices `places`.
+    /// Returns the same rows, restricted to the columns with these indices.
     ///
     /// # Errors
     /// If the location of a column is invalid.
-    pub(crate) fn only(&self, places: impl IntoIterator<Item = usize>) -> Result<Self> {
-        self.0.selecting(Columns::of_places(places)).map(Rows)
+    pub(crate) fn only(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
+        self.0.selecting(Columns::of_indices(columns)).map(Rows)
     }
 
     /// Returns the names of all columns in the files.
@@ -53,15 +53,15 @@ impl Rows {
         self.0.fields.iter().map(|field| &*field.name)
     }
 
-    /// Returns the index of a column, which other methods call its `place`.
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+    /// Returns the index of a column.
+    pub(crate) fn column_index(&self, name: &str) -> Option<usize> {
         self.names().position(|found| found == name)
     }
 
-    /// Returns the number of the leaf column that contains the values of the column at `place`, as
+    /// Returns the number of the leaf column that contains the values of a column, as
     /// used in [`SampleRows`].
-    pub(crate) fn leaf(&self, place: usize) -> Option<usize> {
-        match self.0.fields[place].form {
+    pub(crate) fn leaf(&self, column: usize) -> Option<usize> {
+        match self.0.fields[column].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } | Form::List { leaf, .. } => Some(leaf.index),
             Form::Unsupported(_) => None,
         }
@@ -74,13 +74,13 @@ impl Rows {
 
     /// Returns the path and the number of rows of each file.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
-        let rows = |part: &Part| part.meta.file_metadata().num_rows().try_into().unwrap_or(0);
+        let rows = |part: &ParquetFile| part.meta.file_metadata().num_rows().try_into().unwrap_or(0);
         self.0.files.parts.iter().map(move |part| (&*part.file.path, rows(part)))
     }
 
     /// Returns the file that contains `row`.
     pub(crate) fn path(&self, row: usize) -> &Path {
-        &self.0.part(row).file.path
+        &self.0.file_of(row).file.path
     }
 
     /// Checks that the file that contains `row` has not changed, if a check was requested.
@@ -88,33 +88,33 @@ impl Rows {
     /// # Errors
     /// If the file has changed.
     pub(crate) fn check_once(&self, row: usize) -> Result<()> {
-        self.0.part(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
+        self.0.file_of(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// Returns the value of the column at `place` in `row`. Appends its bytes to `scratch`.
+    /// Returns the value of column `column` in `row`. Appends its bytes to `scratch`.
     ///
     /// # Errors
     /// If the value cannot be read. The message names the file and the column.
-    pub(crate) fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
-        self.0.find(row, place, scratch)
+    pub(crate) fn find(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        self.0.find(row, column, scratch)
     }
 
-    /// Returns the integer of the column at `place` in `row`.
+    /// Returns the integer of column `column` in `row`.
     ///
     /// # Errors
     /// Fails like [`find`](Rows::find), and if the value is not an integer.
-    pub(crate) fn integer(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<i64> {
+    pub(crate) fn integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
-        let found = self.find(row, place, scratch)?;
+        let found = self.find(row, column, scratch)?;
         let number = found.cell(scratch).map(|cell| cell.integer());
         scratch.truncate(start);
-        number?.ok_or_else(|| self.error(row, place, format_args!("holds {}: expected an integer", found.kind())))
+        number?.ok_or_else(|| self.error(row, column, format_args!("holds {}: expected an integer", found.kind())))
     }
 
-    /// Returns an error about the value of the column at `place` in `row`. The message is "column
+    /// Returns an error about the value of column `column` in `row`. The message is "column
     /// NAME CAUSE".
-    pub(crate) fn error(&self, row: usize, place: usize, cause: impl std::fmt::Display) -> Error {
-        let name = self.names().nth(place).unwrap_or_default();
+    pub(crate) fn error(&self, row: usize, column: usize, cause: impl std::fmt::Display) -> Error {
+        let name = self.names().nth(column).unwrap_or_default();
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::record::{FRAME, Position, frame, padded};
-use crate::error::{Error, Result, collected, push};
+use crate::error::{Error, Result, push, try_collect};
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::OpenFile;
 
@@ -35,7 +35,7 @@ pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<En
         let text = String::from_utf8(text).map_err(bad)?;
         return parse(&text, file.len()).map_err(|e| e.at_path(listed));
     }
-    let modified = std::fs::metadata(path).map_or(0, |metadata| index_file::modified(&metadata));
+    let modified = std::fs::metadata(path).map_or(0, |metadata| index_file::modification_ns(&metadata));
     let target = index_path(path);
     let stored = index_file::load(&target, MAGIC).and_then(|bytes| decode(&bytes, file.len(), modified));
     let offsets = match stored {
@@ -48,7 +48,7 @@ pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<En
             offsets
         }
     };
-    collected(offsets.into_iter().zip(0..).map(|(at, key)| Ok(Entry { at, key })))
+    try_collect(offsets.into_iter().zip(0..).map(|(at, key)| Ok(Entry { at, key })))
 }
 
 /// Returns the path at which warpfeed stores its index of the file at `path`.

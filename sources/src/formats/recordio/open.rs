@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::index::{Entry, MAX_IDX_BYTES, entries};
 use super::layout::{HEADER, Labels, RecordIoLayout, columns, integer};
 use super::record::{FRAME, frame};
-use crate::error::{Result, collected};
+use crate::error::{Result, try_collect};
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile, Storage};
@@ -32,11 +32,11 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let entries = entries(&file, listed)?;
     let len = file.len();
     let ends = entries.iter().skip(1).map(|entry| entry.at).chain([len]);
-    let spans = collected(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.at, end)))))?;
+    let spans = try_collect(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.at, end)))))?;
     let images = images(&file, &spans)?;
     let is_image = |key: u64| images.as_ref().is_none_or(|range| range.contains(&key));
     let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));
-    let spans = collected(spans)?;
+    let spans = try_collect(spans)?;
     let labels = if options.column_choice().without_label { Labels::Numbers } else { labels(storage, &file, &spans)? };
     let items = Items::new(vec![(file, Samples::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, RecordIoLayout::new(labels), options)?))

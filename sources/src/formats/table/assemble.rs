@@ -72,7 +72,7 @@ impl Table {
     ) -> Result<Range<usize>> {
         let start = buffer.len();
         for &column in columns {
-            let Some(value) = cells.filled(column).filter(|v| !v.contains([' ', '\t', ',', '\n', '\r'])) else {
+            let Some(value) = cells.trimmed_text(column).filter(|v| !v.contains([' ', '\t', ',', '\n', '\r'])) else {
                 let (found, column) = (String::from_utf8_lossy(cells.get(column).1), &self.columns.names[column]);
                 return Err(
                     self.at(row, format!("column {column:?} of field {name:?} is {found:?}: expected a single number"))

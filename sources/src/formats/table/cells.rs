@@ -46,7 +46,7 @@ impl Cells {
     }
 
     /// Returns the trimmed text of the cell in `column`, or `None` if it is blank.
-    pub(super) fn filled(&self, column: usize) -> Option<&str> {
+    pub(super) fn trimmed_text(&self, column: usize) -> Option<&str> {
         match self.get(column) {
             (Cell::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),
             _ => None,

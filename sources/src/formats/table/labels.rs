@@ -26,7 +26,7 @@ impl Table {
             for row in rows {
                 if self.parse(row, &mut cells).is_ok() {
                     let (cell, _) = cells.get(column);
-                    see(row, (cell, cells.filled(column).unwrap_or("")));
+                    see(row, (cell, cells.trimmed_text(column).unwrap_or("")));
                 }
             }
         };
@@ -75,7 +75,7 @@ impl Table {
     fn warn_mixed(&self, column: usize, learner: &Learner) {
         let Some((integers, texts, row)) = learner.mixed() else { return };
         let mut cells = Cells::default();
-        let value = self.parse(row, &mut cells).ok().and_then(|()| cells.filled(column)).unwrap_or_default();
+        let value = self.parse(row, &mut cells).ok().and_then(|()| cells.trimmed_text(column)).unwrap_or_default();
         tracing::warn!(
             "{}: column {:?}: {} and {}, first in line {} ({value:?}): all are treated as class names in \
              alphabetical order",

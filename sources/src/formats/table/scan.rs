@@ -74,12 +74,14 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         scan.first.resize(scan.names.len(), None);
         scan.texts.resize(scan.names.len(), Vec::new());
         for (column, texts) in scan.texts.iter_mut().enumerate().filter(|(_, texts)| texts.len() < MAX_TEXTS) {
-            texts.extend(cells.filled(column).filter(|text| syntax.cell_type(text) == Cell::Text).map(str::to_owned));
+            texts.extend(
+                cells.trimmed_text(column).filter(|text| syntax.cell_type(text) == Cell::Text).map(str::to_owned),
+            );
         }
         for (column, first) in scan.first.iter_mut().enumerate().filter(|(_, first)| first.is_none()) {
             let (cell, bytes) = cells.get(column);
             *first = match cell {
-                Cell::Text => cells.filled(column).map(|text| (syntax.cell_type(text), text.to_owned())),
+                Cell::Text => cells.trimmed_text(column).map(|text| (syntax.cell_type(text), text.to_owned())),
                 Cell::Json => Some((cell, String::from_utf8_lossy(bytes).into_owned())),
                 Cell::Missing => None,
             };

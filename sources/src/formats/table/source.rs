@@ -16,7 +16,7 @@ use super::text::{line_of, read};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::machine::file::{self, is_below};
-use crate::machine::slashes::slashed;
+use crate::machine::slashes::normalize_separators;
 use crate::model::store::Stores;
 use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
@@ -185,7 +185,7 @@ impl Table {
         for row in 0..self.starts.len() {
             let parsed = self.parse(row, &mut cells).is_ok();
             urls.extend(columns.iter().map(|&column| {
-                let cell = cells.filled(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
+                let cell = cells.trimmed_text(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
                 Some(url_of(&self.root, cell) + self.omitted_extension(column, cell))
             }));
         }
@@ -229,7 +229,7 @@ impl Table {
 
     pub(super) fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
         let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
-        let Some(value) = cells.filled(column) else { return Ok(None) };
+        let Some(value) = cells.trimmed_text(column) else { return Ok(None) };
         labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
     }
 
@@ -259,7 +259,7 @@ impl Table {
     /// Returns the path in the cell of `column`.
     pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
         let empty = || self.at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
-        cells.filled(column).ok_or_else(empty)
+        cells.trimmed_text(column).ok_or_else(empty)
     }
 
     /// Reads the file that `cell` refers to.
@@ -316,7 +316,7 @@ fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
 /// Converts a folder to a prefix of paths, with a trailing `/`.
 fn prefix(root: &Path) -> Result<String> {
     let text = root.to_str().ok_or_else(|| Error::config(format!("the folder {} is not UTF-8", root.display())))?;
-    let root = if is_url(text) { text.to_owned() } else { slashed(text).into_owned() };
+    let root = if is_url(text) { text.to_owned() } else { normalize_separators(text).into_owned() };
     Ok(if root.is_empty() || root.ends_with('/') { root } else { root + "/" })
 }
 
@@ -406,7 +406,7 @@ impl Source for Table {
         let mut cells = Cells::default();
         let column = self.columns.image.filter(|_| self.parse(index, &mut cells).is_ok());
         let path = column.and_then(|column| {
-            let cell = cells.filled(column)?;
+            let cell = cells.trimmed_text(column)?;
             Some(format!("{cell}{}", self.omitted_extension(column, cell)))
         });
         Some(match path {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result, collected, counted, push, reserved};
+use crate::error::{Error, Result, counted, push, reservation_result, try_collect};
 use crate::machine::file;
 use crate::storage::tree::Tree;
 
@@ -119,7 +119,7 @@ impl Manifest {
             )));
         }
         let mut listed = HashSet::new();
-        reserved(listed.try_reserve(self.shards.len()))?;
+        reservation_result(listed.try_reserve(self.shards.len()))?;
         listed.extend(self.shards.iter().map(|shard| &*shard.name));
         let stem = name.strip_suffix(MANIFEST_END).unwrap_or(name);
         let (own, others): (Vec<&String>, Vec<&String>) =
@@ -254,7 +254,7 @@ fn shards_in(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Resu
         }
     }
     let shards = manifest.choose(name, &tars, whole)?;
-    collected(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
+    try_collect(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 
 /// Lists the `*.tar` files in a folder, sorted by name, without hidden files.

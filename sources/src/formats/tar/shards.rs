@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{self, Entry, tars_in};
-use crate::error::{Error, Result, collected};
+use crate::error::{Error, Result, try_collect};
 use crate::machine::file;
 use crate::storage::tree::Tree;
 
@@ -18,13 +18,13 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if has_braces(path) && !file::exists(path)? {
         let pattern = path.to_str().expect("`has_braces` requires UTF-8");
         let paths = expand_braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
-        return collected(paths.into_iter().map(|path| Ok((PathBuf::from(path), None))));
+        return try_collect(paths.into_iter().map(|path| Ok((PathBuf::from(path), None))));
     }
     let target = manifest::for_target(path)?;
     let path = target.as_deref().unwrap_or(path);
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
     let listed =
-        |shards: Vec<(PathBuf, Entry)>| collected(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
+        |shards: Vec<(PathBuf, Entry)>| try_collect(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
         // Treat every file that is named like a manifest as one, so that an invalid manifest is
         // reported as such.
@@ -41,7 +41,7 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if tars.is_empty() {
         return Err(Error::in_source("the folder contains no .tar files").at_path(path));
     }
-    collected(tars.into_iter().map(|tar| Ok((tar, None))))
+    try_collect(tars.into_iter().map(|tar| Ok((tar, None))))
 }
 
 /// Returns whether `path` contains braces, so that it may be a pattern.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use super::index::{End, Field, Index};
 use super::links::Unresolved;
 use crate::error::push;
-use crate::machine::index_file::{self, Decoder, Encoder, modified};
+use crate::machine::index_file::{self, Decoder, Encoder, modification_ns};
 
 /// The bit in the index of a field's name that marks a link.
 const LINKED: u32 = 1 << 31;
@@ -44,7 +44,7 @@ pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
 /// Returns the index in the sidecar of `tar`, or `None` if the sidecar does not exist or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&path(tar))?;
-    let index = decode(&bytes, metadata.len(), modified(metadata));
+    let index = decode(&bytes, metadata.len(), modification_ns(metadata));
     if index.is_none() {
         tracing::info!("{}: the index is stale or damaged; scanning the tar instead", path(tar).display());
     }
@@ -53,7 +53,7 @@ pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
 
 /// Writes the sidecar of `tar`.
 pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
-    index_file::store(&path(tar), &encode(index, metadata.len(), modified(metadata)))
+    index_file::store(&path(tar), &encode(index, metadata.len(), modification_ns(metadata)))
 }
 
 pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {

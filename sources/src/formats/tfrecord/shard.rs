@@ -176,12 +176,14 @@ fn load(path: &Path, metadata: &Metadata) -> Option<Vec<u64>> {
     if metadata.len() < MIN_INDEXED {
         return None;
     }
-    decode(&index_file::load(&index_path(path), MAGIC)?, metadata.len(), Some(index_file::modified(metadata)))
+    decode(&index_file::load(&index_path(path), MAGIC)?, metadata.len(), Some(index_file::modification_ns(metadata)))
 }
 
 fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
-    [metadata.len(), index_file::modified(metadata), starts.len() as u64].iter().for_each(|&number| out.long(number));
+    [metadata.len(), index_file::modification_ns(metadata), starts.len() as u64]
+        .iter()
+        .for_each(|&number| out.long(number));
     starts.iter().for_each(|&start| out.long(start));
     out.finish()
 }

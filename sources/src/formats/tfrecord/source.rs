@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::detect::is_records_name;
 use super::example;
 use super::shard::Offsets;
-use crate::error::{Error, Result, copied};
+use crate::error::{Error, Result, try_copy};
 use crate::machine::file;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
@@ -96,7 +96,7 @@ impl TfRecord {
         let mut lists = BTreeSet::new();
         let records = storage.in_parallel(&surveyed, |&index| {
             let mut scratch = Vec::new();
-            Ok(self.record(index, &mut scratch).and_then(|part| copied(part.of(&scratch))))
+            Ok(self.record(index, &mut scratch).and_then(|part| try_copy(part.of(&scratch))))
         })?;
         for (position, record) in records.iter().enumerate() {
             match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
@@ -205,7 +205,7 @@ impl Source for TfRecord {
             RowBytes::Page(range) => {
                 // Copy the record out of `scratch`, because the cells borrow from it while values
                 // are appended to `scratch`.
-                let record = copied(&scratch[range.clone()])?;
+                let record = try_copy(&scratch[range.clone()])?;
                 let row = example::read_row(&record, &self.lists, scratch).map_err(named)?;
                 row.into_iter().map(|cell| cell.moved(&record, range.start)).collect()
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::detect::{ANNOTATIONS, IMAGES, LISTS, MASKS, is_voc, set_of_list};
 use super::xml::Objects;
-use crate::error::{Error, Result, collected, push, reserve};
+use crate::error::{Error, Result, push, reserve, try_collect};
 use crate::format::Format;
 use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE, is_folder};
@@ -155,9 +155,9 @@ impl Voc {
             Some(list) => {
                 let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
                 let names = text.lines().filter_map(|line| line.split_whitespace().next());
-                collected(names.map(|name| Ok(name.to_owned())))?
+                try_collect(names.map(|name| Ok(name.to_owned())))?
             }
-            None => collected(files.keys().cloned().map(Ok))?,
+            None => try_collect(files.keys().cloned().map(Ok))?,
         };
         if names.is_empty() {
             return Err(Error::in_source("no images").at_path(path));
@@ -245,7 +245,7 @@ fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result
     let paths = entries
         .map(|entry| entry.map(|entry| entry.path()).map_err(|e| Error::io(folder, &e)))
         .filter(|path| path.as_ref().map_or(true, |path| path.extension().is_some_and(|end| end == "xml")));
-    let paths = collected(paths)?;
+    let paths = try_collect(paths)?;
     let read = |path: &PathBuf| {
         let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { return Ok(None) };
         let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::data::Data;
 use super::detect::{IMAGES, LABELS, images_in};
-use crate::error::{Error, Result, collected, reserve};
+use crate::error::{Error, Result, reserve, try_collect};
 use crate::format::Format;
 use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE};
-use crate::machine::slashes::{root, slashed};
+use crate::machine::slashes::{normalize_separators, root};
 
 /// An image in the dataset.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) fn above_images(images: &Path) -> PathBuf {
 pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     let root = root(folder)?;
     let names = images_below(folder, formats)?;
-    collected(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
+    try_collect(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
 /// Creates an item for the image at `path`. The key of the item starts after the last `images`
@@ -106,11 +106,11 @@ fn read_list(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let items = lines.map(|line| match &*slashed(line.strip_prefix("./").unwrap_or(line)) {
+    let items = lines.map(|line| match &*normalize_separators(line.strip_prefix("./").unwrap_or(line)) {
         absolute if Path::new(absolute).is_absolute() => Ok(item(absolute.to_owned(), 0)),
         relative => Ok(item(format!("{folder}{relative}"), folder.len())),
     });
-    collected(items)
+    try_collect(items)
 }
 
 #[cfg(test)]

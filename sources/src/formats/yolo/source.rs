@@ -11,7 +11,7 @@ use super::data::{self, Data};
 use super::detect::yolo_images;
 use super::labels::Labels;
 use super::layout::{Item, above_images, label_path, list_folder, list_split};
-use crate::error::{Error, Result, collected, counted};
+use crate::error::{Error, Result, counted, try_collect};
 use crate::format::Format;
 use crate::machine::file;
 use crate::model::{Sample, Source};
@@ -149,7 +149,7 @@ fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
         }
         Ok(path.file_name().is_some_and(|name| names.contains(name)))
     };
-    collected(items.iter().map(look))
+    try_collect(items.iter().map(look))
 }
 
 impl Source for Yolo {

@@ -185,11 +185,11 @@ impl Fetcher {
             }
             Outcome::Failed(e) => Err(e),
             Outcome::Dropped => Ok(false),
-            Outcome::Canceled => Err(cancel::canceled()),
+            Outcome::Canceled => Err(cancel::canceled_error()),
         };
         drop(answer);
         let mut state = self.lock();
-        state.give_back(id);
+        state.release_sample(id);
         self.resume(state);
         read
     }
@@ -272,12 +272,13 @@ impl Fetcher {
         let (object, range) = (piece.object, piece.range.clone());
         let sent_at = Instant::now();
         let (fetcher, thread) = (self.clone(), std::thread::current().id());
-        let reply =
-            ReadCompletion::new(move |bytes| fetcher.answered(flight, bytes, std::thread::current().id() == thread));
+        let reply = ReadCompletion::new(move |bytes| {
+            fetcher.handle_response(flight, bytes, std::thread::current().id() == thread)
+        });
         let weight = weight(range.end - range.start);
         state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceler() });
         state.weight += weight;
-        state.pace.sent();
+        state.pace.record_request();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
         // This thread may block in `fetch`, so wake another thread to send the remaining requests.
@@ -302,7 +303,7 @@ impl State {
     }
 
     /// Removes the first occurrence of `sample` from the plan, and returns its batch and the ID of
-    /// its piece. The caller must call `give_back` once it no longer needs the piece.
+    /// its piece. The caller must call `release_sample` once it no longer needs the piece.
     fn take_planned(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.samples.get_mut(&sample) else {
             // The sample will be read directly by the caller, so do not plan it.
@@ -319,7 +320,7 @@ impl State {
     }
 
     /// Records that a sample of a piece was read or dropped.
-    fn give_back(&mut self, id: u64) {
+    fn release_sample(&mut self, id: u64) {
         if let Some(piece) = self.pieces.get_mut(&id) {
             piece.unread -= 1;
             self.release(id);
@@ -359,7 +360,7 @@ impl State {
             });
             !planned.is_empty()
         });
-        dropped.into_iter().for_each(|id| self.give_back(id));
+        dropped.into_iter().for_each(|id| self.release_sample(id));
     }
 
     /// Drops the whole plan.

@@ -187,13 +187,13 @@ impl Pace {
     }
 
     /// Records that a request was sent.
-    pub(super) fn sent(&mut self) {
+    pub(super) fn record_request(&mut self) {
         self.sent += 1;
     }
 
     /// Records a response of `bytes` bytes that took `latency`. `in_flight` is the total weight in
     /// flight before this response. `full` is true if further requests were waiting to be sent.
-    pub(super) fn answered(&mut self, latency: Duration, bytes: u64, in_flight: usize, full: bool) {
+    pub(super) fn record_response(&mut self, latency: Duration, bytes: u64, in_flight: usize, full: bool) {
         if self.latencies.len() < MAX_LATENCIES {
             self.latencies.push(latency.as_secs_f64());
         } else {
@@ -282,7 +282,7 @@ impl Pace {
     }
 
     /// Records that an overloaded server refused a request. Halves the window once per overload.
-    pub(super) fn refused(&mut self, now: Duration) {
+    pub(super) fn record_refusal(&mut self, now: Duration) {
         if self.refused.is_none_or(|last| now >= last + OVERLOAD) {
             self.refused = Some(now);
             self.window = (self.window / 2.0).max(1.0);
@@ -362,7 +362,7 @@ mod tests {
                     let answer = free.max(begin + size / self.rate) + lost;
                     in_flight.insert((at(answer), count), at(now));
                     open.insert(count);
-                    pace.sent();
+                    pace.record_request();
                     count += 1;
                 }
                 let ((answer, request), sent) = in_flight.pop_first().unwrap();
@@ -371,7 +371,7 @@ mod tests {
                 bytes += if now > 10.0 { self.size } else { 0 };
                 let full = ahead(count, &open) < AHEAD;
                 let weighs = (in_flight.len() + 1) * weight(self.size);
-                pace.answered(answer - sent, self.size, weighs, full);
+                pace.record_response(answer - sent, self.size, weighs, full);
             }
             (bytes as f64 / seconds / self.rate, pace.base as usize)
         }
@@ -404,7 +404,7 @@ mod tests {
         let mut answers = |count: usize, seconds: &dyn Fn(usize) -> f64| {
             for _ in 0..count {
                 let in_flight = (pace.window as usize).min(MAX_REQUESTS);
-                pace.answered(Duration::from_secs_f64(seconds(in_flight)), 1000, in_flight, true);
+                pace.record_response(Duration::from_secs_f64(seconds(in_flight)), 1000, in_flight, true);
             }
             pace.base
         };
@@ -423,7 +423,7 @@ mod tests {
             let slow = pace.trial == Trial::More && answers < 5_000;
             let seconds = if slow { 0.3 } else { 0.2 };
             let in_flight = (pace.window as usize).min(MAX_REQUESTS);
-            pace.answered(Duration::from_secs_f64(seconds), 1000, in_flight, true);
+            pace.record_response(Duration::from_secs_f64(seconds), 1000, in_flight, true);
             answers += 1;
         }
         assert!(answers < 12_000, "the window grew only after {answers} responses, at {INITIAL_WINDOW} per round trip");
@@ -441,13 +441,13 @@ mod tests {
     #[test]
     fn refusals_halve_the_requests_in_flight_once_per_overload() {
         let (mut pace, at) = (Pace::new(), Duration::from_secs_f64);
-        (0..50).for_each(|_| pace.refused(at(1.0)));
+        (0..50).for_each(|_| pace.record_refusal(at(1.0)));
         assert_eq!(pace.window, INITIAL_WINDOW / 2.0);
-        pace.refused(at(2.5));
+        pace.record_refusal(at(2.5));
         assert_eq!(pace.window, INITIAL_WINDOW / 4.0);
-        (0..10_000).for_each(|_| pace.answered(at(0.1), 1000, 1, true));
+        (0..10_000).for_each(|_| pace.record_response(at(0.1), 1000, 1, true));
         assert!(pace.window > INITIAL_WINDOW / 2.0, "{}", pace.window);
-        (0..40).for_each(|n| pace.refused(at(20_000.0 + 2.0 * f64::from(n))));
+        (0..40).for_each(|n| pace.record_refusal(at(20_000.0 + 2.0 * f64::from(n))));
         assert_eq!(pace.window, 1.0);
         assert!(pace.may_send(0, 0) && !pace.may_send(1, 1));
     }
@@ -458,8 +458,8 @@ mod tests {
         assert_eq!(pace.late(), None);
         for n in 0..1000u64 {
             let latency = if n % 50 == 0 { 9.0 } else { 0.1 };
-            pace.sent();
-            pace.answered(Duration::from_secs_f64(latency), 10, 1, false);
+            pace.record_request();
+            pace.record_response(Duration::from_secs_f64(latency), 10, 1, false);
         }
         assert_eq!(pace.late(), Some(Duration::from_millis(200)));
         assert_eq!((0..1000).filter(|_| pace.hedge()).count(), 50);

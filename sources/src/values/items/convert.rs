@@ -9,7 +9,7 @@ use crate::storage::RowBytes;
 use crate::values::record::Found;
 
 /// Converts an array of `f16` to `f32`.
-pub(crate) fn widened(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
+pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
     let start = made.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
     made.extend(widened);

@@ -17,12 +17,12 @@ mod sample_files;
 mod unpack;
 
 pub(crate) use checksum::Checksum;
-pub(crate) use convert::{decimal, pil, widened, widened_brain};
+pub(crate) use convert::{decimal, f16_to_f32, pil, widened_brain};
 pub(crate) use indexed::Indexed;
 pub(crate) use offsets::read_offsets;
 pub(crate) use rows::{ColumnRanges, Layout, Rows, column_ranges};
 pub(crate) use sample_files::{Items, Samples};
-pub(crate) use unpack::{Unpack, check_copies, unpacked};
+pub(crate) use unpack::{Unpack, check_copies, decompress_file};
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/chunks.rs"]

@@ -1,6 +1,6 @@
 //! Parses the table of 32-bit offsets at the start of a file.
 
-use crate::error::{Error, Result, collected};
+use crate::error::{Error, Result, try_collect};
 use crate::storage::OpenFile;
 
 /// Returns the length in bytes of the table in a file with `samples` samples. The table consists of
@@ -24,7 +24,7 @@ pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
         return Err(Error::in_source(format!("the file has {found} samples, but index.json lists {samples}")));
     }
     let first = head_bytes(samples).unwrap_or(u64::MAX);
-    let offsets = collected(offsets.iter().map(|word| Ok(u64::from(u32::from_le_bytes(*word)))))?;
+    let offsets = try_collect(offsets.iter().map(|word| Ok(u64::from(u32::from_le_bytes(*word)))))?;
     let mut previous = first;
     for (sample, &offset) in offsets.iter().enumerate() {
         if offset < previous || offset > len {

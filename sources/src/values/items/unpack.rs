@@ -145,7 +145,7 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
 ///
 /// If `packed` does not decompress to `len` bytes, if the folder is not writable and contains no
 /// copy with the same content, or if the calling thread is [canceled](crate::CancelToken).
-pub(crate) fn unpacked(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
+pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
     }
@@ -258,7 +258,7 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     let found = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut to));
     let found = found.and_then(|found| to.flush().map(|()| found));
     if to.stopped {
-        return Err(cancel::canceled());
+        return Err(cancel::canceled_error());
     }
     match (found, to.failed) {
         (_, Some(e)) => Err(no_room(partial, &e)),
@@ -376,7 +376,7 @@ mod tests {
     fn a_copy_of_a_different_version_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
-        let unpack = || unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
+        let unpack = || decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
         fs::write(&packed, gzip(b"one")).unwrap();
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
@@ -403,7 +403,7 @@ mod tests {
         for (copy, used) in [(&b"one"[..], true), (b"two", false), (b"on", false), (b"ones", false), (b"", false)] {
             fs::write(&target, copy).unwrap();
             set_time(&target, 2_000_000_000);
-            let found = unpacked(&packed, &target, 3, Unpack::Gzip);
+            let found = decompress_file(&packed, &target, 3, Unpack::Gzip);
             assert_eq!(found.is_ok(), used, "{copy:?}: {found:?}");
             assert_eq!(fs::read(&target).unwrap(), copy);
             if let Err(e) = found {
@@ -425,7 +425,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
+                    decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
                     // A file that has its final name is complete.
                     assert_eq!(fs::read(&target).unwrap().len(), 1 << 20);
                 });
@@ -441,7 +441,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(&vec![7; 1 << 20])).unwrap();
-        let unpack = || unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap_err();
+        let unpack = || decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap_err();
         let check_canceled = |e: Error| {
             assert!(e.path() == Some(&*packed) && e.cause().contains("canceled"), "{e}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
@@ -454,7 +454,7 @@ mod tests {
         // Cancel at the eleventh check, which is in the middle of the file.
         let checks = AtomicUsize::new(0);
         check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
-        unpacked(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
+        decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
     }
 
     #[test]
@@ -463,11 +463,11 @@ mod tests {
         let (packed, target) = (folder.path().join("x.snappy"), folder.path().join("x"));
         // A block starts with the length of its content.
         fs::write(&packed, [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).unwrap();
-        let e = unpacked(&packed, &target, u64::from(u32::MAX), Unpack::Snappy).unwrap_err();
+        let e = decompress_file(&packed, &target, u64::from(u32::MAX), Unpack::Snappy).unwrap_err();
         assert!(e.cause().contains("a Snappy block of 7 bytes cannot expand to the claimed 4294967295"), "{e}");
         let zeros = vec![0; 3 << 20];
         fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
-        unpacked(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
+        decompress_file(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
         assert!(fs::read(&target).unwrap() == zeros, "a block with the highest ratio is accepted");
     }
 
@@ -476,7 +476,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(b"one")).unwrap();
-        unpacked(&packed, &target, 3, Unpack::Gzip).unwrap();
+        decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
         // As on a file system that stores modification times in whole days.
@@ -513,7 +513,7 @@ mod tests {
         let other = File::open(&packed).unwrap();
         other.lock().unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| unpacked(&packed, &target, 3, Unpack::Gzip));
+            let waits = scope.spawn(|| decompress_file(&packed, &target, 3, Unpack::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
             // As if another process had written the copy.

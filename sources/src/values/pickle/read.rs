@@ -2,9 +2,9 @@
 //! Python's `pickletools` documents the opcodes.
 //!
 //! Each opcode pushes a node or combines nodes. `allowed` implements the few functions that plain
-//! data needs. All other functions and classes are rejected. Lengths are checked against the remaining
-//! bytes before memory is allocated, and the numbers of nodes and of copied bytes are limited.
-//! Therefore, memory use is proportional to the length of the pickle.
+//! data needs. All other functions and classes are rejected. Lengths are checked against the
+//! remaining bytes before memory is allocated, and the numbers of nodes and of copied bytes are
+//! limited. Therefore, memory use is proportional to the length of the pickle.
 
 use std::borrow::Cow;
 
@@ -114,7 +114,7 @@ impl<'a> Machine<'a> {
             b'(' => self.marks.push(self.stack.len()),
             b'0' if self.marks.last() == Some(&self.stack.len()) => drop(self.marks.pop()),
             b'0' => drop(self.pop()?),
-            b'1' => drop(self.marked()?),
+            b'1' => drop(self.pop_mark()?),
             _ => {
                 let top = self.top()?;
                 self.stack.push(top);
@@ -185,9 +185,9 @@ impl<'a> Machine<'a> {
             b']' => Node::List(Vec::new()),
             b')' => Node::Tuple(Vec::new()),
             b'}' => Node::Dict(Vec::new()),
-            b'l' => Node::List(self.marked()?),
-            b't' => Node::Tuple(self.marked()?),
-            b'd' => Node::Dict(pairs(&self.marked()?)?),
+            b'l' => Node::List(self.pop_mark()?),
+            b't' => Node::Tuple(self.pop_mark()?),
+            b'd' => Node::Dict(pairs(&self.pop_mark()?)?),
             _ => {
                 let from = self.len_without(usize::from(opcode - 0x84))?;
                 Node::Tuple(self.stack.split_off(from))
@@ -204,7 +204,7 @@ impl<'a> Machine<'a> {
                 self.list()?.push(item);
             }
             b'e' => {
-                let items = self.marked()?;
+                let items = self.pop_mark()?;
                 self.list()?.extend(items);
             }
             b's' => {
@@ -212,7 +212,7 @@ impl<'a> Machine<'a> {
                 self.dict()?.push((key, value));
             }
             _ => {
-                let pairs = pairs(&self.marked()?)?;
+                let pairs = pairs(&self.pop_mark()?)?;
                 self.dict()?.extend(pairs);
             }
         }
@@ -305,7 +305,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Removes and returns the values above the last mark.
-    fn marked(&mut self) -> std::result::Result<Vec<Id>, String> {
+    fn pop_mark(&mut self) -> std::result::Result<Vec<Id>, String> {
         let mark = self.marks.pop().ok_or("there is no mark")?;
         Ok(self.stack.split_off(mark))
     }

@@ -82,7 +82,7 @@ impl<'a> Found<'a> {
     ///
     /// If the path points outside `root` although `anywhere` is false, or if the file cannot be
     /// read.
-    pub(crate) fn opened(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
+    pub(crate) fn read_path(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
         let Found::Path(path) = &self else { return Ok(self) };
         let path = utf8(path.of(page))?;
         if !anywhere && !is_below(path) {

@@ -52,7 +52,7 @@ impl ColumnType {
     }
 
     /// Describes the type for messages.
-    pub(crate) fn shown(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             ColumnType::Images => "images",
             ColumnType::Bytes => "bytes",
@@ -110,7 +110,7 @@ impl AllColumns<'_> {
         match (found.next(), found.next()) {
             (Some(column), None) => Ok(column),
             (Some(_), Some(_)) => Err(Error::config(format!("two columns are called {name:?}; rename one"))),
-            (None, _) => Err(Error::config(format!("no column {name:?} among {}", shown(self.0)))),
+            (None, _) => Err(Error::config(format!("no column {name:?} among {}", describe_columns(self.0)))),
         }
     }
 
@@ -151,7 +151,7 @@ impl AllColumns<'_> {
         if !matches!(self.0[column].column_type, ColumnType::Images | ColumnType::Bytes) {
             return Err(Error::config(format!(
                 "column {name:?} does not contain images; the columns are {}",
-                shown(self.0)
+                describe_columns(self.0)
             )));
         }
         Ok(Some(column))
@@ -169,7 +169,7 @@ impl AllColumns<'_> {
         if !is_label(self.0[column].column_type) {
             let cause = format!(
                 "column {name:?} does not contain labels (integers or text); the columns are {}",
-                shown(self.0)
+                describe_columns(self.0)
             );
             return Err(Error::config(cause));
         }
@@ -221,7 +221,7 @@ impl Columns {
     /// Selects the columns at `places` for a caller that reads values by column index. The result
     /// cannot build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
-    pub(crate) fn of_places(places: impl IntoIterator<Item = usize>) -> Self {
+    pub(crate) fn of_indices(places: impl IntoIterator<Item = usize>) -> Self {
         let field = |column| Field { column, name: String::new(), images: Vec::new() };
         Columns { fields: places.into_iter().map(field).collect(), ..Columns::default() }
     }
@@ -247,8 +247,9 @@ impl Columns {
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
         limited.fields.retain(|field| {
-            let belongs_to = |name: &str| field.shown().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-            names.iter().any(|name| are_one(field.shown(), name) || belongs_to(name))
+            let belongs_to =
+                |name: &str| field.display_name().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+            names.iter().any(|name| are_one(field.display_name(), name) || belongs_to(name))
         });
         limited
     }
@@ -343,7 +344,7 @@ impl Columns {
     /// Returns the names of the fields other than the image. The names of other image columns have
     /// no extension, because the extension depends on the format of each image.
     pub(crate) fn field_names(&self) -> Vec<String> {
-        self.fields.iter().map(|field| field.shown().to_owned()).collect()
+        self.fields.iter().map(|field| field.display_name().to_owned()).collect()
     }
 
     /// Returns the label in `cell`, a cell of the label column.
@@ -446,7 +447,7 @@ impl Field {
 
     /// Returns the name of the field, without the extension if the column contains images, because
     /// their extension depends on the row.
-    fn shown(&self) -> &str {
+    fn display_name(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
             false => self.name.trim_end_matches(".img"),
@@ -465,8 +466,8 @@ impl Field {
 }
 
 /// Lists the names and types of columns, for a message.
-fn shown(columns: &[Column]) -> String {
-    let describe = |column: &Column| format!("{:?} ({})", column.name, column.column_type.shown());
+fn describe_columns(columns: &[Column]) -> String {
+    let describe = |column: &Column| format!("{:?} ({})", column.name, column.column_type.description());
     let shown: Vec<String> = columns.iter().take(20).map(describe).collect();
     let more = columns.len() - shown.len();
     format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })

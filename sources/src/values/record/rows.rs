@@ -262,7 +262,7 @@ impl Rows {
                     content.cell(page)
                 }
                 (column_type, content) => {
-                    let cause = format!("{}, but other samples have {}", content.kind(), column_type.shown());
+                    let cause = format!("{}, but other samples have {}", content.kind(), column_type.description());
                     Err(Error::in_source(cause))
                 }
             };

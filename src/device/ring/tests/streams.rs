@@ -16,7 +16,7 @@ enum Registration {
 /// this function makes the stream wait for the batch; otherwise, the ring must have done so.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
-    let spec = &batch.shared.form(&slot.info).spec;
+    let spec = &batch.shared.variant(&slot.info).spec;
     let images = arrived(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
     let (epoch, number, offset, ready) = (slot.info.epoch(), slot.info.number(), slot.offset, slot.ready.passed());
     stream.run(move |_| {

@@ -12,7 +12,7 @@ use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_
 impl Fetcher {
     /// Handles the response to the request `flight`. `blocked` is true if the store responded
     /// before its `fetch` returned.
-    pub(super) fn answered(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
+    pub(super) fn handle_response(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -42,7 +42,7 @@ impl Fetcher {
                 others.for_each(|other| other.cancel.cancel());
                 let full = !state.queue.is_empty();
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
-                state.pace.answered(took, size, weight_in_flight, full);
+                state.pace.record_response(took, size, weight_in_flight, full);
             }
             // Ignore the error, because either the piece is complete, or another request for the
             // same bytes is in flight and may succeed.
@@ -65,7 +65,7 @@ impl Fetcher {
         let object = self.parts.object(piece.object);
         if e.is_throttled() {
             self.counts.refusals.fetch_add(1, Ordering::Relaxed);
-            state.pace.refused(now.saturating_duration_since(self.opened));
+            state.pace.record_refusal(now.saturating_duration_since(self.opened));
         }
         if !e.is_transient() || piece.attempts >= MAX_ATTEMPTS {
             piece.answered = true;

@@ -10,7 +10,7 @@ use crate::transform::Plan;
 
 /// One image of a sample while a worker processes it: a complete image, or one tile of a combined
 /// image.
-pub(crate) struct Shot<'a> {
+pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
     /// All frames, if this is a clip.
@@ -63,10 +63,10 @@ pub(crate) struct Shot<'a> {
     pub(crate) rng: Rng,
 }
 
-impl<'a> Shot<'a> {
+impl<'a> SampleImage<'a> {
     pub(crate) fn new(encoded: EncodedImage<'a>, plan: Plan, rng: Rng) -> Self {
         let (bytes, region) = (encoded.bytes(), plan.region);
-        Shot {
+        SampleImage {
             bytes,
             frames: None,
             damaged_frames: 0,
@@ -125,12 +125,13 @@ impl<'a> Shot<'a> {
 /// Decides which images of a sample are decoded together. Two views of the same source image are
 /// decoded together under two conditions. First, decoding a rectangle around both views must take
 /// no longer than decoding each view separately. Second, the memory for decoding all images of the
-/// sample must fit in `max_memory` bytes, or must not exceed the memory for decoding them separately.
-pub(crate) fn share(images: &mut [Shot<'_>], max_memory: u64) {
+/// sample must fit in `max_memory` bytes, or must not exceed the memory for decoding them
+/// separately.
+pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
     }
-    let memory = |image: &Shot<'_>| image.opened.as_ref().map_or(0, |encoded| encoded.memory(image.region));
+    let memory = |image: &SampleImage<'_>| image.opened.as_ref().map_or(0, |encoded| encoded.memory(image.region));
     let mut all = images.iter().map(memory).fold(0, u64::saturating_add);
     for number in 1..images.len() {
         let (before, rest) = images.split_at_mut(number);
@@ -155,17 +156,18 @@ pub(crate) fn share(images: &mut [Shot<'_>], max_memory: u64) {
 }
 
 /// Returns the number of damaged frames in the sample's clips. Counts each clip once.
-pub(crate) fn damaged_frames(images: &[Shot<'_>]) -> u32 {
+pub(crate) fn damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
-    let first = |(number, image): (usize, &Shot<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
+    let first =
+        |(number, image): (usize, &SampleImage<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
     clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
 }
 
 /// Returns the number of damaged source images in the sample. Counts each source image once.
-pub(crate) fn damaged(images: &[Shot<'_>]) -> u32 {
+pub(crate) fn damaged(images: &[SampleImage<'_>]) -> u32 {
     let damaged = || images.iter().filter(|image| image.damaged);
     let first =
-        |(number, image): (usize, &Shot<'_>)| !damaged().take(number).any(|before| before.shows_the_same(image));
+        |(number, image): (usize, &SampleImage<'_>)| !damaged().take(number).any(|before| before.shows_the_same(image));
     damaged().enumerate().filter(|&(number, image)| first((number, image))).count() as u32
 }
 
@@ -180,12 +182,12 @@ mod tests {
     /// returns the image with which it is decoded, and the region that is decoded.
     fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
-        let shot = |&region: &Rect| {
+        let sample_image = |&region: &Rect| {
             let encoded = codecs.open(file).unwrap();
             let plan = Plan::resized_crop(encoded.size(), region, Size::new(8, 8), Rect::new(0, 0, 8, 8));
-            Shot::new(encoded, plan, Rng::new(0, 0, 0))
+            SampleImage::new(encoded, plan, Rng::new(0, 0, 0))
         };
-        let mut images: Vec<_> = regions.iter().map(shot).collect();
+        let mut images: Vec<_> = regions.iter().map(sample_image).collect();
         share(&mut images, max_memory);
         for image in &images {
             assert_eq!(image.opened.is_some(), image.shared_with.is_none());
@@ -242,13 +244,13 @@ mod tests {
     fn a_damaged_image_counts_once() {
         let (codecs, npy) = (Codecs::new(), crate::decode::raw::npy_header(Size::new(2, 2)));
         let files = [[&npy[..], &[7; 12]].concat(), [&npy[..], &[7; 12]].concat()];
-        let shot = |file: usize, damaged| {
+        let sample_image = |file: usize, damaged| {
             let encoded = codecs.open(&files[file]).unwrap();
             let plan = Augment::pass_through(2, 2).plan(encoded.size(), &mut Rng::new(0, 0, 0)).unwrap();
-            Shot { damaged, ..Shot::new(encoded, plan, Rng::new(0, 0, 0)) }
+            SampleImage { damaged, ..SampleImage::new(encoded, plan, Rng::new(0, 0, 0)) }
         };
         let count = |images: &[(usize, bool)]| {
-            super::damaged(&images.iter().map(|&(file, damaged)| shot(file, damaged)).collect::<Vec<_>>())
+            super::damaged(&images.iter().map(|&(file, damaged)| sample_image(file, damaged)).collect::<Vec<_>>())
         };
         assert_eq!(count(&[(0, true), (0, false), (0, true), (0, true)]), 1);
         assert_eq!(count(&[(1, false), (0, true), (1, true), (0, true)]), 2);
