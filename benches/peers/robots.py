@@ -23,7 +23,6 @@ torchcodec  `VideoDecoder` on the GPU, one for each thread and file, without act
 dali        DALI's video readers on the GPU, without actions. A window starts at any frame of any file.
 dav1d       one thread per core, each decoding a camera from the first frame to the last, with PyAV. This is the limit
             of the decoder: no frames are skipped, converted or put into batches.
-nvdec       as dav1d, with the GPU's video engines
 """
 
 import argparse
@@ -339,8 +338,7 @@ def dali(options, recipe):
         yield sum(len(frames) for frames in built.run()) * count
 
 
-def alone(options, codec):
-    """Yields 1 for each frame that PyAV decodes in order. `codec` returns the decoder for a stream."""
+def dav1d(options, recipe):
     import av
 
     frames = queue.SimpleQueue()
@@ -349,36 +347,15 @@ def alone(options, codec):
         for file in itertools.cycle(files):
             with av.open(str(file)) as video:
                 stream = video.streams.video[0]
-                decoder = codec(av, stream)
-                for packet in video.demux(stream):
-                    for _ in decoder.decode(packet):
-                        frames.put(1)
+                stream.codec_context.thread_count = 1
+                assert stream.codec_context.codec.name == "libdav1d", stream.codec_context.codec.name
+                for _ in video.decode(stream):
+                    frames.put(1)
 
-    cameras = itertools.cycle(camera_files(options))
-    for files in itertools.islice(cameras, options.workers):
+    for files in camera_files(options)[: options.workers]:
         threading.Thread(target=decode, args=(files,), daemon=True).start()
     while True:
         yield frames.get()
-
-
-def dav1d(options, recipe):
-    def codec(av, stream):
-        stream.codec_context.thread_count = 1
-        assert stream.codec_context.codec.name == "libdav1d", stream.codec_context.codec.name
-        return stream.codec_context
-
-    return alone(options, codec)
-
-
-def nvdec(options, recipe):
-    def codec(av, stream):
-        name = stream.codec_context.name
-        decoder = av.CodecContext.create(f"{name}_cuvid" if options.device == "cuda" else name, "r")
-        decoder.extradata = stream.codec_context.extradata
-        decoder.width, decoder.height, decoder.thread_count = WIDTH, HEIGHT, 1
-        return decoder
-
-    return alone(options, codec)
 
 
 def count_frames(options, peer, recipe, sizes):
@@ -411,7 +388,6 @@ PEERS = {
     "torchcodec": (torchcodec, ["torchcodec", "torch"]),
     "dali": (dali, ["nvidia-dali-cuda130"]),
     "dav1d": (dav1d, ["av"]),
-    "nvdec": (nvdec, ["av"]),
 }
 
 
@@ -423,7 +399,7 @@ def settings(options, peer, _):
     if peer in ("packed", "videos", "dav1d"):
         on = ["gpu", "auto"] if peer == "packed" and options.device == "cuda" else ["cpu"]
         return [(f"--workers={options.cores}", f"--decode-on={decode_on}") for decode_on in on]
-    if peer in ("torchcodec", "nvdec"):
+    if peer == "torchcodec":
         # Threads per process, and processes.
         return [(f"--workers={t}", f"--processes={p}") for t, p in ((8, 1), (16, 1), (4, 4))]
     if peer == "dali":

@@ -65,7 +65,7 @@ pub struct Grid {
     pub tables: u32,
     /// Upper left corner of the region in the stored image.
     pub corner: (u32, u32),
-    /// Steps that apply the EXIF orientation to the region, as [`OrientationFlags`] flags.
+    /// Steps that apply the EXIF orientation to the region, as [`OrientationFlags`].
     pub turned: u32,
     components: ArrayVec<GridComponent, MAX_GRID_COMPONENTS>,
 }

@@ -41,7 +41,8 @@ def test_signature_and_documentation_match_the_crate() -> None:
             missing.append(f"in Loader.__init__:\n        {wanted[-1]},")
         if not re.search(rf"^        {name}: ", documented, re.M):
             missing.append(f"in the documentation of Loader:\n        {name}: DESCRIPTION; DEFAULT.")
-    assert not missing, "add the missing options of src/loader/option_table.rs to python/warpfeed/_loader.py:\n" + "\n".join(missing)
+    advice = "add the missing options of src/loader/option_table.rs to python/warpfeed/_loader.py:\n"
+    assert not missing, advice + "\n".join(missing)
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,8 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Sets the number of batches that were received from this feed and that the program has not
-    /// taken yet.
+    /// Sets the number of batches on the device that the program has not taken. Called each time the
+    /// device receives a batch, which does not count.
     fn set_batches_ahead(&self, _batches: usize) {}
 
     /// Returns the number of batches that can be received without waiting.

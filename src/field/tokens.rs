@@ -11,10 +11,8 @@ const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one 
 
 /// Windows of token ids, as an array of shape (N, length).
 ///
-/// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), or from any field that
-/// contains `length` tokens.
-///
-/// [`TokenFile`](crate::source::TokenFile) splits a file into windows, and each window is a sample.
+/// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), whose samples are windows
+/// of token files, or from any field that contains `length` tokens.
 ///
 /// With [`end`](Tokens::end), there are two more arrays, both i32 of shape (N, length).
 /// `<name>.document` contains the index of each token's document within the window, starting at 0.
@@ -50,7 +48,7 @@ impl Tokens {
         self
     }
 
-    /// Returns the smallest number that is too large for a token.
+    /// Returns the exclusive upper bound of the token ids.
     fn limit(&self) -> u64 {
         let of_type = match self.dtype {
             Dtype::U16 => 1 << 16,
@@ -71,7 +69,10 @@ impl FieldType for Tokens {
         }
         if self.length == 0 || self.length > i32::MAX as usize {
             let length = self.length;
-            return Err(Error::config(format!("field {name:?}: windows of {length} tokens: expected at least 1")));
+            return Err(Error::config(format!(
+                "field {name:?}: windows of {length} tokens: expected 1 to {} tokens",
+                i32::MAX
+            )));
         }
         if let Some((end, vocabulary)) = self.end.zip(self.vocabulary).filter(|(end, vocabulary)| end >= vocabulary) {
             return Err(Error::config(format!(

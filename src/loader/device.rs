@@ -13,13 +13,13 @@ use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
 use crate::transform::Augment;
 
 /// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
-/// restart markers need 40 % of this. The remainder is for large photographs: if one of them has to
-/// be decoded by a worker, the batch waits for it.
+/// restart markers need 40 % of this. The rest is headroom: a large photograph that does not fit is
+/// decoded by a worker, and delays the batch.
 const ENCODED_BYTES_PER_IMAGE: usize = 256 << 10;
-/// Device memory per image for coefficients, in blocks, averaged over a batch.
+/// Number of coefficient blocks in device memory per image, averaged over a batch.
 const BLOCKS_PER_IMAGE: usize = 16 << 10;
-/// Minimum number of images for which a decoder allocates this memory. A photograph of 12
-/// megapixels then fits, even if requests are smaller.
+/// A decoder allocates memory for at least this number of images, so that a photograph of 12
+/// megapixels fits even if requests are smaller.
 const MIN_IMAGES: usize = 32;
 
 /// A loader that has been opened on a device.
@@ -99,9 +99,7 @@ impl Loader {
             tracing::warn!("workers decode all images, because a custom transform runs on the host");
         } else if !host_only.is_empty() && wanted {
             let names = host_only.join(", ");
-            tracing::warn!(
-                "workers decode the images that are changed by {names}, because only the host supports {names}"
-            );
+            tracing::warn!("workers decode some images, because these operations do not run on a device: {names}");
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
         if !own && !resizes && wanted {

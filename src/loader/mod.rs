@@ -4,8 +4,9 @@
 //!    `sampling`, the selection and order of samples; `batch_size`, the batch size and the rank.
 //! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`]; `option_table`
 //!    contains the single-valued options; `samples`, `batching`, `pixels`, `fields`, `classes`,
-//!    `error_policy` and `observability` contain the other setters, grouped by purpose; `images` contains the
-//!    options that loaders and decoders share; `display` formats a loader as text.
+//!    `error_policy` and `observability` contain the other setters, grouped by purpose;
+//!    `images` contains the options that loaders and decoders share; `display` formats a loader as
+//!    text.
 //! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` opens
 //!    loaders with batches on a device, and `nvidia` does so for NVIDIA GPUs; `field_names` checks
 //!    that the source has the required fields.

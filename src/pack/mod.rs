@@ -2,7 +2,8 @@
 //!
 //! 1. `options`: [`Pack`], which passes the samples of a source to a writer, or packs a part of a
 //!    dataset of several shards.
-//! 2. `pipeline`: reads and recodes samples on several threads. `prepare`: reads and recodes one sample.
+//! 2. `pipeline`: reads and recodes samples on several threads. `prepare`: reads and recodes one
+//!    sample.
 //! 3. `bad_images`: images that could not be re-encoded, or that are damaged. `report`: [`Report`],
 //!    the result of a pack.
 //! 4. `recode`: [`Recode`], which specifies how images are recoded. `renumber`: renumbers classes
@@ -14,8 +15,9 @@
 //! 8. `plan`: determines which samples a shard contains. `manifests`: the manifests. `packer`: packs
 //!    a part of a dataset. `merge`: [`Merge`], which combines parts. `overview`: the progress of
 //!    all parts. `array`: determines the part that a task of an array job packs.
-//! 9. `destination`: the trait of folders and stores to which a dataset is packed. `folder_destination`: packs
-//!    to a folder. `store_destination`: packs to a store. `open`: opens a destination.
+//! 9. `destination`: the trait of folders and stores to which a dataset is packed.
+//!    `folder_destination`: packs to a folder. `store_destination`: packs to a store. `open`: opens a
+//!    destination.
 //! 10. `writer`: the [`DatasetWriter`] trait, and the lock of writers. `names`: the names of
 //!     shards.
 //! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.

@@ -342,7 +342,7 @@ fn a_damaged_or_missing_file_is_named() {
         ("v30", info, "\"fps\": 10", "\"fbs\": 10", "missing field `fps`"),
         ("v30", info, "{chunk_index:03d}", "{chunk:03d}", "data_path=\"data/chunk-{chunk:03d}"),
         ("v30", info, "data/chunk-", "../chunk-", "expected a relative path inside the dataset"),
-        ("v21", info, "\"total_episodes\": 3", "\"total_episodes\": 4", "3 episodes are listed"),
+        ("v21", info, "\"total_episodes\": 3", "\"total_episodes\": 4", "this list contains 3 episodes, but meta/info"),
         ("v21", info, "\"action\"", "\"actions\"", "no column \"actions\", but meta/info.json lists this feature"),
         ("v21", lines, "\"episode_index\": 1", "\"episode_index\": 0", "episode 0 is listed twice"),
         ("v21", lines, "\"length\": 3", "\"length\": 4", "the file has 3 rows, but the metadata lists 4 frames"),

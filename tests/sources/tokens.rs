@@ -178,7 +178,8 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
     Ok(())
 }
 
-/// Tests two strides that result in the same number of windows, eleven.
+/// Tests a different stride and a different length that both result in eleven windows, because the
+/// number of windows alone would show most changes.
 #[test]
 fn resuming_with_different_windows_fails() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn wrong_file_types_and_damaged_files_fail() {
     let wide = stored(&tokens, TokenType::U32);
     assert!(
         refused(&wide, TokenType::U16)
-            .contains("every second of the first 200 tokens is below 64, which indicates u32")
+            .contains("every other one of the first 200 tokens is below 64, which indicates u32")
     );
     // Vocabularies with more than 65,536 tokens require u32 files.
     let large: Vec<u32> = tokens.iter().map(|token| token * 5 % 152_000).collect();
@@ -224,7 +225,7 @@ fn wrong_file_types_and_damaged_files_fail() {
     assert!(refused(&stored(&bytes, TokenType::U32), TokenType::U16).contains("which indicates u32"));
     let narrow = stored(&tokens, TokenType::U16);
     assert!(refused(&narrow, TokenType::U32).contains("tokens are 16777216 or more, which indicates u16"));
-    for (place, word, shown) in [(4, 2_i32, "version 2 and 100 tokens"), (8, -1, "version 1 and none tokens")] {
+    for (place, word, shown) in [(4, 2_i32, "version=2 and tokens=100"), (8, -1, "version=1 and tokens=-1")] {
         let mut headed = llm_c(&tokens, TokenType::U16);
         headed[place..place + 4].copy_from_slice(&word.to_le_bytes());
         assert!(refused(&headed, TokenType::U16).contains(shown));
@@ -242,7 +243,7 @@ fn wrong_file_types_and_damaged_files_fail() {
     assert!(refused(&headed[..1100], TokenType::U16).contains("claims 100 tokens of 2 bytes starting at byte 1024"));
     assert!(
         refused(&stored(&tokens[..9], TokenType::U16), TokenType::U16)
-            .contains("no file has the 10 tokens of type u16")
+            .contains("no file is long enough for a window of 10 tokens of type u16")
     );
     for header in ["(100, 1)", "()"] {
         let text = String::from_utf8_lossy(&npy(&tokens, TokenType::U16)[10..128]).replace("(100,)", header);
@@ -283,7 +284,8 @@ fn tokens_out_of_range_of_a_field_name_the_sample() {
     assert!(failed(field::Tokens::new(Dtype::I64, 11)).contains("has 10 tokens: expected 11"));
     for (kind, text) in [
         (field::Tokens::new(Dtype::F32, 10), "tokens cannot have the type float32: expected u16, i32 or i64"),
-        (field::Tokens::new(Dtype::I64, 0), "windows of 0 tokens"),
+        (field::Tokens::new(Dtype::I64, 0), "windows of 0 tokens: expected 1 to 2147483647 tokens"),
+        (field::Tokens::new(Dtype::I64, 1 << 31), "windows of 2147483648 tokens: expected 1 to 2147483647 tokens"),
         (field::Tokens::new(Dtype::I64, 10).end(5).vocabulary(5), "is token 5, but the vocabulary has 5 tokens"),
     ] {
         let e = failed(kind);
@@ -296,7 +298,7 @@ fn tokens_out_of_range_of_a_field_name_the_sample() {
     assert!(e.cause().contains("has 16-bit tokens, which cannot hold the end token 128001"), "{e}");
 }
 
-/// Hides that the windows are in memory, so that a loader reads them one by one.
+/// A source without [`Source::stored`], so that a loader reads the windows one by one.
 struct OneByOne(TokenFile);
 
 impl Source for OneByOne {

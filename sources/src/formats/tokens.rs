@@ -184,7 +184,7 @@ impl TokenFile {
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
             let cause = format!(
-                "no file has the {length} tokens of type {} that a window needs: use shorter windows",
+                "no file is long enough for a window of {length} tokens of type {}: use shorter windows",
                 kind.name()
             );
             return Err(Error::in_source(cause).at_path(path));
@@ -305,15 +305,18 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
 fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     let word = |at: usize| Some(i32::from_le_bytes(start.get(4 * at..4 * at + 4)?.try_into().ok()?));
     let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(known, _)| word(0) == Some(*known)) else { return Ok(None) };
-    match (word(1), word(2).map(u64::try_from)) {
-        (Some(1 | 7), Some(Ok(count))) if start.len() as u64 >= LLM_C_HEADER => Ok(Some((*kind, count))),
+    match (word(1), word(2)) {
+        (Some(1 | 7), Some(count @ 0..)) if start.len() as u64 >= LLM_C_HEADER => {
+            Ok(Some((*kind, count.unsigned_abs().into())))
+        }
         (version, count) => {
-            let shown = |word: Option<String>| word.unwrap_or_else(|| "none".to_owned());
+            let shown = |word: Option<i32>| word.map_or_else(|| "missing".to_owned(), |word| word.to_string());
             Err(Error::in_source(format!(
-                "invalid llm.c header with version {} and {} tokens: expected version 1 or 7, and a header of 1024 \
-                 bytes",
-                shown(version.map(|version| version.to_string())),
-                shown(count.and_then(|count| count.ok()).map(|count| count.to_string())),
+                "invalid llm.c header of {} bytes with version={} and tokens={}: expected {LLM_C_HEADER} bytes, \
+                 version 1 or 7, and at least 0 tokens",
+                LLM_C_HEADER.min(start.len() as u64),
+                shown(version),
+                shown(count),
             )))
         }
     }
@@ -340,7 +343,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     let looks_wide = (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_small(0));
     match kind {
         TokenType::U16 if looks_wide => Err(Error::config(format!(
-            "every second of the first {} tokens is below 64, which indicates u32: open the file with that type",
+            "every other one of the first {} tokens is below 64, which indicates u32: open the file with that type",
             halves.len()
         ))),
         TokenType::U32 if !are_small(1) => Err(Error::config(format!(

@@ -208,8 +208,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// `None` if the run is canceled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
-        // The batch that needs the slot counts as well.
-        let ahead = self.queue.len() + self.messages.len() + 1;
+        let ahead = self.queue.len() + self.messages.len();
         self.feed().set_batches_ahead(ahead);
         let mut slot = self.freed.try_recv().ok();
         if slot.is_none() {

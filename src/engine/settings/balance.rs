@@ -1,10 +1,10 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
 //! A worker decodes a part if it can finish long before the consumer needs the batch, and if the
-//! workers have time to spare after copying data for the device. Then the device has more time for
-//! the consumer's own work. In all other cases, the device decodes the part, because it is faster.
-//! Without these two conditions, all workers would start decoding at the same time, and the device
-//! would run out of batches.
+//! workers have time to spare after copying data for the device. Without these two conditions, all
+//! workers would start decoding at the same time, and the device would run out of batches. In all
+//! other cases, the device decodes the part, because it is faster. What the workers decode leaves
+//! the device more time for the consumer's own work.
 //!
 //! The time until the consumer needs a batch is estimated from the number of batches before it, on
 //! the device and in host memory, and from the average time between two batches.
@@ -38,7 +38,7 @@ pub enum DecodeOn {
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
-    /// Number of batches that the device has taken and the consumer has not.
+    /// See [`set_batches_ahead`](Balance::set_batches_ahead). 0 at the start of a run.
     batches_ahead: AtomicUsize,
     pace: Mutex<Pace>,
     /// Limit on the device's decoding time, if there is one.
@@ -77,11 +77,11 @@ impl Pace {
     const USABLE_FRACTION: f64 = 0.9;
     /// Maximum spare time, in parts per worker. This is the number of parts of a batch.
     const MAX_SPARE_PARTS: f64 = 4.0;
-    /// A worker decodes a part only if the batch is needed after this multiple of the decoding time,
-    /// because not all parts of a batch begin at the same time.
+    /// A worker decodes a part only if the time until the batch is needed exceeds this multiple of
+    /// the decoding time, because not all parts of a batch begin at the same time.
     const MARGIN: f64 = 2.0;
-    /// Unless the consumer has taken every batch, a worker decodes a part at least this often, to
-    /// keep the average decoding time up to date.
+    /// While batches on the device wait for the consumer, a worker decodes a part at least this
+    /// often, to keep the average decoding time up to date.
     const PROBE: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
@@ -122,15 +122,14 @@ impl Pace {
     }
 
     /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
-    /// `ahead` is the number of batches that the device has taken and the consumer has not. Deducts
-    /// the cost of the part from the spare time.
+    /// `ahead` is `Balance::batches_ahead`. Deducts the cost of the part from the spare time.
     fn worker_decodes(&mut self, seq: u64, ahead: usize, now: Instant) -> bool {
         let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
         self.at = self.at.max(now);
         let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-most, most);
         let more = (self.decoding - self.copying).max(0.0);
-        // The consumer first takes the batches that the device has already taken.
+        // The consumer first takes the batches that are on the device.
         let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
         let elapsed = self.taken.map_or(0, |taken| now.saturating_duration_since(taken).as_nanos());
         let left = batches * self.between - elapsed as f64;
@@ -237,7 +236,9 @@ impl Balance {
         [pace.decoding, pace.copying]
     }
 
-    /// Sets the number of batches that the device has taken and the consumer has not.
+    /// Sets the number of batches on the device that the consumer has not taken. Called each time
+    /// the device takes a batch, which does not count: because the number is not updated when the
+    /// consumer takes a batch, it must not be too large.
     pub(crate) fn set_batches_ahead(&self, batches: usize) {
         self.batches_ahead.store(batches, Ordering::Relaxed);
     }
@@ -370,7 +371,7 @@ mod tests {
         let mut ring = VecDeque::<(u64, bool)>::new();
         // The batch that waits for a slot of the device, and the end of the step of each batch.
         let (mut waiting, mut step_ends) = (None, Vec::<u64>::new());
-        let (mut taken, mut sent, mut device_free, mut on_device) = (0, 0, 0, 0);
+        let (mut taken, mut sent, mut ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
         let mut now = 0;
         while (step_ends.len() as u64) < batches || step_ends.last().is_some_and(|end| *end > now) {
             // The host slot of a batch is free again once the device has decoded the batch.
@@ -385,7 +386,7 @@ mod tests {
             if waiting.is_none() && parts.get(&taken).is_some_and(|(left, _)| *left == 0) {
                 waiting = parts.remove(&taken).map(|(_, device)| device);
                 choose.batch_taken(taken, now);
-                taken += 1;
+                (taken, ahead) = (taken + 1, ring.len());
             }
             // The consumer has freed all batches that it has taken, except for the last one.
             let full = sent - (step_ends.len() as u64).saturating_sub(1) >= DEVICE_SLOTS;
@@ -397,7 +398,6 @@ mod tests {
                 ring.push_back((device_free, true));
                 (waiting, sent) = (None, sent + 1);
             }
-            let ahead = ring.len() + usize::from(waiting.is_some());
             while free > 0 {
                 free -= 1;
                 parts.insert(begun, (PARTS, 0));
@@ -441,8 +441,8 @@ mod tests {
         }
     }
 
-    /// The simpler rule, which ignores times: workers decode unless the consumer has taken every
-    /// batch.
+    /// The simpler rule, which ignores times: workers decode while batches on the device wait for
+    /// the consumer.
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn workers_decode_during_slow_steps() {
-        // With four host slots, the device has already taken every batch but the one that workers fill.
+        // With four host slots, the device has taken every batch except the one that workers fill.
         for slots in [4, 18] {
             for (workers, most) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
                 let machine = Machine { workers, slots, step: 20_000, ..PHOTOGRAPHS };

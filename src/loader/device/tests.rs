@@ -376,7 +376,7 @@ fn a_loader_reports_host_decoding_once() {
     let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
     let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
-    let operation = "workers decode the images that are changed by halve, because only the host supports halve";
+    let operation = "workers decode some images, because these operations do not run on a device: halve";
     assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "workers decode all images, because a custom transform runs on the host";
     assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);

@@ -1,10 +1,9 @@
 //! [`Pool`]: the decoders of one GPU, shared by all threads.
 //!
-//! **Idea.** Each decoder takes GPU memory, and a few decoders keep all video engines of the GPU
-//! busy. Therefore, a GPU has at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder
-//! while it decodes a sequence of frames. A thread preferably gets a decoder that has already
-//! decoded packets of the requested frame. Otherwise, the thread gets the least recently used
-//! decoder of the same format.
+//! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. Therefore,
+//! a GPU has at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder while it decodes a
+//! sequence of frames. A thread preferably gets a decoder that has already decoded packets of the
+//! requested frame. Otherwise, the thread gets the least recently used decoder of the same format.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -15,7 +14,7 @@ use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 use crate::record::Record;
 
-/// Maximum number of decoders per GPU. More decoders were not faster on a GPU with seven engines.
+/// Maximum number of decoders per GPU. On a GPU with seven engines, more decoders were not faster.
 pub(super) const MAX_SESSIONS: usize = 8;
 
 /// A decoder, and the packets that the decoder has decoded.
@@ -24,7 +23,7 @@ pub(super) struct Session {
     format: Option<(Codec, u32, u32)>,
     /// The body of the record whose packets were decoded.
     body: Vec<u8>,
-    /// End of each decoded packet in `body`.
+    /// Offset in `body` at which each decoded packet ends.
     ends: Vec<usize>,
 }
 
@@ -117,10 +116,11 @@ impl Session {
         self.format == Some((record.codec, record.width, record.height))
     }
 
-    /// Returns whether the decoded packets are the first packets of the record. The packets
-    /// themselves are compared, so there is no group identifier that could be wrong. For an earlier
-    /// frame of the same group, returns whether its image is still in GPU memory. Clips in
-    /// presentation order need such frames.
+    /// Returns whether the decoder can decode `record` without starting again from the key frame.
+    ///
+    /// The first packets of both must be equal. Their bytes are compared, because comparing a
+    /// wrong identifier would result in a wrong frame. If the requested frame was already decoded,
+    /// its image must still be in GPU memory. Clips in presentation order request such frames.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
         let known = self.ends.len().min(record.count());
         self.fits(record)
@@ -168,7 +168,8 @@ impl Session {
             self.ends.push(end);
         }
         if !self.decoder.frame(record.count() - 1, to)? {
-            return Err(Error::damaged("the frame was replaced before it was read"));
+            let packet = record.count() - 1;
+            return Err(Error::damaged(format!("the frame of packet {packet} was overwritten before it was copied")));
         }
         let planes = to.planes();
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {

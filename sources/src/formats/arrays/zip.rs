@@ -28,7 +28,7 @@ const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
-/// Maximum size of an archive's directory, in bytes. Archives of arrays have few members, so this
+/// Maximum size of the central directory, in bytes. Archives of arrays have few members, so this
 /// is ample.
 const MAX_DIRECTORY: u64 = 64 << 20;
 
@@ -77,13 +77,19 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
         };
         let header = archive.get(local, 30).map_err(|_| bad("its data is outside the archive"))?;
         if !header.starts_with(LOCAL) {
-            return Err(bad("its data has no header"));
+            return Err(bad("its local file header is missing"));
         }
         let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
-        if offset.checked_add(stored).is_none_or(|end| end > archive.bytes.len()) || (!deflated && stored != len) {
+        let archive_len = archive.bytes.len();
+        if offset.checked_add(stored).is_none_or(|end| end > archive_len) {
             return Err(bad(&format!(
-                "{name:?} claims {stored} bytes at byte {offset}, and {len} bytes after decompression: the archive is \
-                 damaged or truncated"
+                "{name:?} has {stored} bytes at byte {offset}, but the archive has {archive_len} bytes: it is damaged \
+                 or truncated"
+            )));
+        }
+        if !deflated && stored != len {
+            return Err(bad(&format!(
+                "{name:?} is not compressed, but its compressed size is {stored} bytes and its size is {len}"
             )));
         }
         at += 46 + rest.len();
@@ -95,16 +101,21 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
 /// Returns the content of `member`, decompressed if necessary.
 ///
 /// # Errors
-/// If the content is damaged, or if it exceeds `most` bytes.
-pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<Vec<u8>> {
-    let (name, len) = (&member.name, member.len);
-    if len > most || len > member.stored.saturating_add(1).saturating_mul(MAX_RATIO) {
-        return Err(Error::in_source(format!("zip: {name:?} claims {len} bytes: the limit is {most}")));
+/// If the content is damaged, or if it exceeds `max_len` bytes.
+pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Result<Vec<u8>> {
+    let (name, len, stored) = (&member.name, member.len, member.stored);
+    if len > max_len {
+        return Err(Error::in_source(format!("zip: {name:?} has {len} bytes: expected at most {max_len}")));
+    }
+    if len > stored.saturating_add(1).saturating_mul(MAX_RATIO) {
+        return Err(Error::in_source(format!(
+            "zip: {name:?} is damaged: {stored} compressed bytes cannot contain {len} bytes"
+        )));
     }
     let mut scratch = Vec::new();
     let mut content = Vec::new();
-    let (mut left, mut at) = (member.stored, member.offset);
-    // Read in 1 MiB pieces, so that a file that is not mapped is never in memory as a whole.
+    let (mut left, mut at) = (stored, member.offset);
+    // Read 1 MiB at a time, so that a file that is not mapped is never entirely in memory.
     let pieces = std::iter::from_fn(|| {
         let piece = left.min(1 << 20);
         (piece > 0).then(|| {
@@ -123,13 +134,13 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, most: u64) -> Result<V
         Ok(())
     };
     read().map_err(|e| Error::in_source(format!("zip: {name:?} cannot be decompressed: {e}")))?;
-    if content.len() as u64 != len || crc32fast::hash(&content) != member.crc {
-        let found = content.len();
-        return Err(Error::in_source(format!(
-            "zip: {name:?} is damaged: it has a wrong checksum, or only {found} of {len} bytes"
-        )));
-    }
-    Ok(content)
+    let cause = match content.len() as u64 {
+        found if found < len => format!("it has {found} of {len} bytes"),
+        found if found > len => format!("it has more than {len} bytes"),
+        _ if crc32fast::hash(&content) != member.crc => "it has a wrong checksum".to_owned(),
+        _ => return Ok(content),
+    };
+    Err(Error::in_source(format!("zip: {name:?} is damaged: {cause}")))
 }
 
 /// Verifies the checksum of `member`, which must be uncompressed. Skips archives in an object
@@ -225,7 +236,7 @@ impl Archive<'_> {
         }
         if size > MAX_DIRECTORY {
             return Err(Error::in_source(format!(
-                "zip: the directory claims {size} bytes: the limit is {MAX_DIRECTORY}"
+                "zip: the directory has {size} bytes: expected at most {MAX_DIRECTORY}"
             )));
         }
         Ok((start, size))
@@ -263,4 +274,35 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn errors_say_why_a_member_is_refused() {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&[7; 100]).unwrap();
+        let bytes = encoder.finish().unwrap();
+        let stored = bytes.len() as u64;
+        let member =
+            Member { name: "x".into(), offset: 0, stored, len: 100, crc: crc32fast::hash(&[7; 100]), deflated: true };
+        let cause =
+            |member: &Member, max_len: u64| content(&bytes.as_slice(), member, max_len).unwrap_err().cause().to_owned();
+        assert_eq!(content(&bytes.as_slice(), &member, 100).unwrap(), [7; 100]);
+        assert_eq!(cause(&member, 99), "zip: \"x\" has 100 bytes: expected at most 99");
+        for (len, expected) in [
+            (1 << 20, format!("{stored} compressed bytes cannot contain 1048576 bytes")),
+            (101, "it has 100 of 101 bytes".to_owned()),
+            (99, "it has more than 99 bytes".to_owned()),
+        ] {
+            let wrong = Member { len, ..member.clone() };
+            assert_eq!(cause(&wrong, 1 << 30), format!("zip: \"x\" is damaged: {expected}"));
+        }
+        let wrong = Member { crc: !member.crc, ..member };
+        assert_eq!(cause(&wrong, 100), "zip: \"x\" is damaged: it has a wrong checksum");
+    }
 }

@@ -13,10 +13,10 @@ use crate::model::value::Element;
 use crate::storage::DatasetLocation;
 use crate::values::record::Found;
 
-/// File that lists the episodes in version 2.
+// Version 2.
 const EPISODES_LINES: &str = "meta/episodes.jsonl";
 const TASKS_LINES: &str = "meta/tasks.jsonl";
-/// Folder and file of version 3.
+// Version 3.
 const EPISODES_FOLDER: &str = "meta/episodes";
 const TASKS_TABLE: &str = "meta/tasks.parquet";
 
@@ -53,13 +53,13 @@ impl Episodes {
     /// `meta/info.json`.
     pub(super) fn read(root: &DatasetFolder, info: &Info) -> Result<Self> {
         let (found, listed_in) = match info.version()? {
-            Version::Two => (of_lines(root)?, root.file(EPISODES_LINES)),
-            Version::Three => (of_tables(root)?, root.file(EPISODES_FOLDER)),
+            Version::Two => (read_lines(root)?, root.file(EPISODES_LINES)),
+            Version::Three => (read_tables(root)?, root.file(EPISODES_FOLDER)),
         };
         let episodes = found.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
         if episodes.all.len() as u64 != info.total_episodes {
             return Err(Error::in_source(format!(
-                "{} are listed, but {INFO} contains total_episodes={}; download the dataset again",
+                "this list contains {}, but {INFO} contains total_episodes={}; download the dataset again",
                 counted(episodes.all.len() as u64, "episode", "episodes"),
                 info.total_episodes
             ))
@@ -116,7 +116,7 @@ impl Listed {
 }
 
 /// Reads the list of episodes in version 2, in which each episode has its own data file.
-fn of_lines(root: &DatasetFolder) -> Result<Listed> {
+fn read_lines(root: &DatasetFolder) -> Result<Listed> {
     #[derive(Deserialize)]
     struct Line {
         episode_index: u64,
@@ -128,7 +128,7 @@ fn of_lines(root: &DatasetFolder) -> Result<Listed> {
         push(&mut found.0, Episode { index, len, file: (0, index), first: 0 })
     })?;
     // A repeated episode also repeats its data file in this version, so without this check
-    // `Listed::checked` would report a wrong first frame.
+    // `Listed::checked` would report a contradictory first frame.
     let mut seen: Vec<u64> = found.0.iter().map(|episode| episode.index).collect();
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -154,7 +154,7 @@ pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
 }
 
 /// Reads the list of episodes in version 3.
-fn of_tables(root: &DatasetFolder) -> Result<Listed> {
+fn read_tables(root: &DatasetFolder) -> Result<Listed> {
     let (rows, places) = episode_rows(root, &COLUMNS)?;
     let mut found = Listed::default();
     let mut scratch = Vec::new();
@@ -267,7 +267,7 @@ pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, S
             Error::in_source(format!("the table has no column with the {what} of the tasks")).at_path(&path)
         })
     };
-    // The library stores the texts as the index of a pandas data frame. The name of the index
+    // LeRobot stores the texts as the index of a pandas DataFrame. The name of the index
     // column varies.
     let (index, text) =
         (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);

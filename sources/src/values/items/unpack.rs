@@ -151,7 +151,9 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Un
     }
     let named = |e: Error| if e.path().is_some() { e } else { e.at_path(packed) };
     if len > MAX_COPY {
-        return Err(named(Error::in_source(format!("claims {len} bytes when decompressed; the limit is {MAX_COPY}"))));
+        return Err(named(Error::in_source(format!(
+            "the file claims to decompress to {len} bytes: expected at most {MAX_COPY}"
+        ))));
     }
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
     let is_locked = try_lock(&file, packed).map_err(named)?;
@@ -173,19 +175,18 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
         let _ = temp_files::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
     }
     tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
-    let moved = temp_files::create(target).map_err(|e| no_room(target, &e)).and_then(|(partial, to)| {
+    let moved = temp_files::create(target).map_err(|e| write_error(target, &e)).and_then(|(partial, to)| {
         let written = write(file, (&partial, to), len, unpack);
-        let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| no_room(target, &e)));
+        let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| write_error(target, &e)));
         moved.inspect_err(|_| drop(fs::remove_file(&partial)))
     });
     let Err(e) = moved else {
         if !has_time_of(file, target) {
+            let (target, packed) = (target.display(), packed.display());
             tracing::warn!(
-                "{}: cannot set the modification time to that of {}, which is therefore decompressed each time the \
-                 dataset is opened: use a file system that preserves modification times, or move the compressed file \
-                 elsewhere",
-                target.display(),
-                packed.display()
+                "{target}: this decompressed file does not have the modification time of {packed}, so {packed} is \
+                 decompressed each time the dataset is opened: use a file system that preserves modification times, \
+                 or move {packed} elsewhere"
             );
         }
         return Ok(());
@@ -261,7 +262,7 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
         return Err(cancel::canceled_error());
     }
     match (found, to.failed) {
-        (_, Some(e)) => Err(no_room(partial, &e)),
+        (_, Some(e)) => Err(write_error(partial, &e)),
         (Ok(found), None) if found == len => {
             // Ignore errors. Some file systems silently ignore the modification time, so the caller
             // checks it after the rename in any case.
@@ -342,12 +343,12 @@ impl Write for Sink {
     }
 }
 
-fn no_room(path: &Path, error: &io::Error) -> Error {
+fn write_error(path: &Path, error: &io::Error) -> Error {
     Error::new(
         crate::error::ErrorKind::Io,
         format!(
-            "cannot write the decompressed file: {error}; make its folder writable and free enough space, or \
-             decompress the files yourself"
+            "cannot write the decompressed file: {error}; check that its folder is writable and that the disk is not \
+             full, or decompress the files yourself"
         ),
     )
     .at_path(path)
@@ -381,7 +382,7 @@ mod tests {
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
         assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
-        // A new version with an old modification time, as from an archive.
+        // A new version with an older modification time, as after unpacking an archive.
         fs::write(&packed, gzip(b"two")).unwrap();
         set_time(&packed, 1_000_000_000);
         unpack();
@@ -407,7 +408,7 @@ mod tests {
             assert_eq!(found.is_ok(), used, "{copy:?}: {found:?}");
             assert_eq!(fs::read(&target).unwrap(), copy);
             if let Err(e) = found {
-                assert!(e.cause().contains("make its folder writable"), "{e}");
+                assert!(e.cause().contains("check that its folder is writable"), "{e}");
             }
         }
     }

@@ -38,8 +38,7 @@ fn a_loader_reports_that_workers_decode_combined_images() {
         [(plain().mosaic(Mosaic::new()), "mosaic"), (plain().copy_paste(CopyPaste::new()), "copy_paste")]
     {
         let loader = loader(augment);
-        let text =
-            format!("workers decode the images that are changed by {step}, because only the host supports {step}");
+        let text = format!("workers decode some images, because these operations do not run on a device: {step}");
         assert_eq!(warnings_of(loader.clone().decode_on(DecodeOn::Gpu)), [text]);
         assert!(warnings_of(loader.decode_on(DecodeOn::Cpu)).is_empty());
     }
