@@ -59,8 +59,9 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// Reads sample `id`, which may be a partner of `entry`. After a transient error, retries while `go_on` returns true. Each attempt
-    /// needs one of the `buffers`, so the number of buffers limits the number of attempts.
+    /// Reads sample `id`, which may be a partner of `entry`. After a transient error, retries while
+    /// `go_on` returns true. Each attempt needs one of the `buffers`, so the number of buffers
+    /// limits the number of attempts.
     pub(crate) fn read<'a>(
         &'a self,
         (id, entry): (u64, &Entry),

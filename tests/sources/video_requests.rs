@@ -2,7 +2,7 @@
 //! table, and upcoming samples are requested at the same time. A clip that may start anywhere in a
 //! long video reads only the frames that were drawn.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use warpfeed::field::Image;
 use warpfeed::source::{
-    Clips, ClipsOptions, Frames, LeRobot, LeRobotOptions, Object, Options, ReadCompletion, Source, Store, Value,
+    BatchIndex, Classes, Clips, ClipsOptions, Concat, Frames, LeRobot, LeRobotOptions, Lookahead, Object, Options,
+    OwnedSample, ReadCompletion, Source, Store, Value, Zip,
 };
-use warpfeed::{Augment, Loader, Result};
+use warpfeed::{Augment, HostBatch, Loader, Result};
 use warpfeed_video::Track;
 
 use crate::formats::fixture;
@@ -89,14 +90,14 @@ fn found<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     whole
 }
 
-/// Returns a video of one hour, at ten frames per second: a fixture with one group of pictures,
-/// repeated. Also returns the number of bytes before the first packet.
-fn one_hour() -> (Vec<u8>, u64) {
+/// Returns a video with ten frames per second: a fixture with one group of pictures, repeated.
+/// `place` adds the packets of a group to the file, and returns their offsets in it. Also returns
+/// the number of bytes before the first packet.
+fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
     let file = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/long.mp4")).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
     let packets = track.packets();
     assert!(packets.iter().filter(|packet| packet.is_key).count() == 1);
-    let repeats = 36_000 / packets.len();
     let table = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<_>>();
     let list = |kind, head: &[u32], numbers: &[u32]| {
         atom(kind, &table(&[&[0], head, &[numbers.len() as u32], numbers].concat()))
@@ -116,15 +117,30 @@ fn one_hour() -> (Vec<u8>, u64) {
         atom(b"moov", &[found(&file, &[b"moov", b"mvhd"]), &trak].concat())
     };
     let start = found(&file, &[b"ftyp"]).len() + minf(&vec![0; repeats * packets.len()]).len() + 8;
+    let bytes: Vec<&[u8]> = packets.iter().map(|own| &file[own.offset as usize..][..own.size as usize]).collect();
     let (mut data, mut offsets) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        for packet in packets {
-            offsets.push((start + data.len()) as u32);
-            data.extend(&file[packet.offset as usize..][..packet.size as usize]);
-        }
-        data.resize(data.len() + GAP, 0);
+        offsets.extend(place(&mut data, &bytes).iter().map(|offset| (start + offset) as u32));
     }
+    // Larger than a video that is read as a whole.
+    data.resize(data.len().max(17 << 20), 0);
     ([found(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
+}
+
+/// Adds packets to a file, with `gap` bytes after each of them.
+fn place(data: &mut Vec<u8>, packet: &[u8], gap: usize) -> usize {
+    let offset = data.len();
+    data.extend(packet);
+    data.resize(data.len() + gap, 0);
+    offset
+}
+
+fn one_hour() -> (Vec<u8>, u64) {
+    video(36_000 / 12, |data, packets| {
+        let offsets = packets.iter().map(|packet| place(data, packet, 0)).collect();
+        data.resize(data.len() + GAP, 0);
+        offsets
+    })
 }
 
 /// Returns the bytes of the groups of pictures of `track`.
@@ -145,15 +161,23 @@ fn long_video() -> (tempfile::TempDir, Distant, Track, u64) {
     (folder, store, track, start)
 }
 
-fn clips(loader: Loader, epoch: u64) -> BTreeMap<String, Vec<u8>> {
-    let loader = loader.field("video", Image::of("video").frames(3)).augment(Augment::resize(24, 16));
-    let mut batches = loader.batch_size(4).shuffle(3).epochs(epoch + 1).max_sample_bytes(1 << 20).host().unwrap();
-    let mut found = BTreeMap::new();
-    for batch in batches.epoch(epoch) {
-        let batch = batch.unwrap();
-        let each = batch.field("video").unwrap().bytes().chunks(3 * 24 * 16 * 3);
-        found.extend(batch.keys().map(str::to_owned).zip(each.map(<[u8]>::to_vec)));
-    }
+/// The key and the frames of each sample.
+type Clip = (u64, String, Vec<u8>);
+
+fn loader(set: impl Source + 'static) -> Loader {
+    let loader = Loader::source(set).field("video", Image::of("video").frames(3)).augment(Augment::resize(24, 16));
+    loader.batch_size(4).shuffle(3).max_sample_bytes(1 << 20)
+}
+
+fn rows(batch: Result<HostBatch>) -> Vec<Clip> {
+    let batch = batch.unwrap();
+    let each = batch.field("video").unwrap().bytes().chunks(3 * 24 * 16 * 3);
+    batch.ids().zip(batch.keys()).zip(each).map(|((id, key), clip)| (id, key.to_owned(), clip.to_vec())).collect()
+}
+
+fn clips(loader: Loader, epoch: u64) -> Vec<Clip> {
+    let mut found: Vec<_> = loader.epochs(epoch + 1).host().unwrap().epoch(epoch).flat_map(rows).collect();
+    found.sort();
     found
 }
 
@@ -163,14 +187,14 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
         let (folder, store, track, start) = long_video();
         let options = ClipsOptions::new(3).stride(2).per_video(60);
         let opening = Options::new().store("mem", Arc::new(store.clone()));
-        let local = clips(Loader::source(Clips::open(folder.path(), &options).unwrap()), 0);
+        let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
         assert_eq!(local.len(), 60);
         let set = Clips::with("mem://set", &options, &opening).unwrap();
-        assert!(clips(Loader::source(set).workers(3), 0) == local);
+        assert!(clips(loader(set).workers(3), 0) == local);
 
         let groups = groups(&track);
         let mut expected = BTreeSet::new();
-        for key in local.keys() {
+        for (_, key, _) in &local {
             let first: usize = key.strip_prefix("a/frame_").unwrap().parse().unwrap();
             for frame in [first, first + 2, first + 4] {
                 let packet = track.packets()[track.packet_of(frame)];
@@ -197,11 +221,11 @@ fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups(
         let opening = Options::new().store("mem", Arc::new(store.clone()));
         let mut epochs = Vec::new();
         for epoch in 0..2 {
-            let local = clips(Loader::source(Clips::open(folder.path(), &options).unwrap()), epoch);
+            let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), epoch);
             store.fetched.lock().unwrap().clear();
             store.read.lock().unwrap().clear();
             let set = Clips::with("mem://set", &options, &opening).unwrap();
-            assert!(clips(Loader::source(set).workers(3), epoch) == local, "epoch {epoch}");
+            assert!(clips(loader(set).workers(3), epoch) == local, "epoch {epoch}");
             let groups: BTreeSet<_> = groups(&track).iter().map(|group| (group.start, group.end)).collect();
             let found: Vec<_> = store.fetched.lock().unwrap().iter().map(|(_, own)| (own.start, own.end)).collect();
             assert!(found.iter().all(|range| groups.contains(range)), "{found:?}");
@@ -217,28 +241,191 @@ fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups(
 fn a_drawn_clip_has_the_frames_of_the_same_choice() {
     let folder = tempfile::tempdir().unwrap();
     let videos = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures");
+    fs::create_dir(folder.path().join("x")).unwrap();
     for name in ["g2.mp4", "long.mkv", "vfr.mp4"] {
-        fs::copy(videos.join(name), folder.path().join(name)).unwrap();
+        fs::copy(videos.join(name), folder.path().join("x").join(name)).unwrap();
     }
-    let set = Clips::open(folder.path(), &ClipsOptions::new(3).fps(8.0).per_video(2).jitter(4)).unwrap();
-    let (mut all, mut drawn) = (Vec::new(), Vec::new());
-    let mut choices = BTreeSet::new();
-    for index in 0..set.len() {
-        for draw in (0..16).map(|number| number << 60 | 12345) {
-            let [all, drawn] = [set.read(index, &mut all), set.read_drawn(index, draw, &mut drawn)].map(|sample| {
-                let sample = sample.unwrap();
-                let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("no frames") };
-                (sample.key().to_owned(), Frames::read(bytes).unwrap())
-            });
-            let expected = all.1.draw(draw);
-            assert!(all.1.choices() > 1 && drawn.1.choices() == 1 && drawn.0 == all.0);
-            let indices = |frames: Frames<'_>| (0..3).map(|frame| frames.index(frame)).collect::<Vec<_>>();
-            assert_eq!(indices(drawn.1), indices(expected));
-            assert!(drawn.1.iter().eq(expected.iter()));
-            choices.insert((index, drawn.1.index(0)));
+    let options = ClipsOptions::new(3).fps(8.0).per_video(2).jitter(4);
+    let set = || Arc::new(Clips::open(folder.path(), &options).unwrap()) as Arc<dyn Source>;
+    for set in [
+        set(),
+        Arc::new(Concat::match_labels_by_name(vec![set(), set()]).unwrap()),
+        Arc::new(Zip::by_index(vec![set(), set()]).unwrap().named(0, "other").unwrap()),
+        Classes::new(["y", "x"]).unwrap().number(set()).unwrap(),
+    ] {
+        let (mut all, mut drawn) = (Vec::new(), Vec::new());
+        let mut choices = BTreeSet::new();
+        for index in 0..set.len() {
+            for draw in (0..16).map(|number| number << 60 | 12345) {
+                let [all, drawn] = [set.read(index, &mut all), set.read_drawn(index, draw, &mut drawn)].map(|sample| {
+                    let sample = sample.unwrap();
+                    let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("no frames") };
+                    let label = (sample.key().to_owned(), sample.label().unwrap());
+                    (label, Frames::read(bytes).unwrap())
+                });
+                let expected = all.1.draw(draw);
+                assert!(all.1.choices() > 1 && drawn.1.choices() == 1 && drawn.0 == all.0);
+                let indices = |frames: Frames<'_>| (0..3).map(|frame| frames.index(frame)).collect::<Vec<_>>();
+                assert_eq!(indices(drawn.1), indices(expected));
+                assert!(drawn.1.iter().eq(expected.iter()));
+                choices.insert((index, drawn.1.index(0)));
+            }
         }
+        assert!(choices.len() > 3 * set.len());
     }
-    assert!(choices.len() > 3 * set.len());
+}
+
+#[test]
+fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files() {
+    no_hang(|| {
+        let (folder, store, ..) = long_video();
+        let options = ClipsOptions::new(3).stride(2).per_video(20).jitter(usize::MAX);
+        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let joined = |set: &dyn Fn() -> Arc<dyn Source>| {
+            let zip = Zip::by_index(vec![set(), set()]).unwrap().named(0, "other").unwrap();
+            Arc::new(Concat::keep_labels(vec![set(), Arc::new(zip), set()]).unwrap())
+        };
+        let local = joined(&|| Arc::new(Clips::open(folder.path(), &options).unwrap()));
+        let stored = joined(&|| Arc::new(Clips::with("mem://set", &options, &opening).unwrap()));
+        let expected = clips(loader(local.clone()), 1);
+        assert_eq!(expected.len(), 60);
+        // The ranks read the same dataset at the same time.
+        let mut found = thread::scope(|scope| {
+            let ranks = [0, 1].map(|rank| {
+                let loader = loader(stored.clone()).rank(rank, 2).workers(2);
+                scope.spawn(|| clips(loader, 1))
+            });
+            ranks.into_iter().flat_map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+        });
+        found.sort();
+        assert!(found == expected);
+
+        let mut first = loader(stored.clone()).epochs(2).host().unwrap();
+        let mut found: Vec<_> = first.epoch(1).take(5).flat_map(rows).collect();
+        let mut rest = loader(stored).epochs(2).resume(first.checkpoint()).host().unwrap();
+        found.extend(rest.epoch(1).flat_map(rows));
+        found.sort();
+        assert!(found == expected);
+        let requests = [&store.fetched, &store.read].map(|requests| requests.lock().unwrap().clone()).concat();
+        let bytes: u64 = requests.iter().map(|(_, range)| range.end - range.start).sum();
+        let len = store.object("mem://set/a.mp4").unwrap().len;
+        assert!(bytes < len, "{bytes} of {len} bytes");
+    });
+}
+
+#[test]
+fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
+    no_hang(|| {
+        // The gap after each packet, whether the packets are in reverse order, and whether the groups
+        // of pictures are prefetched.
+        for (gap, is_reversed, is_prefetched) in [
+            (0, true, true),
+            (100, false, true),
+            (20 << 10, false, false),
+            (20 << 10, true, false),
+            (70 << 10, false, false),
+        ] {
+            let (file, start) = video(4, |data, packets| {
+                let mut order: Vec<usize> = (0..packets.len()).collect();
+                if is_reversed {
+                    order.reverse();
+                }
+                let mut offsets = vec![0; packets.len()];
+                order.iter().for_each(|&packet| offsets[packet] = place(data, packets[packet], gap));
+                offsets
+            });
+            let (folder, store) = (tempfile::tempdir().unwrap(), Distant::default());
+            fs::write(folder.path().join("a.mp4"), &file).unwrap();
+            store.objects.put("mem://set/a.mp4", file);
+            let options = ClipsOptions::new(3).stride(9).per_video(6);
+            let opening = Options::new().store("mem", Arc::new(store.clone()));
+            let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
+            let set = Clips::with("mem://set", &options, &opening).unwrap();
+            assert!(clips(loader(set).workers(3), 0) == local, "gap {gap}, {is_reversed}");
+            assert_eq!(!store.fetched.lock().unwrap().is_empty(), is_prefetched, "gap {gap}, {is_reversed}");
+            let on_demand = store.read.lock().unwrap().iter().any(|(_, range)| range.end > start + 8);
+            assert_eq!(!on_demand, is_prefetched, "gap {gap}, {is_reversed}");
+        }
+    });
+}
+
+#[test]
+fn prefetched_groups_of_pictures_stay_within_the_budget() {
+    no_hang(|| {
+        let (folder, store, track, _) = long_video();
+        let options = ClipsOptions::new(3).per_video(40).jitter(9);
+        let local = Clips::open(folder.path(), &options).unwrap();
+        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let group = groups(&track).iter().map(|group| group.end - group.start).max().unwrap();
+        for groups in [0, 1, 5] {
+            store.fetched.lock().unwrap().clear();
+            let set = Clips::with("mem://set", &options, &opening).unwrap();
+            let budget = (groups * group + group / 2) as usize;
+            let samples = |index: BatchIndex| Some(vec![(index.batch, index.batch << 58)]);
+            let follow =
+                set.follow(Lookahead::drawn(budget, |epoch| if epoch == 0 { 40 } else { 0 }, samples)).unwrap();
+            follow.start(BatchIndex::default());
+            let fetched = || store.fetched.lock().unwrap().iter().map(|(_, own)| own.end - own.start).sum::<u64>();
+            while groups > 0 && fetched() == 0 {
+                thread::sleep(LATENCY);
+            }
+            thread::sleep(5 * LATENCY);
+            assert!(fetched() <= budget as u64, "{} of {budget} bytes", fetched());
+            for batch in 0..40 {
+                let (mut found, mut expected) = (Vec::new(), Vec::new());
+                let [found, expected] = [
+                    set.read_drawn(batch, (batch as u64) << 58, &mut found),
+                    local.read_drawn(batch, (batch as u64) << 58, &mut expected),
+                ]
+                .map(|sample| OwnedSample::try_from(&sample.unwrap()).unwrap());
+                assert!(found == expected, "sample {batch}");
+                follow.done(BatchIndex { epoch: 0, batch: batch as u64 });
+            }
+            assert_eq!(fetched() > 0, groups > 0);
+        }
+    });
+}
+
+#[test]
+fn a_video_that_changes_in_the_store_is_an_error() {
+    no_hang(|| {
+        let (_folder, store, ..) = long_video();
+        let options = ClipsOptions::new(3).per_video(8).jitter(usize::MAX);
+        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let set = Arc::new(Clips::with("mem://set", &options, &opening).unwrap());
+        clips(loader(set.clone()), 0);
+        let mut file = one_hour().0;
+        let last = file.len() - 1;
+        file[last] = 1;
+        store.objects.put("mem://set/a.mp4", file);
+        let results: Vec<_> = loader(set).epochs(2).host().unwrap().epoch(1).collect();
+        assert!(results.iter().all(Result::is_err));
+        let e = results[0].as_ref().unwrap_err().to_string();
+        assert!(e.contains("a.mp4") && e.contains("the object changed"), "{e}");
+    });
+}
+
+#[test]
+fn the_lost_frames_of_a_truncated_video_in_a_store_are_errors() {
+    no_hang(|| {
+        let (folder, store, ..) = long_video();
+        let mut file = one_hour().0;
+        file.truncate(file.len() / 2);
+        assert!(file.len() > 16 << 20, "the video is read by groups");
+        store.objects.put("mem://set/a.mp4", file);
+        let options = ClipsOptions::new(3).per_video(20);
+        let opening = Options::new().store("mem", Arc::new(store));
+        let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
+        let set = Clips::with("mem://set", &options, &opening).unwrap();
+        let mut batches = loader(set).batch_size(1).workers(3).host().unwrap();
+        let (found, errors): (Vec<_>, Vec<_>) = batches.epoch(0).partition(Result::is_ok);
+        let mut found: Vec<_> = found.into_iter().flat_map(rows).collect();
+        found.sort();
+        assert!(found.len() == 10 && found == local[..10], "{}", found.len());
+        for e in errors.into_iter().map(|batch| batch.unwrap_err().to_string()) {
+            assert!(e.contains("a.mp4") && e.contains("it is truncated") && e.contains("frame "), "{e}");
+        }
+    });
 }
 
 /// Returns the files of a folder, with their paths relative to it.
@@ -272,7 +459,7 @@ fn frames_of_robots_in_a_store_are_prefetched() {
             let loader = Loader::source(set).drop_field("label").augment(Augment::resize(32, 32)).batch_size(3);
             let loader = loader.field("front", Image::of(cameras[0]).frames(3)).field("wrist", Image::of(cameras[1]));
             let mut batches = loader.shuffle(5).workers(3).epochs(2).host().unwrap();
-            let all = |batch: Result<warpfeed::HostBatch>| {
+            let all = |batch: Result<HostBatch>| {
                 let batch = batch.unwrap();
                 ["front", "wrist"].map(|name| batch.field(name).unwrap().bytes().to_vec())
             };

@@ -81,12 +81,18 @@ impl VideoFile {
         Packets { video: self.clone(), read: Vec::new() }
     }
 
-    /// Returns the packets of the group of pictures that contains `packet`.
-    fn group(&self, packet: usize) -> Range<usize> {
-        let packets = self.track.packets();
-        let start = packets[..=packet].iter().rposition(|packet| packet.is_key).unwrap_or(0);
-        let end = packets[packet + 1..].iter().position(|packet| packet.is_key);
-        start..end.map_or(packets.len(), |next| packet + 1 + next)
+    /// Returns the packets of each group of pictures that contains some of `packets`.
+    fn groups_with(&self, packets: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (all, mut next) = (self.track.packets(), packets.start);
+        std::iter::from_fn(move || {
+            if next >= packets.end {
+                return None;
+            }
+            let start = all[..=next].iter().rposition(|packet| packet.is_key).unwrap_or(0);
+            let after = all[next + 1..].iter().position(|packet| packet.is_key);
+            next = after.map_or(all.len(), |len| next + 1 + len);
+            Some(start..next)
+        })
     }
 
     /// Returns the bytes of a group of pictures. Returns `None` if the group is too large to be read
@@ -105,16 +111,37 @@ impl VideoFile {
     pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
         let mut found: Vec<(usize, Range<u64>)> = Vec::new();
         for &frame in frames {
-            let (mut next, last) = (self.track.start_of(frame), self.track.packet_of(frame));
-            while next <= last {
-                let group = self.group(next);
-                next = group.end;
+            for group in self.groups_with(self.needed(frame)) {
                 if found.iter().all(|(first, _)| *first != group.start) {
                     found.extend(self.group_bytes(group.clone()).map(|bytes| (group.start, bytes)));
                 }
             }
         }
         found
+    }
+
+    /// Returns the packets that the decoder needs for a frame.
+    fn needed(&self, frame: usize) -> Range<usize> {
+        self.track.start_of(frame)..self.track.packet_of(frame) + 1
+    }
+
+    /// Checks that `range` is inside the file. `frame` is the frame that it contains, for messages.
+    fn check_end(&self, range: &Range<u64>, frame: usize) -> Result<()> {
+        let len = self.file.len();
+        if range.end <= len {
+            return Ok(());
+        }
+        Err(Error::in_source(format!(
+            "frame {frame} ends at byte {}, but the file has only {len} bytes: it is truncated",
+            range.end
+        )))
+    }
+
+    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
+    fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        self.check_end(&range, frame)?;
+        page.clear();
+        self.file.get(range.start, range.end - range.start, page)
     }
 }
 
@@ -137,7 +164,7 @@ impl Packets {
     /// If the packets cannot be read, or the file has changed.
     pub(crate) fn append_record(&mut self, frame: usize, to: &mut Vec<u8>) -> Result<()> {
         let track = self.video.track();
-        let packets = track.start_of(frame)..track.packet_of(frame) + 1;
+        let packets = self.video.needed(frame);
         let label = format!("{}: frame {frame} at {} s", self.video.name, track.time(frame).seconds());
         self.start(&label, packets.len() as u32, to)?;
         self.fetch(packets.clone(), frame)?;
@@ -169,11 +196,8 @@ impl Packets {
         let Some((object, remote)) = file.object() else { return Ok(()) };
         let all = track.packets();
         self.read.retain(|read| all[packets.clone()].iter().any(|packet| find(read, packet).is_some()));
-        let mut next = packets.start;
-        while next < packets.end {
-            let group = self.video.group(next);
-            let needed = next..group.end.min(packets.end);
-            next = needed.end;
+        for group in self.video.groups_with(packets.clone()) {
+            let needed = group.start.max(packets.start)..group.end.min(packets.end);
             let missing: Vec<&Packet> = all[needed].iter().filter(|packet| self.found(packet).is_none()).collect();
             if missing.is_empty() {
                 continue;
@@ -236,27 +260,6 @@ impl Packets {
 fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [u8]> {
     let from = usize::try_from(packet.offset.checked_sub(*start)?).ok()?;
     bytes.get(from..from.checked_add(packet.size as usize)?)
-}
-
-impl VideoFile {
-    /// Checks that `range` is inside the file. `frame` is the frame that it contains, for messages.
-    fn check_end(&self, range: &Range<u64>, frame: usize) -> Result<()> {
-        let len = self.file.len();
-        if range.end <= len {
-            return Ok(());
-        }
-        Err(Error::in_source(format!(
-            "frame {frame} ends at byte {}, but the file has only {len} bytes: it is truncated",
-            range.end
-        )))
-    }
-
-    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
-    fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        self.check_end(&range, frame)?;
-        page.clear();
-        self.file.get(range.start, range.end - range.start, page)
-    }
 }
 
 /// The most recently used video files of a dataset.

@@ -1,7 +1,7 @@
 //! Fuzzes the readers of MP4 and of Matroska files. Every frame of an accepted file is an error, or
 //! a record that contains bytes of the file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use warpfeed_video::record::Record;
@@ -56,8 +56,7 @@ const MATROSKA_WORDS: [&[u8]; 16] = [
 ];
 
 fn seeds(names: &[&str]) -> Vec<Vec<u8>> {
-    let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
-    let folder = PathBuf::from(root).join("../video/tests/fixtures");
+    let folder = fuzz::fixtures().join("video");
     let read = |name: &&str| std::fs::read(folder.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     names.iter().map(read).collect()
 }

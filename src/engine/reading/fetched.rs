@@ -49,8 +49,9 @@ impl ReadBuffers {
     }
 
     /// Reads sample `id` of the source, with the random number `draw`, into the next free buffer.
-    /// There must be a free buffer. If the read fails, it is retried up to `retries` times, as long as `may_retry` returns true.
-    /// Returns the duration in ns and the size of the sample's fields in bytes.
+    /// There must be a free buffer. If the read fails, it is retried up to `retries` times, as long
+    /// as `may_retry` returns true. Returns the duration in ns and the size of the sample's fields
+    /// in bytes.
     pub(crate) fn read(
         &mut self,
         index: ReadIndex,

@@ -299,6 +299,33 @@ fn unsupported_files_fail_with_advice() {
     assert!(open(&element(0x1a45_dfa3, b"")).unwrap_err().to_string().contains("no segment"));
 }
 
+#[test]
+fn videos_without_pixels_are_rejected() {
+    let sized = |video: &[Vec<u8>]| {
+        Parts { video: video.concat(), ..Parts::new() }.cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]).file()
+    };
+    assert_eq!(open(&sized(&[number(0xb0, 1), number(0xba, 1)])).unwrap().len(), 1);
+    let mp4 = |[width, height]: [u8; 2]| {
+        let mut file = bytes("g2.mp4");
+        let stsd = file.windows(4).position(|name| name == b"stsd").unwrap();
+        file[stsd + 44..][..4].copy_from_slice(&[0, width, 0, height]);
+        file
+    };
+    assert!(open(&mp4([96, 64])).is_ok());
+    for (file, size) in [
+        (sized(&[number(0xb0, 0), number(0xba, 64)]), "0x64"),
+        (sized(&[number(0xb0, 96), number(0xba, 0)]), "96x0"),
+        (sized(&[number(0xb0, 96)]), "96x0"),
+        (sized(&[]), "0x0"),
+        (mp4([0, 64]), "0x64"),
+        (mp4([96, 0]), "96x0"),
+    ] {
+        let e = open(&file).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Damaged);
+        assert!(e.to_string().contains(&format!("the size of the video is {size}: expected")), "{size}: {e}");
+    }
+}
+
 /// An input that counts the reads.
 struct Counted<'a>(&'a [u8], std::cell::Cell<usize>);
 

@@ -24,7 +24,7 @@ use crate::values::video_ahead::{VideoSamples, follow, whole_number};
 const FIELD: &str = "video";
 /// The field that marks padding.
 const PAD: &str = "video_is_pad.npy";
-/// Maximum number of files that stay open.
+/// Maximum number of local files that stay open.
 const MAX_FILES: usize = 64;
 /// Maximum size of a video in a store that is read as a whole. Of larger videos, only the groups of
 /// pictures that a clip needs are read.
@@ -114,9 +114,9 @@ impl Clips {
             path,
             names,
             options: options.clone(),
+            open: VideoFiles::new(if location.storage.is_store() { usize::MAX } else { MAX_FILES }),
             storage: location.storage,
             object_indices,
-            open: VideoFiles::new(MAX_FILES),
         };
         Ok(Clips { videos: Arc::new(videos), has: (true, true) })
     }
@@ -187,14 +187,10 @@ impl Videos {
     /// loader, so its bytes may have been prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
-        match self.object(video) {
-            Some((remote, object)) if is_next && object.len <= MAX_WHOLE => {
+        match self.object(video).zip(number(video)) {
+            Some(((remote, object), file)) if is_next && object.len <= MAX_WHOLE => {
                 let (name, mut bytes) = (self.name(video)?, Vec::new());
-                let to = grow_to(&mut bytes, object.len)?;
-                match number(video) {
-                    Some(file) => remote.read(whole_number(file), object, 0, to)?,
-                    None => remote.direct(object, 0, to)?,
-                }
+                remote.read(whole_number(file), object, 0, grow_to(&mut bytes, object.len)?)?;
                 let file = OpenFile::in_memory(self.path_of(video), bytes);
                 VideoFile::new(file, name.to_owned()).map(Arc::new)
             }
