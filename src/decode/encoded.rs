@@ -376,8 +376,14 @@ impl<'a> Job<'a> {
 
     /// Decodes this job on its own, and measures the time.
     pub fn run(&mut self) {
+        self.run_with(|image, region, out| image.decode(region, out));
+    }
+
+    /// Decodes this job with `decode`, and measures the time.
+    pub(super) fn run_with(&mut self, decode: impl FnOnce(&mut EncodedImage<'a>, Rect, &mut Pixels) -> Result<()>) {
         let start = Instant::now();
-        self.result = self.image.decode(self.region, self.out);
+        let is_inside = self.region.within(self.image.size()).map_err(crate::error::of_jpeg);
+        self.result = is_inside.and_then(|()| decode(&mut self.image, self.region, self.out));
         self.time = Some(start.elapsed());
     }
 }

@@ -88,6 +88,33 @@ impl Codec for VideoFrames {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
+        self.decode_before(image, region, out, &[])
+    }
+
+    fn decode_group(&self, jobs: &mut [Job<'_>]) {
+        let _turn = OrientationFlags::begin(true);
+        for index in 0..jobs.len() {
+            let later: Vec<_> =
+                jobs[index + 1..].iter().map_while(|job| Record::parse(job.image.bytes()).ok()).collect();
+            jobs[index].run_with(|image, region, out| self.decode_before(image, region, out, &later));
+        }
+    }
+
+    fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
+        let whole = Rect::full(image.size());
+        self.decode(image, whole, &mut Pixels::new()).map(|()| None)
+    }
+}
+
+impl VideoFrames {
+    /// Decodes an image. Then the images of `later` will be decoded.
+    fn decode_before(
+        &self,
+        image: &EncodedImage<'_>,
+        region: Rect,
+        out: &mut Pixels,
+        later: &[Record<'_>],
+    ) -> Result<()> {
         let record = Record::parse(image.bytes()).map_err(of_video)?;
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
         let gpu = self.0.gpu;
@@ -111,7 +138,7 @@ impl Codec for VideoFrames {
             let shown = (x as usize, y as usize, width as usize, height as usize);
             let to = out.reset(region.size());
             let convert = |to: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
-                decoder.decode(&record, |planes| to_rgb(planes, shown, terms, to)).map_err(of_video)
+                decoder.decode(&record, later, |planes| to_rgb(planes, shown, terms, to)).map_err(of_video)
             };
             if orientation.is_upright() {
                 convert(to, terms, decoder)?;
@@ -124,16 +151,6 @@ impl Codec for VideoFrames {
             out.set_origin(region.x, region.y);
             Ok(())
         })
-    }
-
-    fn decode_group(&self, jobs: &mut [Job<'_>]) {
-        let _turn = OrientationFlags::begin(true);
-        jobs.iter_mut().for_each(Job::run);
-    }
-
-    fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        let whole = Rect::full(image.size());
-        self.decode(image, whole, &mut Pixels::new()).map(|()| None)
     }
 }
 

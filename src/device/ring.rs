@@ -33,7 +33,9 @@
 //! 3. Every write to a device slot waits for the slot's `released`, and for no other event of the
 //!    consumer. The consumer's stream waits only for `ready` of the batch that it receives.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
-//!    into `s` begins.
+//!    into `s` begins. Small batches of a decoder use other parts of the same memory, each with its
+//!    own convert stream, so that they overlap. The copy of a small batch after a large one, or of
+//!    a large batch after a small one, begins after all earlier conversions.
 //! 5. Device memory outlives all work on it: `Shared` is dropped with the last of the ring, the
 //!    thread and the batches, and the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
@@ -63,7 +65,7 @@ pub(crate) use self::gauge::Gauge;
 pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::{FullSlot, Shared, Variant};
 
-use self::flight::{Flight, Staging};
+use self::flight::{Flight, Workspace};
 use self::shared::{Message, POLL, Slot, TICK};
 use self::thread::Thread;
 use super::Gpu;
@@ -118,7 +120,8 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
     let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
-    let variants = specs.into_iter().map(|spec| Variant { layout: spec.layout(), spec }).collect();
+    let variants =
+        specs.into_iter().map(|spec| Variant { layout: spec.layout(), small: spec.small_layout(), spec }).collect();
     // Every channel has capacity for everything that it can contain at once (here, all slots), so
     // no send blocks.
     let (free, freed) = bounded(plan.slots);
@@ -156,14 +159,16 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         feed: F,
         times: Arc<trace::Counters>,
     ) -> Result<Self> {
+        let lanes = specs.first().and_then(|spec| spec.lanes);
         let (shared, kernels, freed) = allocate(gpu, consumer, specs, prefetch)?;
         let (gpu, plan) = (&shared.gpu, shared.plan);
-        let (copy, convert) = (gpu.stream()?, gpu.stream()?);
-        let staging = (0..plan.staging).map(|i| {
-            let offset = plan.slots * plan.slot_bytes + i * plan.staging_bytes;
-            Ok(Staging { offset, converted: gpu.event()? })
-        });
-        let staging = staging.collect::<Result<_>>()?;
+        let (copy, lanes) = (gpu.stream()?, lanes.map_or(0, |lanes| lanes.count));
+        let converts = (0..lanes.max(1)).map(|_| gpu.stream()).collect::<Result<_>>()?;
+        let workspace =
+            |(staging, scratch), stream| Ok(Workspace { staging, scratch, stream, converted: gpu.event()? });
+        let large = (0..plan.staging).map(|i| workspace((plan.staging_buffer(i), plan.scratch()), 0));
+        let large = large.collect::<Result<_>>()?;
+        let small = (0..lanes).map(|lane| workspace(plan.lane(lane, lanes), lane)).collect::<Result<_>>()?;
         // Capacity for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
@@ -178,8 +183,9 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
             messages: sender,
             kernels,
             copy,
-            convert,
-            staging,
+            converts,
+            workspaces: [large, small],
+            is_small: false,
             sent: 0,
             flight: Flight::new(times),
             queue: VecDeque::new(),

@@ -12,6 +12,10 @@ use crate::error::{Error, Result};
 /// Maximum number of axes of an array, including the batch axis.
 pub(crate) const MAX_AXES: usize = 8;
 
+/// Number of small batches of a decoder that a device processes at the same time. Decoding one
+/// image uses a small part of a device.
+const REQUEST_LANES: usize = 4;
+
 /// The arrays of a device batch, in the order of their addresses, and how each is produced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
@@ -20,6 +24,17 @@ pub struct Spec {
     pub(crate) arrays: Vec<Array>,
     /// The images that the device may decode, if there are any.
     pub(crate) decoding: Option<Decoding>,
+    /// The small batches that the device processes at the same time, if it does so.
+    pub(crate) lanes: Option<Lanes>,
+}
+
+/// The small batches that a device processes at the same time. Each lane has a stream, and its own
+/// part of the staging buffers and of the scratch memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lanes {
+    pub(crate) count: usize,
+    /// Maximum number of samples in a small batch.
+    pub(crate) samples: usize,
 }
 
 /// Images that may be uploaded encoded, so that the device decodes them.
@@ -132,7 +147,14 @@ impl Spec {
             arrays.push(Array { field: host.field.clone(), role: host.role, origin: Origin::Copied { span } });
         }
         let decoding = Decoding::new(schema, &delivered);
-        Spec { batch: schema.batch, arrays, decoding }
+        Spec { batch: schema.batch, arrays, decoding, lanes: None }
+    }
+
+    /// Returns the spec for a decoder, whose small batches overlap if the device decodes images.
+    pub(crate) fn of_requests(self) -> Self {
+        let samples = (self.batch / REQUEST_LANES).max(1);
+        let lanes = self.decoding.as_ref().map(|_| Lanes { count: REQUEST_LANES, samples });
+        Spec { lanes, ..self }
     }
 
     /// Checks that every array can be delivered as a tensor.
@@ -200,19 +222,30 @@ impl Spec {
     /// Returns the device memory that is needed to have `prefetch` batches ready ahead of the
     /// consumer.
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
-        let SlotLayout { slot_bytes, staging_bytes, scratch_bytes, .. } = self.layout();
-        DeviceMemory {
-            scratch_bytes,
-            slots: prefetch.max(1).saturating_add(1),
-            slot_bytes,
-            // One buffer is filled while the images in the other are converted.
-            staging: if staging_bytes == 0 { 0 } else { 2 },
-            staging_bytes,
+        let SlotLayout { slot_bytes, mut staging_bytes, mut scratch_bytes, .. } = self.layout();
+        // One buffer is filled while the images in the other are converted.
+        let staging = if staging_bytes == 0 { 0 } else { 2 };
+        if let (Some(lanes), Some(small)) = (self.lanes, self.small_layout()) {
+            let buffers = |bytes: usize| (lanes.count * bytes).div_ceil(staging.max(1)).next_multiple_of(ALIGN);
+            staging_bytes = staging_bytes.max(buffers(small.staging_bytes));
+            scratch_bytes = scratch_bytes.max(lanes.count * small.scratch_bytes);
         }
+        let slots = prefetch.max(1).saturating_add(1);
+        DeviceMemory { slots, slot_bytes, staging, staging_bytes, scratch_bytes }
     }
 
     /// Computes all offsets, and lists the copies and computations for a batch.
     pub(crate) fn layout(&self) -> SlotLayout {
+        self.layout_for(self.batch)
+    }
+
+    /// Like [`layout`](Spec::layout), for a small batch. The offsets in the slot are the same, but
+    /// the staging buffer and the scratch memory are smaller.
+    pub(crate) fn small_layout(&self) -> Option<SlotLayout> {
+        self.lanes.map(|lanes| self.layout_for(lanes.samples))
+    }
+
+    fn layout_for(&self, samples: usize) -> SlotLayout {
         let mut end = 0;
         let mut take = |field: &Field| {
             let at = end;
@@ -238,7 +271,7 @@ impl Spec {
                 Origin::Converted { span, frames, height, width, records, .. } => {
                     staged.push(Upload { span, to: staging_bytes });
                     computed.push(step(At::Staging(staging_bytes), records, frames));
-                    staging_bytes += (self.batch * frames * height * width * 3).next_multiple_of(ALIGN);
+                    staging_bytes += (samples * frames * height * width * 3).next_multiple_of(ALIGN);
                 }
                 Origin::SoftLabels { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records, 1)),
             }
@@ -257,6 +290,9 @@ impl Spec {
             decoded: Vec::new(),
             scratch_bytes: 0,
             faults: 0..0,
+            samples,
+            encoded_bytes: 0,
+            blocks: 0,
         };
         if let Some(decoding) = &self.decoding {
             self.add_decoding(decoding, &mut layout);
@@ -265,25 +301,28 @@ impl Spec {
     }
 
     /// Adds the offsets and copies for decoding images. The encoded data and the records are in the
-    /// staging buffer. Intermediate data is in scratch memory, which all batches share, because
-    /// batches are decoded one after the other.
+    /// staging buffer. Intermediate data is in scratch memory, which all batches share unless they
+    /// are small, because they are decoded one after the other.
     fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
+        let samples = layout.samples;
+        let [encoded_bytes, blocks] = [decoding.encoded_bytes, decoding.blocks].map(|all| all / self.batch * samples);
+        (layout.encoded_bytes, layout.blocks) = (encoded_bytes, blocks);
         let take = |end: &mut usize, bytes: usize| {
             let at = *end;
             *end += bytes.next_multiple_of(ALIGN);
             at
         };
-        let encoded = take(&mut layout.staging_bytes, decoding.encoded_bytes);
+        let encoded = take(&mut layout.staging_bytes, encoded_bytes);
         layout.staged.push(Upload { span: decoding.encoded, to: encoded });
-        let coefficients = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::COEFFICIENT_BYTES);
-        let planes = take(&mut layout.scratch_bytes, decoding.blocks * DecodeOps::PLANE_BYTES);
+        let coefficients = take(&mut layout.scratch_bytes, blocks * DecodeOps::COEFFICIENT_BYTES);
+        let planes = take(&mut layout.scratch_bytes, blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.images.iter().map(|image| DecodeOps::axes_bytes(image.height, image.width));
-        let axes = take(&mut layout.scratch_bytes, self.batch * sizes.max().unwrap_or(0));
-        let starts = take(&mut layout.scratch_bytes, DecodeOps::starts_bytes(decoding.encoded_bytes));
-        let tables = take(&mut layout.scratch_bytes, self.batch * DecodeOps::TABLES_BYTES);
+        let axes = take(&mut layout.scratch_bytes, samples * sizes.max().unwrap_or(0));
+        let starts = take(&mut layout.scratch_bytes, DecodeOps::starts_bytes(encoded_bytes));
+        let tables = take(&mut layout.scratch_bytes, samples * DecodeOps::TABLES_BYTES);
         let faults = layout.scratch_bytes;
         for image in &decoding.images {
-            let records = take(&mut layout.staging_bytes, self.batch * DecodeOps::BYTES);
+            let records = take(&mut layout.staging_bytes, samples * DecodeOps::BYTES);
             layout.staged.push(Upload { span: image.records, to: records });
             let computed = layout.computed.iter().find(|step| step.array == image.array);
             layout.decoded.push(DecodeStep {
@@ -298,6 +337,8 @@ impl Spec {
                 axes,
                 tables,
                 starts,
+                // The number of flags does not depend on `samples`, because all batches use the
+                // same host memory for them.
                 faults: take(&mut layout.scratch_bytes, self.batch * DecodeOps::FAULT_BYTES),
             });
         }
@@ -368,6 +409,12 @@ pub(crate) struct SlotLayout {
     pub(crate) scratch_bytes: usize,
     /// Offsets of the fault flags of all images in the scratch memory.
     pub(crate) faults: Range<usize>,
+    /// Maximum number of samples.
+    pub(crate) samples: usize,
+    /// Maximum number of encoded bytes.
+    pub(crate) encoded_bytes: usize,
+    /// Maximum number of coefficient blocks.
+    pub(crate) blocks: usize,
 }
 
 /// The decoding of one image per sample. `records` and `encoded` are offsets in the staging buffer.
@@ -442,7 +489,19 @@ impl DeviceMemory {
 
     /// Returns the offset of the scratch memory, which follows the slots and the staging buffers.
     pub(crate) fn scratch(&self) -> usize {
-        self.slots * self.slot_bytes + self.staging * self.staging_bytes
+        self.staging_buffer(self.staging)
+    }
+
+    /// Returns the offset of a staging buffer.
+    pub(crate) fn staging_buffer(&self, index: usize) -> usize {
+        self.slots * self.slot_bytes + index * self.staging_bytes
+    }
+
+    /// Returns the offset of the part of the staging buffers, and of the part of the scratch
+    /// memory, that lane `index` of `count` uses.
+    pub(crate) fn lane(&self, index: usize, count: usize) -> (usize, usize) {
+        let part = |bytes: usize| index * (bytes / count / ALIGN * ALIGN);
+        (self.staging_buffer(0) + part(self.staging * self.staging_bytes), self.scratch() + part(self.scratch_bytes))
     }
 }
 
@@ -473,6 +532,40 @@ mod tests {
         // The offsets of the images, labels, soft labels and records.
         assert_eq!((full.layout().arrays, full.layout().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
         assert_eq!(full.memory(4).total(), 5 * 9472 + 2 * 1280);
+    }
+
+    #[test]
+    fn small_batches_use_separate_parts_of_the_planned_memory() {
+        for (batch, samples, extra) in [(1, 1, 3), (2, 1, 1), (4, 1, 0), (7, 1, 0), (64, 16, 0), (250, 62, 0)] {
+            let encoded = (field("", Dtype::U8, &[3000]), Role::Encoded { blocks: 70 });
+            let image = (field("image", Dtype::U8, &[5, 7, 3]), Role::Image);
+            let records = (field("", Dtype::U8, &[DecodeOps::BYTES]), Role::Decoding { of: 0 });
+            let schema = Schema::new(batch, [image, records, encoded]).unwrap();
+            let target =
+                Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, retouched: false };
+            let one = Spec::new(&schema, target, None);
+            let plan = one.memory(3);
+            let spec = one.of_requests();
+            let (large, small, memory) = (spec.layout(), spec.small_layout().unwrap(), spec.memory(3));
+            assert_eq!((small.samples, spec.lanes.unwrap().count), (samples, 4));
+            assert_eq!((&small.arrays, &small.copied), (&large.arrays, &large.copied));
+            assert_eq!(small.faults.len(), large.faults.len());
+            assert_eq!(
+                (small.encoded_bytes * batch, small.blocks * batch),
+                (large.encoded_bytes * samples, large.blocks * samples)
+            );
+            let lanes: Vec<_> = (0..4).map(|lane| memory.lane(lane, 4)).collect();
+            assert_eq!(lanes[0], (memory.staging_buffer(0), memory.scratch()));
+            for pair in lanes.windows(2) {
+                assert!(pair[0].0 + small.staging_bytes <= pair[1].0 && pair[0].1 + small.scratch_bytes <= pair[1].1);
+            }
+            assert!(lanes[3].0 + small.staging_bytes <= memory.scratch());
+            assert!(lanes[3].1 + small.scratch_bytes <= memory.total());
+            // A decoder of larger batches needs no more memory, apart from padding.
+            let padding = 4 * 10 * ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
+            assert!(memory.total() <= plan.total() + extra * (plan.scratch_bytes + plan.staging_bytes) + padding);
+            assert_eq!(memory.slot_bytes, plan.slot_bytes);
+        }
     }
 
     #[test]

@@ -46,11 +46,14 @@ impl Loader {
         let split = this.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
         let soft_labels = this.device_soft_labels(&kinds);
-        let spec = |schema: &Schema| Spec::new(schema, target, soft_labels.clone());
+        let is_decoder = this.batch_sampler.is_some();
+        let spec = |schema: &Schema| {
+            let spec = Spec::new(schema, target, soft_labels.clone());
+            if is_decoder { spec.of_requests() } else { spec }
+        };
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let is_decoder = this.batch_sampler.is_some();
         let mut parts = this.open(kinds, host, split, beside)?;
 
         let specs = specs(&parts.schemas);

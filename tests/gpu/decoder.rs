@@ -172,6 +172,35 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
     everywhere!(check);
 }
 
+/// A device decodes several small requests at the same time, in separate parts of its memory.
+#[test]
+fn requests_that_overlap_have_the_pixels_of_a_loader() {
+    fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
+        let zoo = zoo();
+        let with = |loader| pixels(loader).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
+        let (expected, mut rng) = (of_loader(&zoo, with), Rng::new(4, 0, 0));
+        // Large and small requests alternate in the last decoder only.
+        for (batch, sizes) in [(1, &[1][..]), (8, &[1, 1, 8]), (40, &[1, 1, 1, 1, 3, 10, 11, 40])] {
+            let decoder = open(requests(with).batch_size(batch).prefetch(6));
+            let mut pending = std::collections::VecDeque::new();
+            for round in 0..600 {
+                let size = sizes[rng.below(sizes.len() as u64) as usize];
+                let first = rng.below((zoo.len() - size + 1) as u64) as usize;
+                pending.push_back((first, size, decoder.submit(zoo[first..first + size].to_vec()).unwrap()));
+                if pending.len() < 6 {
+                    continue;
+                }
+                let (first, size, answer) = pending.pop_front().unwrap();
+                let bytes = answer.wait().unwrap().bytes();
+                for (place, found) in bytes.chunks(bytes.len() / size).enumerate() {
+                    assert!(found == expected[first + place], "round {round}: image {}", first + place);
+                }
+            }
+        }
+    }
+    everywhere!(check);
+}
+
 #[test]
 fn a_bad_image_does_not_affect_the_others() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {

@@ -70,16 +70,25 @@ impl FrameDecoder {
 
     /// Decodes the frame of a record, and passes it to `show`.
     ///
+    /// `later` contains the next records to decode, if they are known. While `show` runs, a GPU
+    /// decodes the first of them that are in the same group of pictures. The other codecs ignore
+    /// `later`.
+    ///
     /// # Errors
     /// If no decoder for the codec is available, or if a packet is damaged. The message names the
     /// file and the frame.
     #[cfg_attr(not(any(feature = "av1", feature = "nvdec")), allow(unused_variables))]
-    pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
+    pub fn decode<T>(
+        &mut self,
+        record: &Record<'_>,
+        later: &[Record<'_>],
+        show: impl FnOnce(&Planes<'_>) -> Result<T>,
+    ) -> Result<T> {
         match record.codec {
             #[cfg(feature = "av1")]
             Codec::Av1 => self.av1.decode(record, show),
             #[cfg(feature = "nvdec")]
-            Codec::H264 | Codec::Hevc | Codec::Vp9 => self.nvdec.decode(record, show),
+            Codec::H264 | Codec::Hevc | Codec::Vp9 => self.nvdec.decode(record, later, show),
             codec => {
                 let text = unsupported(codec);
                 Err(Error::unsupported(if record.label.is_empty() {

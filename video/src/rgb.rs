@@ -30,6 +30,8 @@ pub type Area = (usize, usize, usize, usize);
 pub struct Scratch {
     /// Chroma's contribution to red, green and blue, for each pixel of a row.
     terms: [Vec<i32>; 3],
+    /// A row of pixels, one in each word.
+    pixels: Vec<u32>,
 }
 
 /// Coefficients of the linear function, with [`BITS`] fractional bits.
@@ -146,15 +148,48 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
     }
 }
 
-/// Writes a row of pixels.
+/// Computes a row of pixels. Each word contains red, green and blue, from its lowest byte on.
 #[inline(always)]
-fn write_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], to: &mut [u8]) {
+fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels: &mut [u32]) {
     let [red, green, blue] = terms;
     let terms = red.iter().zip(green).zip(blue);
-    for ((pixel, &luma), ((&red, &green), &blue)) in to.as_chunks_mut::<3>().0.iter_mut().zip(luma).zip(terms) {
+    for ((pixel, &luma), ((&red, &green), &blue)) in pixels.iter_mut().zip(luma).zip(terms) {
         let luma = luma.get() * weight;
-        *pixel = [red, green, blue].map(|term| ((luma + term) >> BITS).clamp(0, 255) as u8);
+        let [red, green, blue] = [red, green, blue].map(|term| ((luma + term) >> BITS).clamp(0, 255) as u32);
+        *pixel = red | green << 8 | blue << 16;
     }
+}
+
+/// Writes the three bytes of each pixel.
+#[inline(always)]
+fn pack(pixels: &[u32], out: &mut [u8]) {
+    for (out, pixel) in out.as_chunks_mut::<3>().0.iter_mut().zip(pixels) {
+        let [red, green, blue, _] = pixel.to_le_bytes();
+        *out = [red, green, blue];
+    }
+}
+
+/// Like [`pack`], but with AVX2 instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn pack_avx2(pixels: &[u32], out: &mut [u8]) {
+    use std::arch::x86_64::*;
+    // In each half, the bytes of four pixels come first. Then the two halves are joined.
+    let bytes = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    let bytes = _mm256_broadcastsi128_si256(bytes);
+    let words = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
+    let mut done = 0;
+    // Each store writes 32 bytes, and the next one overwrites the last 8.
+    while done + 11 <= pixels.len() {
+        let (eight, to) = (&pixels[done..done + 8], &mut out[done * 3..done * 3 + 32]);
+        // SAFETY: the slices have at least 32 bytes.
+        let eight = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
+        let packed = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(eight, bytes), words);
+        // SAFETY: as above.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), packed) };
+        done += 8;
+    }
+    pack(&pixels[done..], &mut out[done * 3..]);
 }
 
 /// Converts the rows of an area.
@@ -164,10 +199,12 @@ fn convert<S: Sample>(
     shifts: Option<(u32, u32)>,
     (left, top, width, height): Area,
     weights: &Weights,
-    terms: &mut [Vec<i32>; 3],
+    scratch: &mut Scratch,
     out: &mut [u8],
+    pack: impl Fn(&[u32], &mut [u8]),
 ) {
     let [luma, u, v] = planes;
+    let Scratch { terms, pixels } = scratch;
     if shifts.is_none() {
         let start = (1 << (BITS - 1)) - weights.black * weights.luma;
         terms.iter_mut().for_each(|terms| terms.fill(start));
@@ -184,7 +221,8 @@ fn convert<S: Sample>(
                 add_chroma(&u.0[part(u.1)], &v.0[part(v.1)], x_shift, skipped, weights, terms);
             }
         }
-        write_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, to);
+        compute_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, pixels);
+        pack(pixels, to);
     }
 }
 
@@ -196,10 +234,10 @@ fn convert_avx2<S: Sample>(
     shifts: Option<(u32, u32)>,
     area: Area,
     weights: &Weights,
-    terms: &mut [Vec<i32>; 3],
+    scratch: &mut Scratch,
     out: &mut [u8],
 ) {
-    convert(planes, shifts, area, weights, terms, out);
+    convert(planes, shifts, area, weights, scratch, out, |pixels, out| pack_avx2(pixels, out));
 }
 
 fn convert_best<S: Sample>(
@@ -207,15 +245,15 @@ fn convert_best<S: Sample>(
     shifts: Option<(u32, u32)>,
     area: Area,
     weights: &Weights,
-    terms: &mut [Vec<i32>; 3],
+    scratch: &mut Scratch,
     out: &mut [u8],
 ) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: invariant 1.
-        return unsafe { convert_avx2(planes, shifts, area, weights, terms, out) };
+        return unsafe { convert_avx2(planes, shifts, area, weights, scratch, out) };
     }
-    convert(planes, shifts, area, weights, terms, out);
+    convert(planes, shifts, area, weights, scratch, out, pack);
 }
 
 /// Converts an area of a frame to RGB, with three bytes per pixel and no padding between rows.
@@ -244,21 +282,24 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
         reserve(terms, width.saturating_sub(terms.len()))?;
         terms.resize(width, 0);
     }
-    let (shifts, terms) = (frame.layout.shifts(), &mut scratch.terms);
+    let missing = width.saturating_sub(scratch.pixels.len());
+    reserve(&mut scratch.pixels, missing)?;
+    scratch.pixels.resize(width, 0);
+    let shifts = frame.layout.shifts();
     match frame.planes[0] {
         Plane::Bits8(..) => {
             let planes = frame.planes.map(|plane| match plane {
                 Plane::Bits8(samples, stride) => (samples, stride),
                 Plane::Bits16(..) => (&[][..], 0),
             });
-            convert_best(planes, shifts, area, &weights, terms, out);
+            convert_best(planes, shifts, area, &weights, scratch, out);
         }
         Plane::Bits16(..) => {
             let planes = frame.planes.map(|plane| match plane {
                 Plane::Bits16(samples, stride) => (samples, stride),
                 Plane::Bits8(..) => (&[][..], 0),
             });
-            convert_best(planes, shifts, area, &weights, terms, out);
+            convert_best(planes, shifts, area, &weights, scratch, out);
         }
     }
     Ok(())

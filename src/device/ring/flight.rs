@@ -11,8 +11,15 @@ use crate::device::Gpu;
 use crate::error::{Error, Result};
 use crate::trace::Counters;
 
-pub(super) struct Staging<G: Gpu> {
-    pub(super) offset: usize,
+/// Device memory for preparing one batch at a time.
+pub(super) struct Workspace<G: Gpu> {
+    /// Offset of the staging buffer.
+    pub(super) staging: usize,
+    /// Offset of the scratch memory.
+    pub(super) scratch: usize,
+    /// Index of the convert stream that uses this memory.
+    pub(super) stream: usize,
+    /// Recorded after the last batch that was prepared here.
     pub(super) converted: G::Event,
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Shared<G: Gpu> {
 pub(crate) struct Variant {
     pub(crate) spec: Spec,
     pub(crate) layout: SlotLayout,
+    /// The layout of small batches, if they overlap. Its offsets in a slot equal those of `layout`.
+    pub(crate) small: Option<SlotLayout>,
 }
 
 /// The memory of a batch on the device.

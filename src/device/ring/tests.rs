@@ -102,6 +102,14 @@ fn thousands_of_batches_arrive_complete_and_in_order() {
     }
 }
 
+#[test]
+fn small_batches_that_overlap_arrive_complete_and_in_order() {
+    for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
+        let sim = Sim::new(Mistake::None, device);
+        all_right(&consume(&sim, overlapping(), 8, loader, consumer), 8);
+    }
+}
+
 /// Covers batches with several images and without images, with and without records, with rows of
 /// variable length and their counts, and with soft labels.
 #[test]

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender};
 
-use super::flight::{Flight, Load, Queued, Stage, Staging, is_due};
+use super::flight::{Flight, Load, Queued, Stage, Workspace, is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
-use super::shared::{FullSlot, Message, Shared, Slot, Variant};
+use super::shared::{FullSlot, Message, Shared, Slot};
 use super::timing::{Bracket, Bracketed, Pair};
 use crate::batch::{BatchInfo, Course, DecodeOps, Wait, threads_ended_error};
-use crate::device::spec::{At, DecodeStep, Upload};
+use crate::device::spec::{At, DecodeStep, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
@@ -29,9 +29,13 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     /// Kernels of each variant.
     pub(super) kernels: Vec<G::Kernels>,
     pub(super) copy: G::Stream,
-    pub(super) convert: G::Stream,
-    pub(super) staging: Vec<Staging<G>>,
-    /// Number of batches sent so far, which determines the staging buffer.
+    /// Large batches use the first stream. Each small batch uses the stream of its workspace.
+    pub(super) converts: Vec<G::Stream>,
+    /// The workspaces of large batches and of small batches, which are in the same memory.
+    pub(super) workspaces: [Vec<Workspace<G>>; 2],
+    /// Whether the batch that was sent last is small.
+    pub(super) is_small: bool,
+    /// Number of batches sent so far, which determines the workspace.
     pub(super) sent: usize,
     pub(super) flight: Flight<G, F::Batch>,
     /// Batches that are waiting to be delivered, in order.
@@ -250,11 +254,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         // Count the host slot as in flight before the first upload, because it must not be freed
         // before the copy stream has stopped, even if an upload fails.
         self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
-        let work = Bracketed { bytes: self.copy(&mut slot, &time)?, ..work };
+        let is_small = self.is_small();
+        let switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
+        let work = Bracketed { bytes: self.copy(&mut slot, &time, switched)?, ..work };
         self.flight.timing.recorded(work, time);
         let mut decoded = None;
         if computes {
-            self.shared.gpu.wait(&self.convert, &self.flight.last().done)?;
+            self.shared.gpu.wait(self.convert(), &self.flight.last().done)?;
             if decodes {
                 decoded = Some(self.decode(&slot, work)?);
             }
@@ -274,17 +280,48 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
     }
 
-    /// Returns the staging buffer for the batch that is being sent, if batches need one.
-    fn staging(&self) -> Option<&Staging<G>> {
-        (!self.staging.is_empty()).then(|| &self.staging[self.sent % self.staging.len()])
+    /// Returns whether the host slot that was added last fits into the workspace of a small batch.
+    fn is_small(&self) -> bool {
+        let host = &self.flight.last().host;
+        let (info, variant) = (host.info(), self.shared.variant(host.info()));
+        let fits = |small: &SlotLayout| {
+            let encoded = variant.spec.decoding.as_ref().map_or(0, |decoding| host.bytes(decoding.encoded).len());
+            let blocks = info.header.largest.iter().flatten().map(|largest| largest.blocks).max();
+            info.len() <= small.samples && encoded <= small.encoded_bytes && blocks.unwrap_or(0) <= small.blocks
+        };
+        variant.small.as_ref().is_some_and(fits)
+    }
+
+    /// Returns the layout of the batch that is being sent.
+    fn layout(&self, info: &BatchInfo) -> &SlotLayout {
+        let variant = self.shared.variant(info);
+        variant.small.as_ref().filter(|_| self.is_small).unwrap_or(&variant.layout)
+    }
+
+    /// Returns the workspace for the batch that is being sent, if batches need one.
+    fn workspace(&self) -> Option<&Workspace<G>> {
+        let all = &self.workspaces[usize::from(self.is_small)];
+        all.get(self.sent % all.len().max(1))
+    }
+
+    /// Returns the offsets of the staging buffer and of the scratch memory for the batch that is
+    /// being sent. They are 0 if batches need none.
+    fn memory(&self) -> (usize, usize) {
+        self.workspace().map_or((0, 0), |workspace| (workspace.staging, workspace.scratch))
+    }
+
+    /// Returns the stream that decodes and converts the batch that is being sent.
+    fn convert(&self) -> &G::Stream {
+        &self.converts[self.workspace().map_or(0, |workspace| workspace.stream)]
     }
 
     /// Queues the copies of the host slot that was added last, and records `time` around the copies
-    /// of images. Returns the number of image bytes.
-    fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>) -> Result<usize> {
+    /// of images. If the batch `switched` from large to small or back, the copies wait for all
+    /// earlier batches. Returns the number of image bytes.
+    fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, switched: bool) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, done: copied, .. } = self.flight.last();
-        let layout = &self.shared.variant(host.info()).layout;
+        let layout = self.layout(host.info());
         let upload = |uploads: &[Upload], base: usize| {
             uploads.iter().try_for_each(|&Upload { span, to }| {
                 counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
@@ -304,10 +341,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             gpu.record(&time.end, &self.copy)
         };
         let (large, rest) = layout.copied.split_at(layout.large);
-        let images = match self.staging() {
-            Some(staging) => {
-                gpu.wait(&self.copy, &staging.converted)?;
-                timed(&layout.staged, staging.offset)?;
+        let images = match self.workspace() {
+            Some(workspace) => {
+                gpu.wait(&self.copy, &workspace.converted)?;
+                if switched {
+                    let others = &self.workspaces[usize::from(!self.is_small)];
+                    others.iter().try_for_each(|other| gpu.wait(&self.copy, &other.converted))?;
+                }
+                timed(&layout.staged, workspace.staging)?;
                 gpu.wait(&self.copy, &slot.released)?;
                 upload(&layout.copied, slot.offset)?;
                 &*layout.staged
@@ -326,26 +367,26 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// Queues the work that decodes the images of the host slot that was added last, and fetches
     /// their fault flags. Returns the fault flags, and an event after which they are valid.
     fn decode(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<(G::Event, G::Faults)> {
-        let Shared { gpu, memory, plan, .. } = &*self.shared;
+        let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
         let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
         let info = self.flight.last().host.info();
-        let layout = &self.shared.variant(info).layout;
-        let (numbers, from) = (layout.faults.len() / DecodeOps::FAULT_BYTES, plan.scratch() + layout.faults.start);
-        gpu.record(&time.begin, &self.convert)?;
+        let (layout, (staging, scratch), convert) = (self.layout(info), self.memory(), self.convert());
+        let (numbers, from) = (layout.faults.len() / DecodeOps::FAULT_BYTES, scratch + layout.faults.start);
+        gpu.record(&time.begin, convert)?;
         if info.len() * layout.decoded.len() < numbers {
             // Clear the fault flags past the end of a partial batch, because they are fetched as
             // well.
-            gpu.clear(&self.convert, memory, from, layout.faults.len())?;
+            gpu.clear(convert, memory, from, layout.faults.len())?;
         }
-        self.decode_images(self.staging().map_or(0, |staging| staging.offset), slot.offset, info)?;
+        self.decode_images((staging, slot.offset, scratch), info)?;
         let mut faults = faults.map_or_else(|| gpu.faults(numbers), Ok)?;
         // SAFETY: the memory is kept, and not read, until `done` has completed, which is recorded
         // below, in the same stream. After an error, the memory is freed once the device has
         // finished.
-        unsafe { gpu.fetch(&self.convert, memory, from, &mut faults) }?;
-        gpu.record(&done, &self.convert)?;
-        gpu.record(&time.end, &self.convert)?;
+        unsafe { gpu.fetch(convert, memory, from, &mut faults) }?;
+        gpu.record(&done, convert)?;
+        gpu.record(&time.end, convert)?;
         self.flight.timing.recorded(Bracketed { what: Bracket::Decode, ..work }, time);
         Ok((done, faults))
     }
@@ -354,35 +395,35 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn compute(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
-        let (staging, info) = (self.staging(), self.flight.last().host.info());
-        gpu.record(&time.begin, &self.convert)?;
-        for step in &self.shared.variant(info).layout.computed {
+        let (info, (staging, _), convert) = (self.flight.last().host.info(), self.memory(), self.convert());
+        gpu.record(&time.begin, convert)?;
+        for step in &self.layout(info).computed {
             let from = match step.from {
-                At::Staging(at) => staging.map_or(0, |staging| staging.offset) + at,
+                At::Staging(at) => staging + at,
                 At::Slot(at) => slot.offset + at,
             };
             let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
             let job = Job { array: step.array, from, to, records, count: info.len() * step.frames };
-            gpu.compute(&self.convert, memory, &self.kernels[info.header.variant], job)?;
+            gpu.compute(convert, memory, &self.kernels[info.header.variant], job)?;
         }
-        gpu.record(&time.end, &self.convert)?;
-        if let Some(staging) = staging {
-            gpu.record(&staging.converted, &self.convert)?;
+        gpu.record(&time.end, convert)?;
+        if let Some(workspace) = self.workspace() {
+            gpu.record(&workspace.converted, convert)?;
         }
-        gpu.record(&slot.ready, &self.convert)?;
+        gpu.record(&slot.ready, convert)?;
         self.flight.timing.recorded(Bracketed { what: Bracket::Convert, ..work }, time);
         Ok(())
     }
 
-    /// Queues the decoding of every image field.
-    fn decode_images(&self, staging: usize, slot: usize, info: &BatchInfo) -> Result<()> {
-        let Shared { gpu, memory, plan, .. } = &*self.shared;
-        let Variant { spec, layout } = self.shared.variant(info);
-        let (scratch, count) = (plan.scratch(), info.len());
+    /// Queues the decoding of every image field, given the offsets of the staging buffer, the slot
+    /// and the scratch memory.
+    fn decode_images(&self, (staging, slot, scratch): (usize, usize, usize), info: &BatchInfo) -> Result<()> {
+        let Shared { gpu, memory, .. } = &*self.shared;
+        let (layout, convert, count) = (self.layout(info), self.convert(), info.len());
         for (image, (step, largest)) in layout.decoded.iter().zip(&info.header.largest).enumerate() {
             let Some(largest) = *largest else {
                 // Clear the fault flags, because the device decodes none of these images.
-                gpu.clear(&self.convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
+                gpu.clear(convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
             let pixels = match step.pixels {
@@ -394,7 +435,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 size: step.size,
                 records: staging + step.records,
                 encoded: staging + step.encoded,
-                encoded_bytes: spec.decoding.as_ref().map_or(0, |decoding| decoding.encoded_bytes),
+                encoded_bytes: layout.encoded_bytes,
                 pixels,
                 coefficients: scratch + step.coefficients,
                 planes: scratch + step.planes,
@@ -405,7 +446,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 count,
                 largest,
             };
-            gpu.decode(&self.convert, memory, &self.kernels[info.header.variant], job)?;
+            gpu.decode(convert, memory, &self.kernels[info.header.variant], job)?;
         }
         Ok(())
     }
@@ -420,7 +461,7 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
         self.take_back();
         drop(self.feed.take());
         drop(self.end.take());
-        for stream in [&self.copy, &self.convert] {
+        for stream in self.converts.iter().chain([&self.copy]) {
             if let Err(e) = self.shared.gpu.synchronize(stream) {
                 self.shared.fail(&e);
             }

@@ -43,6 +43,10 @@ pub(crate) enum Mistake {
     ReleasedWait,
     /// Staging buffers are overwritten before their contents are converted.
     StagingWait,
+    /// Workspaces of small batches are overwritten before their contents are converted.
+    LaneWait,
+    /// A small batch after a large one, or a large batch after a small one, does not wait.
+    SwitchWait,
     /// Batches are converted before they are copied.
     CopiedWait,
     /// Host slots are returned before their copies are done.
@@ -67,6 +71,8 @@ pub(crate) struct State {
     /// The thread, stream and event of each wait.
     pub(in crate::device) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
     pub(in crate::device) calls: AtomicUsize,
+    /// Number of batches that streams are decoding, and the largest such number so far.
+    decoding: [AtomicUsize; 2],
     after_failure: AtomicUsize,
     failed: AtomicBool,
     /// Whether only one call fails.
@@ -94,6 +100,7 @@ impl Sim {
             synchronizations: AtomicUsize::new(0),
             waits: Mutex::default(),
             calls: AtomicUsize::new(0),
+            decoding: Default::default(),
             after_failure: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             once: AtomicBool::new(false),
@@ -122,6 +129,11 @@ impl Sim {
     /// Returns the name of the operation that failed.
     pub(crate) fn first_failure(&self) -> Option<String> {
         self.0.failure.lock().unwrap().clone()
+    }
+
+    /// Returns the largest number of batches that were decoded at the same time.
+    pub(crate) fn most_decoding(&self) -> usize {
+        self.0.decoding[1].load(SeqCst)
     }
 
     /// Returns whether no ring, batch, thread or piece of work refers to the device anymore.
@@ -326,15 +338,25 @@ impl Gpu for Sim {
     fn wait(&self, stream: &SimStream, event: &SimEvent) -> Result<()> {
         self.call("waiting")?;
         assert!(!stream.capturing.load(SeqCst), "a wait was queued in a stream that is being captured");
-        self.0.waits.lock().unwrap().push((std::thread::current().id(), stream.id, event.id));
-        let ignored = match self.0.mistake {
-            Mistake::ConsumerWait => stream.id == 1,
-            // Streams are numbered in order of creation (consumer 1, copy 2, convert 3), and so are
-            // events: two per slot, then one per staging buffer.
-            Mistake::ReleasedWait => stream.id == 2 && event.id % 2 == 1 && event.id < SLOTS * 2,
-            Mistake::StagingWait => stream.id == 2 && (SLOTS * 2..SLOTS * 2 + 2).contains(&event.id),
-            Mistake::CopiedWait => stream.id == 3,
-            Mistake::None | Mistake::EarlyReturn => false,
+        // Streams are numbered in order of creation (consumer 1, copy 2, convert 3 and 4), and so are
+        // events: two per slot, then one per staging buffer, then one per lane.
+        let (staging, lanes) = (SLOTS * 2..SLOTS * 2 + 2, SLOTS * 2 + 2..SLOTS * 2 + 4);
+        let ignored = {
+            let mut waits = self.0.waits.lock().unwrap();
+            let previous = waits.iter().rfind(|wait| wait.1 == 2).map_or(0, |wait| wait.2);
+            waits.push((std::thread::current().id(), stream.id, event.id));
+            match self.0.mistake {
+                Mistake::ConsumerWait => stream.id == 1,
+                Mistake::ReleasedWait => stream.id == 2 && event.id % 2 == 1 && event.id < SLOTS * 2,
+                Mistake::StagingWait => stream.id == 2 && staging.contains(&event.id),
+                Mistake::LaneWait => stream.id == 2 && lanes.contains(&event.id),
+                // The first wait for a workspace is the wait for the previous use of the same one.
+                Mistake::SwitchWait => {
+                    stream.id == 2 && [previous, event.id].iter().all(|id| (staging.start..lanes.end).contains(id))
+                }
+                Mistake::CopiedWait => stream.id == 3 || stream.id == 4,
+                Mistake::None | Mistake::EarlyReturn => false,
+            }
         };
         if ignored {
             return Ok(());
@@ -432,8 +454,22 @@ impl Gpu for Sim {
 
     fn decode(&self, stream: &SimStream, memory: &SimMemory, _: &SimKernels, job: Decode) -> Result<()> {
         self.call("decoding")?;
-        let memory = memory.clone();
+        let (memory, state) = (memory.clone(), self.0.clone());
+        let (blocks, size) = (job.largest.blocks, job.size);
+        let scratch = [
+            (job.coefficients, blocks * DecodeOps::COEFFICIENT_BYTES),
+            (job.planes, blocks * DecodeOps::PLANE_BYTES),
+            (job.axes, job.count * DecodeOps::axes_bytes(size.0, size.1)),
+            (job.tables, job.count * DecodeOps::TABLES_BYTES),
+            (job.starts, DecodeOps::starts_bytes(job.encoded_bytes)),
+        ];
         stream.run(move |pace| {
+            let now = state.decoding[0].fetch_add(1, SeqCst) + 1;
+            state.decoding[1].fetch_max(now, SeqCst);
+            // Mark the scratch memory, to detect work that uses it at the same time.
+            let mark = state.seed.fetch_add(1, Relaxed) as u8;
+            let marked = || scratch.iter().flat_map(|&(at, bytes)| memory[at..at + bytes].iter().step_by(64));
+            marked().for_each(|byte| byte.store(mark, Relaxed));
             pace.pause();
             let bytes = |at: usize, count: usize| -> Vec<u8> {
                 memory[at..at + count].iter().map(|byte| byte.load(Relaxed)).collect()
@@ -443,6 +479,12 @@ impl Gpu for Sim {
             let mut pixels = bytes(job.pixels, job.count * height * width * 3);
             let faults = decode::decode(&records, &encoded, (height, width), &mut pixels);
             pace.pause();
+            // The kernels read the records and the encoded bytes until they have finished.
+            let unchanged =
+                bytes(job.records, records.len()) == records && bytes(job.encoded, encoded.len()) == encoded;
+            if !unchanged || marked().any(|byte| byte.load(Relaxed) != mark) {
+                pixels.iter_mut().for_each(|pixel| *pixel = !*pixel);
+            }
             let put = |at: usize, bytes: &[u8]| {
                 memory[at..at + bytes.len()].iter().zip(bytes).for_each(|(to, &byte)| to.store(byte, Relaxed));
             };
@@ -450,6 +492,7 @@ impl Gpu for Sim {
             for (place, fault) in faults.into_iter().enumerate() {
                 put(job.faults + 4 * place, &u32::from(fault).to_le_bytes());
             }
+            state.decoding[0].fetch_sub(1, SeqCst);
         });
         Ok(())
     }

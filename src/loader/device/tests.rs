@@ -1,6 +1,7 @@
 //! Tests loaders on a simulated device. Its kernels are plain Rust functions that take the same
 //! inputs as the real kernels.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 #[cfg(target_os = "linux")]
 use std::sync::Mutex;
@@ -130,7 +131,7 @@ fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
 /// Returns the pixels of `batch`, which the device must have finished.
 fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
-    let Variant { spec, layout } = shared.variant(&slot.info);
+    let Variant { spec, layout, .. } = shared.variant(&slot.info);
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
@@ -605,6 +606,35 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
                 assert!(error.is_none() && *found == expected[place * each..][..each]);
             }
         }
+    }
+}
+
+#[test]
+fn small_requests_overlap_and_match_the_host() {
+    let originals = originals(true);
+    let expected =
+        on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
+    let expected = expected.concat();
+    let each = expected.len() / originals.len();
+    let mut rng = Rng::new(5, 0, 0);
+    // In the first decoder, all requests are small. In the second one, those of up to 10 images are.
+    for (batch, sizes) in [(1, &[1][..]), (40, &[1, 1, 1, 2, 10, 11, 40])] {
+        let sim = Sim::new(Mistake::None, 300);
+        let decoder = decoder_with(&sim, |options| options.batch_size(batch).prefetch(5));
+        let mut pending = VecDeque::new();
+        for _ in 0..60 {
+            let size = sizes[rng.below(sizes.len() as u64) as usize];
+            let first = rng.below((originals.len() - size + 1) as u64) as usize;
+            pending.push_back((first, decoder.submit(originals[first..first + size].to_vec()).unwrap()));
+            if pending.len() > 5 {
+                let (first, answer) = pending.pop_front().unwrap();
+                let found = pixels(&sim, &answer.wait().unwrap());
+                assert!(found == expected[first * each..][..found.len()], "{} images from {first}", found.len() / each);
+            }
+        }
+        drop(pending);
+        assert!(decoder.stats().decoded_on_device > 20);
+        assert!((2..=4).contains(&sim.most_decoding()), "{} batches at the same time", sim.most_decoding());
     }
 }
 

@@ -9,6 +9,10 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::Record;
 
+/// Maximum number of frames that are decoded ahead. More frames could replace the current frame in
+/// GPU memory before it is read.
+const MAX_AHEAD: usize = 2;
+
 /// Decodes the frames of records on a GPU, with one of the decoders that all threads share. Frames are
 /// copied to host memory.
 ///
@@ -56,15 +60,22 @@ impl FrameDecoder {
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
     /// fails. The message names the file and the frame.
-    pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
-        let decoded = self.try_decode(record).and_then(|()| show(&self.frame.planes()));
+    ///
+    /// The frames of `later` records are decoded ahead if they are in the same group of pictures.
+    pub fn decode<T>(
+        &mut self,
+        record: &Record<'_>,
+        later: &[Record<'_>],
+        show: impl FnOnce(&Planes<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let decoded = self.try_decode(record, later).and_then(|()| show(&self.frame.planes()));
         decoded.map_err(|e| match record.label {
             "" => e,
             label => Error::new(e.kind(), format!("{label}: {e}")),
         })
     }
 
-    fn try_decode(&mut self, record: &Record<'_>) -> Result<()> {
+    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<()> {
         check_process()?;
         let pool = match &self.pool {
             Some(pool) => pool.clone(),
@@ -80,7 +91,7 @@ impl FrameDecoder {
             Some(session) => session,
             none => none.insert(pool.take(record)?),
         };
-        self.decoded += session.decode(record, &mut self.frame)? as u64;
+        self.decoded += session.decode(record, &later[..later.len().min(MAX_AHEAD)], &mut self.frame)? as u64;
         Ok(())
     }
 }

@@ -14,8 +14,9 @@ use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 use crate::record::Record;
 
-/// Maximum number of decoders per GPU. On a GPU with seven engines, more decoders were not faster.
-pub(super) const MAX_SESSIONS: usize = 8;
+/// Maximum number of decoders per GPU. A thread waits until its frame is decoded, so the seven
+/// engines of an H100 need more than seven decoders. Creating a decoder takes 36 ms there.
+pub(super) const MAX_SESSIONS: usize = 16;
 
 /// A decoder, and the packets that the decoder has decoded.
 pub(super) struct Session {
@@ -129,49 +130,45 @@ impl Session {
             && (known < record.count() || self.decoder.has(record.count() - 1))
     }
 
-    /// Decodes the frame of a record. Returns how many packets were decoded for it. After an error,
-    /// the decoder starts again from a key frame with the next record.
+    /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
+    /// decoder starts again from a key frame with the next record.
+    ///
+    /// The packets of `later` records in the same group are queued before the frame is read, so that
+    /// the engine continues while the caller converts the frame.
     ///
     /// # Errors
-    /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
-    /// fails.
-    pub(super) fn decode(&mut self, record: &Record<'_>, to: &mut Frame) -> Result<usize> {
-        let result = self.try_decode(record, to);
+    /// If the GPU cannot decode the video, if a packet of `record` is damaged, or if a function of
+    /// the driver fails.
+    pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>], frame: &mut Frame) -> Result<usize> {
+        let mut result = self.try_decode(record, later, frame);
+        if result.is_err() && !later.is_empty() {
+            // A later packet may be damaged, or may have replaced the frame.
+            self.ends.clear();
+            result = self.try_decode(record, &[], frame);
+        }
         if result.is_err() {
             self.ends.clear();
         }
         result
     }
 
-    fn try_decode(&mut self, record: &Record<'_>, to: &mut Frame) -> Result<usize> {
+    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>], frame: &mut Frame) -> Result<usize> {
         if !self.continues(record) {
-            self.ends.clear();
-            self.body.clear();
-            self.format = Some((record.codec, record.width, record.height));
-            self.decoder.start(&CodecConfig {
-                codec: record.codec,
-                width: record.width,
-                height: record.height,
-                record: record.config.to_vec(),
-                color: None,
-            })?;
-            reserve(&mut self.body, record.config.len())?;
-            self.body.extend_from_slice(record.config);
+            self.start(record)?;
         }
         let before = self.ends.len();
-        reserve(&mut self.ends, record.count().saturating_sub(before))?;
-        for packet in record.packets().skip(before) {
-            self.decoder.push(packet)?;
-            let (start, end) = (self.body.len(), self.body.len() + 4 + packet.len());
-            reserve(&mut self.body, end - start)?;
-            self.body.extend_from_slice(&record.body()[start..end]);
-            self.ends.push(end);
+        self.push(record)?;
+        for later in later {
+            if !later.body().starts_with(record.body()) {
+                break;
+            }
+            self.push(later)?;
         }
-        if !self.decoder.frame(record.count() - 1, to)? {
+        if !self.decoder.frame(record.count() - 1, frame)? {
             let packet = record.count() - 1;
             return Err(Error::damaged(format!("the frame of packet {packet} was overwritten before it was copied")));
         }
-        let planes = to.planes();
+        let planes = frame.planes();
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
                 "the frame has {}x{} pixels, but the file says {}x{}",
@@ -179,5 +176,36 @@ impl Session {
             )));
         }
         Ok(self.ends.len() - before)
+    }
+
+    /// Forgets all packets, and prepares to decode the packets of `record`.
+    fn start(&mut self, record: &Record<'_>) -> Result<()> {
+        self.ends.clear();
+        self.body.clear();
+        self.format = Some((record.codec, record.width, record.height));
+        self.decoder.start(&CodecConfig {
+            codec: record.codec,
+            width: record.width,
+            height: record.height,
+            record: record.config.to_vec(),
+            color: None,
+        })?;
+        reserve(&mut self.body, record.config.len())?;
+        self.body.extend_from_slice(record.config);
+        Ok(())
+    }
+
+    /// Queues the packets of `record` that are not yet decoded.
+    fn push(&mut self, record: &Record<'_>) -> Result<()> {
+        let known = self.ends.len();
+        reserve(&mut self.ends, record.count().saturating_sub(known))?;
+        for packet in record.packets().skip(known) {
+            self.decoder.push(packet)?;
+            let (start, end) = (self.body.len(), self.body.len() + 4 + packet.len());
+            reserve(&mut self.body, end - start)?;
+            self.body.extend_from_slice(&record.body()[start..end]);
+            self.ends.push(end);
+        }
+        Ok(())
     }
 }

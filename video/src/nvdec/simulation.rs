@@ -445,7 +445,7 @@ fn records(first: usize) -> Vec<Vec<u8>> {
 }
 
 fn show(decoder: &mut FrameDecoder, record: &[u8]) -> u8 {
-    decoder.decode(&Record::parse(record).unwrap(), |planes| Ok(number_of(planes))).unwrap()
+    decoder.decode(&Record::parse(record).unwrap(), &[], |planes| Ok(number_of(planes))).unwrap()
 }
 
 #[test]
@@ -469,6 +469,47 @@ fn the_same_frames_result_for_any_order_of_records() {
     show(&mut other, &records[4]);
     assert_eq!(other.decoded(), 0, "a different thread continues");
     assert_eq!(pool.count(), 1);
+}
+
+/// Decodes a frame while `later` frames are decoded ahead.
+fn show_before(decoder: &mut FrameDecoder, record: &[u8], later: &[Vec<u8>]) -> u8 {
+    let later: Vec<_> = later.iter().map(|bytes| Record::parse(bytes).unwrap()).collect();
+    decoder.decode(&Record::parse(record).unwrap(), &later, |planes| Ok(number_of(planes))).unwrap()
+}
+
+#[test]
+fn frames_are_decoded_ahead_and_only_once() {
+    let (records, pool) = (records(0), Arc::new(Pool::new(device())));
+    let mut decoder = FrameDecoder::on(&pool);
+    assert_eq!(show_before(&mut decoder, &records[0], &records[1..]), 1);
+    assert_eq!(decoder.decoded(), 3, "the frame and two more");
+    assert_eq!(show_before(&mut decoder, &records[1], &records[2..]), 2);
+    assert_eq!(decoder.decoded(), 4);
+}
+
+/// The simulated parser may reuse the surface of the frame for a later packet.
+#[test]
+fn the_same_frames_result_with_later_frames_of_any_order() {
+    let (this, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
+    let mut decoder = FrameDecoder::on(&pool);
+    for (frame, first, second) in (0..250).map(|at| (at / 50, at / 10 % 5, at % 10)) {
+        let second = this.iter().chain(&other).nth(second).unwrap();
+        let later = [this[first].clone(), second.clone()];
+        assert_eq!(usize::from(show_before(&mut decoder, &this[frame], &later)), frame + 1);
+    }
+}
+
+#[test]
+fn damage_of_a_later_frame_does_not_affect_a_frame() {
+    let (good, pool) = (records(0), Arc::new(Pool::new(device())));
+    let mut bad = good[2].clone();
+    let at = bad.len() - 8;
+    bad[at + 3] = 200;
+    let mut decoder = FrameDecoder::on(&pool);
+    assert_eq!(show_before(&mut decoder, &good[0], &[good[1].clone(), bad.clone()]), 1);
+    assert_eq!(show_before(&mut decoder, &good[1], std::slice::from_ref(&bad)), 2);
+    let error = decoder.decode(&Record::parse(&bad).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
+    assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
 }
 
 #[test]
@@ -515,7 +556,7 @@ fn a_damaged_record_leaves_the_decoder_usable() {
     let mut bad = good[2].clone();
     let at = bad.len() - 8;
     bad[at + 3] = 200;
-    let error = decoder.decode(&Record::parse(&bad).unwrap(), |_| Ok(())).unwrap_err().to_string();
+    let error = decoder.decode(&Record::parse(&bad).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
     assert_eq!(show(&mut decoder, &good[2]), 3);
 }
@@ -529,7 +570,7 @@ fn a_child_process_refuses_to_decode_and_ends_cleanly() {
     let locked = pool.lock();
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let result = decoder.decode(&Record::parse(&records[0]).unwrap(), |_| Ok(()));
+        let result = decoder.decode(&Record::parse(&records[0]).unwrap(), &[], |_| Ok(()));
         let is_refused = result.is_err_and(|e| e.to_string().contains("created by a fork of process"));
         drop(decoder);
         unsafe { libc::_exit(if is_refused { 0 } else { 1 }) };

@@ -51,7 +51,7 @@ fn compare_file(
     let track = open(file).unwrap();
     for frame in frames {
         let bytes = record(file, &track, frame);
-        let found = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok((crc(planes), planes.coding)));
+        let found = decoder.decode(&Record::parse(&bytes).unwrap(), &[], |planes| Ok((crc(planes), planes.coding)));
         assert_eq!(found.unwrap(), (expected[frame], coding), "{name}: frame {frame}");
     }
 }
@@ -116,7 +116,7 @@ fn damaged_packets_fail_or_give_frames_of_the_same_size() {
                 bytes[at] = random.next() as u8;
             }
             let Ok(record) = Record::parse(&bytes) else { continue };
-            let shown = decoder.decode(&record, |planes| {
+            let shown = decoder.decode(&record, &[], |planes| {
                 assert_eq!((planes.width, planes.height), (178, 146));
                 Ok(())
             });

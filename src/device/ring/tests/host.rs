@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
-use super::super::super::spec::{Array, Origin, Spec};
+use super::super::super::spec::{Array, Lanes, Origin, Spec};
 use super::super::super::{SoftLabels, Target};
 use super::super::{FullSlot, HostFeed, Repair};
 use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, SampleOps, Schema, Wait};
@@ -38,6 +38,11 @@ pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
 
+/// Returns a spec like [`spec`], whose small batches overlap.
+pub(super) fn overlapping() -> Spec {
+    Spec { lanes: Some(Lanes { count: 2, samples: BATCH / 2 }), ..spec(CONVERTED) }
+}
+
 pub(super) fn image(name: &str, height: usize, width: usize) -> (Field, Role) {
     array(name, Dtype::U8, &[height, width, 3], Role::Image)
 }
@@ -66,14 +71,20 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     spans.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-pub(super) fn count(number: u64) -> usize {
-    if number == BATCHES - 1 { BATCH - 1 } else { BATCH }
+/// Returns the number of samples in batch `number`. If small batches overlap, several small batches
+/// follow several large ones.
+pub(super) fn count(spec: &Spec, number: u64) -> usize {
+    match spec.lanes {
+        Some(lanes) if number % 9 < 5 => 1 + number as usize % lanes.samples,
+        None if number == BATCHES - 1 => BATCH - 1,
+        _ => BATCH,
+    }
 }
 
 /// Returns the bytes of batch `number` of `epoch` on the host, span by span.
 pub(super) fn content(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1, epoch, number);
-    let random = |bytes: usize| (0..bytes * count(number)).map(|_| rng.next_u64() as u8).collect();
+    let random = |bytes: usize| (0..bytes * count(spec, number)).map(|_| rng.next_u64() as u8).collect();
     host_bytes(spec).into_iter().map(random).collect()
 }
 
@@ -95,7 +106,7 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
             let record = records.map_or(0, |records| copied(records)[i / made * SampleOps::BYTES]);
             converted(from[i / made * read + i % made % read], record)
         };
-        (0..count(number) * made).map(byte).collect()
+        (0..count(spec, number) * made).map(byte).collect()
     };
     spec.arrays.iter().map(of).collect()
 }
@@ -205,7 +216,7 @@ impl Feed for TestFeed {
         let BatchInfo { header, samples } = &mut slot.info;
         header.entries.clear();
         let entry = |i| Entry { sample: number * 10 + i as u64, variant: 0, valid: true };
-        header.entries.extend((0..count(number)).map(entry));
+        header.entries.extend((0..count(&self.spec, number)).map(entry));
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
         (header.epoch, header.number) = (self.epoch, number);
         (header.mixing, header.labeled) = (mixing(number), number % 3 == 1);

@@ -41,14 +41,15 @@ impl Drawn {
 }
 
 /// Number of kinds of batches.
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 fn kind(what: usize) -> Spec {
     match what {
         0 => spec(CONVERTED),
         1 => spec(COPIED),
         2 => spec_of(vec![image("image", 8, 9), label()], COPIED, true),
-        _ => spec_of(vec![image("left", 8, 9), image("right", 8, 9)], CONVERTED, false),
+        3 => spec_of(vec![image("left", 8, 9), image("right", 8, 9)], CONVERTED, false),
+        _ => overlapping(),
     }
 }
 
@@ -119,10 +120,15 @@ fn thread_schedules_detect_each_missing_wait() {
         (Mistake::ReleasedWait, 0),
         (Mistake::ReleasedWait, 1),
         (Mistake::ReleasedWait, 2),
+        (Mistake::ReleasedWait, 4),
         (Mistake::StagingWait, 0),
         (Mistake::StagingWait, 3),
+        (Mistake::StagingWait, 4),
+        (Mistake::LaneWait, 4),
+        (Mistake::SwitchWait, 4),
         (Mistake::CopiedWait, 0),
         (Mistake::CopiedWait, 2),
+        (Mistake::CopiedWait, 4),
         (Mistake::EarlyReturn, 0),
         (Mistake::EarlyReturn, 1),
     ] {
