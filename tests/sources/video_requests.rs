@@ -28,13 +28,16 @@ const LATENCY: Duration = Duration::from_millis(30);
 /// such a gap.
 const GAP: usize = 8 << 10;
 
+/// The URL of an object and the requested bytes.
+type Request = (String, Range<u64>);
+
 /// A store with latency that records its requests.
 #[derive(Clone, Default)]
 struct Distant {
     objects: Objects,
     /// The prefetches, and the reads that a thread waited for.
-    fetched: Arc<Mutex<Vec<(String, Range<u64>)>>>,
-    read: Arc<Mutex<Vec<(String, Range<u64>)>>>,
+    fetched: Arc<Mutex<Vec<Request>>>,
+    read: Arc<Mutex<Vec<Request>>>,
     in_flight: Arc<AtomicU64>,
     most_in_flight: Arc<AtomicU64>,
 }
@@ -469,7 +472,7 @@ fn frames_of_robots_in_a_store_are_prefetched() {
         let set = LeRobot::with("mem://arm", &options, &opening).unwrap();
         // Opens all files.
         (0..set.len()).for_each(|index| _ = set.read(index, &mut Vec::new()).unwrap());
-        let is_video = |(url, _): &&(String, Range<u64>)| url.ends_with(".mp4");
+        let is_video = |(url, _): &&Request| url.ends_with(".mp4");
         let of_tables = store.read.lock().unwrap().iter().filter(is_video).count();
         assert!(batches(set) == local);
         assert!(store.fetched.lock().unwrap().iter().any(|own| is_video(&own)));

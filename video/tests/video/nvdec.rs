@@ -43,12 +43,12 @@ fn compare(decoder: &mut FrameDecoder, video: (&str, Coding), frames: impl Itera
 fn compare_file(
     decoder: &mut FrameDecoder,
     (name, coding): (&str, Coding),
-    file: &Vec<u8>,
+    file: &[u8],
     frames: impl Iterator<Item = usize>,
 ) {
     let expected = expected(name);
     assert_eq!(expected.len(), FRAMES);
-    let track = open(file).unwrap();
+    let track = open(&file.to_vec()).unwrap();
     for frame in frames {
         let bytes = record(file, &track, frame);
         let found = decoder.decode(&Record::parse(&bytes).unwrap(), &[], |planes| Ok((crc(planes), planes.coding)));
