@@ -4,10 +4,10 @@
 //!
 //! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops, 224x224 each, are
 //! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
-//! process; limit the cores with `taskset -c 0-3`. "GPU ms" is the device time for decoding and
-//! converting a batch, measured with events on an otherwise idle device. "at 20,000/s" is the share
-//! of the device's time that decoding and converting 20,000 images per second would take. "p99 ms"
-//! is the 99th percentile of the wait for a batch. The consumer does nothing else.
+//! process; limit the cores with `taskset -c 0-3`. The consumer only waits. "GPU ms" is the device
+//! time for decoding and converting a batch, measured with events on an otherwise idle device. "at
+//! 20,000/s" says what share of its time the device would spend on that at 20,000 images per
+//! second. "p99 ms" is the 99th percentile of the wait for a batch.
 
 use std::sync::Arc;
 use std::time::Instant;

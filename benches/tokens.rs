@@ -1,14 +1,14 @@
-//! Compares the time to load an epoch of token windows with the time to copy the same bytes. The
-//! copy uses as many threads as the loader has workers, or one thread.
+//! Compares loading an epoch of token windows with just copying the same bytes, on one thread and
+//! on as many threads as the loader has workers.
 //!
 //! ```text
 //! cargo bench --bench tokens
 //! ```
 //!
-//! The copy finds the addresses of all windows in advance. It copies the windows in the order of
-//! the loader, from a memory map of the same file to as many buffers as the loader has batches.
-//! "One by one" is the same loader, but its source hides that the windows are in memory. The loader
-//! then reads, measures and writes each window separately. The measurements alternate.
+//! The copy knows all addresses in advance. It copies the windows in the loader's order, from a map
+//! of the same file to as many buffers as the loader has batches. "One by one" is the same loader
+//! without its fast path: a source that hides that the windows are in memory, so that each is read,
+//! measured and written separately. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;
@@ -25,7 +25,7 @@ const SETS: [(usize, usize, bool); 6] =
 /// Number of buffers that the copy fills in turn.
 const SLOTS: usize = 6;
 
-/// A token file that hides that its windows are in memory, so that each window is read separately.
+/// A token file that hides `Source::stored`, to force the slow path.
 struct OneByOne(TokenFile);
 
 impl Source for OneByOne {

@@ -31,8 +31,8 @@ fn plans(augment: &Augment) -> Vec<Plan> {
     (0..200).map(|sample| augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap()).collect()
 }
 
-/// Uses `fast_image_resize` as efficiently as possible: crops while resizing into a borrowed
-/// output, reuses the resizer and its scratch memory, and then flips.
+/// `fast_image_resize` at its best: crops while resizing into a borrowed output, reuses the resizer
+/// with its scratch memory, and then flips.
 fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -50,8 +50,7 @@ fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut 
     }
 }
 
-/// Prints the medians of nine rounds. The two variants alternate, so that both run at the same
-/// clock rate and under the same load.
+/// Prints the medians of nine rounds. Both alternate, so they see the same clock rate and load.
 fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());
     let mut dst = vec![0; 224 * 224 * 3];

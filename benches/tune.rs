@@ -115,7 +115,7 @@ impl Load {
             println!("  workers {workers:>2}, prefetch {prefetch:>2}: {rate:>7.0} samples/s");
             best = if rate > best.0 { (rate, workers, prefetch) } else { best };
         }
-        // If the workload has a fixed number of workers, only the prefetch depth is tuned.
+        // A workload with a fixed number of workers tunes only the prefetch depth.
         let automatic = if workers.len() == 1 { loader.clone().workers(workers[0]) } else { loader.clone() };
         let mut automatic = automatic.host().unwrap();
         let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();

@@ -195,8 +195,7 @@ class Energon:
             decoder = None
             cookers = [energon.Cooker(cook)]
 
-        # Iterating over energon's training dataset never ends, so read the samples as a validation
-        # dataset.
+        # Iterating over energon's training dataset never ends, unlike a validation dataset.
         samples = energon.get_val_dataset(
             out, split_part="train", worker_config=energon.WorkerConfig.default_worker_config(0), batch_size=None,
             task_encoder=Keys(),

@@ -1,4 +1,4 @@
-//! Datasets: provide samples by index.
+//! Datasets, which provide samples by index.
 //!
 //! This module re-exports the [`warpfeed_sources`] crate. Its documentation lists the types by
 //! purpose. You can also use that crate without `warpfeed`.

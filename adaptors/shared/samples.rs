@@ -1,6 +1,6 @@
-//! Test data for all adaptors: 50 samples, each with a small image, an array, and a variable number
-//! of rows. In each adaptor, `tests/samples/mod.rs` is a symlink to this file, so that packaged
-//! crates contain it.
+//! Generates the test data of all adaptors: 50 samples, each with a small image, an array, and a
+//! variable number of rows. In each adaptor, `tests/samples/mod.rs` is a symlink to this file, so
+//! that packaged crates contain it.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};

@@ -11,8 +11,8 @@ fn main() {
     }
     let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys reports the folder of libtorch on Linux and macOS");
     let lib = PathBuf::from(lib);
-    // Look for the headers where torch-sys looks: in LIBTORCH_INCLUDE if this variable is set, and
-    // otherwise next to the libraries.
+    // Look for the headers where torch-sys does: in LIBTORCH_INCLUDE if it is set, otherwise next
+    // to the libraries.
     let root = env::var_os("LIBTORCH_INCLUDE").map_or_else(|| lib.join(".."), PathBuf::from);
     let include = root.join("include");
     let cuda = env::var_os("CARGO_FEATURE_CUDA").is_some() && lib.join("libtorch_cuda.so").exists();

@@ -1,5 +1,5 @@
-//! The images of the benchmark, photographs or generated: each as a plain JPEG, packed, and, for
-//! decoders that cannot skip segments, cut down to a crop.
+//! The images of the benchmark, photographs or generated. Each has three forms: plain, packed, and
+//! (for decoders that cannot skip segments) pre-cropped.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(super) struct Image {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// The packed JPEG cut down to the segments of the crop, and the size of the resulting image.
+    /// The pre-cropped form: only the segments that the crop needs, and the size of that image.
     pub(super) cut: (Vec<u8>, Size),
 }
 

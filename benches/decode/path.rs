@@ -1,5 +1,6 @@
-//! Measures how much more time the whole path from a packed LMDB to a finished batch takes than
-//! decoding and resizing alone. The path includes reading, planning, threads and batch buffers.
+//! Measures the overhead around the decoder: how much longer the whole path from a packed LMDB to a
+//! finished batch (reading, planning, threads, batch buffers) takes than decoding and resizing
+//! alone.
 
 use std::hint::black_box;
 use std::time::Instant;

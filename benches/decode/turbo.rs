@@ -1,4 +1,9 @@
 //! Bindings to the system's libjpeg-turbo, which is loaded at run time.
+//!
+//! **Invariants**
+//! 1. The signatures match libjpeg-turbo's `turbojpeg.h`.
+//! 2. `_library` keeps the library loaded for as long as the function pointer is used.
+//! 3. `rgb` has room for `height` rows of `width` pixels.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -15,8 +20,7 @@ pub(super) struct Turbo {
 impl Turbo {
     /// Opens the library, or returns `None` if it is missing.
     pub(super) fn open() -> Option<Turbo> {
-        // SAFETY: the signatures match libjpeg-turbo's `turbojpeg.h`. `_library` keeps the library
-        // loaded for as long as the function pointers are used.
+        // SAFETY: invariants 1 and 2.
         unsafe {
             let library = libloading::Library::new("libturbojpeg.so.0").ok()?;
             let init = library.get::<unsafe extern "C" fn() -> *mut c_void>(b"tjInitDecompress\0").ok()?;
@@ -29,7 +33,7 @@ impl Turbo {
     pub(super) fn decode(&self, jpeg: &[u8], size: Size, rgb: &mut Vec<u8>) {
         rgb.resize(size.area() as usize * 3, 0);
         let (width, height) = (size.width as c_int, size.height as c_int);
-        // SAFETY: the handle is valid, and `rgb` has `height` rows of `width` pixels.
+        // SAFETY: invariants 1 to 3. The handle is only used by this thread.
         unsafe {
             (self.decompress)(
                 self.handle,

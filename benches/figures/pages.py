@@ -56,7 +56,7 @@ REQUESTS = [
     ("**warpfeed** `Decoder`, four requests in flight: images/s", "warpfeed", "four"),
 ]
 TRAINING = [
-    ("one batch on the device, repeated", "repeated", None),
+    ("one batch on the device, replayed (no loading)", "repeated", None),
     ("**warpfeed**", "warpfeed folder", "warpfeed"),
     ("**warpfeed**, `decode_on=\"auto\"`", "warpfeed folder auto", "warpfeed auto"),
     ("DALI, `mixed` decoder", "dali", None),
@@ -128,7 +128,7 @@ def training():
 
     body = [[label, *(cell(feed, n) for feed in feeds for n in cores)] for label, *feeds in TRAINING]
     caption = group.caption(
-        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. The share is relative to the repeated batch"
+        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. Percentages are relative to replaying one batch"
     )
     return table(["training, images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 
@@ -155,8 +155,9 @@ def summary():
     head += ["warpfeed, packed", "FFCV, its own format"]
     kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
     older = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
-    which = f"rows {', '.join(older[:-1])} and {older[-1]} were" if len(older) > 1 else f"row {''.join(older)} was"
-    mark = f"\n\n{OLDER} {which} measured before the last change to the measured code." if older else ""
+    which = f"rows {', '.join(older[:-1])} and {older[-1]} predate" if len(older) > 1 else f"row {''.join(older)} predates"
+    which = "all rows predate" if len(older) == len(groups) else which
+    mark = f"\n\n{OLDER} {which} the latest change to the code that was measured." if older else ""
     return table([head[i] for i in kept], [[row[i] for i in kept] for row in body]) + mark
 
 

@@ -2,8 +2,8 @@
 
 Each format defines a title, a `write` function that returns the path to open with warpfeed, and an
 `open` function that returns a dataset for torch's `DataLoader`. A sample consists of an image and
-its label. If `decoded` is true, the image is decoded and augmented. Otherwise, the sample contains
-only the size of the image in bytes, to measure reading alone.
+its label. With `decoded`, the image is decoded and augmented. Without, only its size in bytes is
+returned, to measure reading alone.
 """
 
 import io
@@ -465,7 +465,7 @@ class Npy(Arrays):
 
 
 class Npz(Arrays):
-    # NumPy cannot read a single row of an archive, so the whole archive is loaded into memory.
+    # NumPy can't read a single row of an archive, so the whole archive is in memory.
     title = "`.npz` of pixels (`numpy`, in memory)"
 
     class Set(Indexed):

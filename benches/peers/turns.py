@@ -1,7 +1,8 @@
 """Measures loaders in turns, for `mixtures.py` and `robots.py`.
 
-Each measurement runs in a separate process, so no threads or processes of one library slow down the next. The first
-turn measures every setting of a loader, and the other turns only the best setting.
+Each measurement runs in its own process, so that no leftover threads or processes of one library
+slow down the next. The first turn measures every setting of a loader; later turns repeat only the
+best one.
 """
 
 import argparse

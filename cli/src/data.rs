@@ -1,4 +1,4 @@
-//! Options for opening a dataset. All commands share them.
+//! Defines the options for opening a dataset, which all commands share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Starts printing warnings and errors.
 pub(crate) fn start() {
-    // Ignore internal errors, because a closed stderr must not stop the tool.
+    // A closed stderr must not stop the tool.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
     let _ = log.with_writer(std::io::stderr).event_format(WarningFormat).try_init();
 }

@@ -1,4 +1,4 @@
-//! The binary of the command-line tool `warpfeed`.
+//! Runs the command-line tool `warpfeed`.
 
 use std::process::ExitCode;
 

@@ -13,9 +13,9 @@ use warpfeed::{Error, Result};
 /// If the file cannot be written.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
-        // Write directly to a pipe or a device, such as /dev/stdout, because it cannot be replaced.
+        // A pipe or a device, such as /dev/stdout, cannot be replaced.
         Ok(found) if !found.is_file() => fs::write(path, bytes),
-        // Replace the target of a symbolic link, but not the link.
+        // The target of a symbolic link is replaced, but not the link.
         Ok(_) => fs::canonicalize(path).and_then(|target| replace(&target, bytes)),
         Err(_) => replace(path, bytes),
     };

@@ -93,7 +93,7 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     source = SOURCES[page.file.src_uri]
     page.edit_url = f"{FORGE}/edit/main/{source}"
-    # Rank this page last in searches, because it has many words and few answers.
+    # This page has many words and few answers, so searches should list it last.
     if source == "benches/RESULTS.md":
         page.meta.setdefault("search", {"boost": 0.2})
     # Handle code separately from prose, because links and tables in code must not be replaced.

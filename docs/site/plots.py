@@ -182,7 +182,7 @@ def ratios():
     for power in range(low, high + 1):
         x = place(10.0**power)
         anchor = "end" if power == high else "middle" if power > low else "start"
-        # Draw ticks only on the line of each row, because longer lines would cross the text.
+        # A tick spans only its own row, because longer lines would cross the text.
         kind = "one" if power == 0 else "grid"
         for top in range(0, bottom, tall):
             drawn.append(f'<line x1="{x}" x2="{x}" y1="{top + 38}" y2="{top + 54}" class="{kind}"/>')

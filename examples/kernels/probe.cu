@@ -28,7 +28,7 @@ extern "C" __global__ void spin(u64 nanoseconds) {
     } while (now - start < nanoseconds);
 }
 
-// Keeps R running sums live, which takes about R registers per thread.
+// Keeps R running sums live, to use about R registers per thread.
 template <int R> __device__ __forceinline__ void live(float* data, u32 count) {
     float sum[R];
     #pragma unroll

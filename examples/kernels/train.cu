@@ -1,8 +1,8 @@
 // The kernels of `examples/train_cuda`: a convolutional network in f32, forward and backward.
 //
-// Feature maps are (C, N, H, W), so a convolution is one matrix product over the whole batch. Each
-// result is written by one thread, and values are added in a fixed order, so every run gives the
-// same numbers. `naive.rs` has the same arithmetic in plain loops.
+// Feature maps are (C, N, H, W), so a convolution is one matrix product over the whole batch. One
+// thread writes each result, and values are added in a fixed order, so every run computes the same
+// numbers. `naive.rs` contains the same network in plain loops.
 
 typedef unsigned int u32;
 typedef unsigned char u8;

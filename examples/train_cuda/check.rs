@@ -198,8 +198,7 @@ fn heads(kernels: &Kernels) -> Result {
 }
 
 /// Checks the loss, the number of correct predictions, and every gradient of the whole network, for
-/// a full batch and then for a smaller one. The second step starts from the parameters after the
-/// first.
+/// two consecutive steps: a full batch, and a smaller one.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &drawn(&plan))?;

@@ -155,9 +155,9 @@ impl Kernels {
         self.product_in_parts(out, a, b, 1)
     }
 
-    /// Like [`product`](Kernels::product), but for products whose depth is much larger than the
-    /// sides of the result. Splits the depth into as many parts as fit into `scratch`, multiplies
-    /// the parts in parallel, and adds the results.
+    /// Computes `out` = `a` times `b`, if the depth is much larger than the sides of the result.
+    /// Splits the depth into as many parts as fit into `scratch`, multiplies the parts in parallel,
+    /// and adds the results.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,

@@ -50,7 +50,8 @@ impl<'a> Bits<'a> {
         self.fill_bytes();
     }
 
-    /// Like [`fill`](Bits::fill), but handles stuffed bytes, markers and the end of the file.
+    /// The slow path of [`fill`](Bits::fill): handles stuffed bytes, markers and the end of the
+    /// file.
     #[cold]
     fn fill_bytes(&mut self) {
         while self.held <= 56 {

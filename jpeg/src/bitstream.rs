@@ -227,8 +227,8 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As in `Transit::begin`, reject data that is too short for the number of blocks, so that a
-        // few bytes cannot expand to a large image.
+        // As in `Transit::begin`, data that is too short for the number of blocks is rejected, so
+        // that a few bytes cannot expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
@@ -254,8 +254,8 @@ impl Bitstream {
                 Err(Refusal::BufferFull) if self.stream.len() < max_bytes => {
                     let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { max_bytes };
                     let bytes = grown.max(INITIAL_CAPACITY).min(max_bytes);
-                    // Free the old buffer and start over, because growing it would need both
-                    // buffers at the same time.
+                    // Growing the old buffer would need both buffers at the same time, so it is
+                    // freed, and copying starts over.
                     self.stream = Vec::new();
                     self.stream = vec![0; bytes];
                 }

@@ -179,7 +179,7 @@ impl Coefficients {
             let coefficients = plane.wide * plane.high * 64;
             plane.data.clear();
             if plane.data.capacity() < coefficients {
-                // Free the vector first, because growing it might need twice the memory.
+                // Growing the vector might need twice the memory, so it is freed first.
                 plane.data = Vec::new();
             }
             resize(&mut plane.data, coefficients, 0);

@@ -231,8 +231,8 @@ impl Decoder {
         flight.region = orientation.region(job.region, jpeg.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
-        // If the file may be truncated, use the plain decoder, which reads the whole file and
-        // therefore detects that pixels are missing outside the region.
+        // If the file may be truncated, pixels outside the region may be missing. Only the plain
+        // decoder, which reads the whole file, detects this.
         let started = if jpeg.closed {
             flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region)
         } else {
@@ -282,8 +282,7 @@ impl Decoder {
             flight.transit.end(&mut self.machine);
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
-                // Decode the image again with the plain decoder, which treats damage like libjpeg
-                // and reports where the file ends.
+                // The plain decoder treats damage like libjpeg, and reports where the file ends.
                 self.plain(&mut flight, job)
             } else {
                 flight.deliver(job);

@@ -106,9 +106,9 @@ impl Frame {
         (self.size.width.div_ceil(8 * h), self.size.height.div_ceil(8 * v))
     }
 
-    /// Returns the number of blocks per row, and the number of block rows, that cover the image in
-    /// component `index`. A scan of only this component consists of exactly these blocks. An
-    /// interleaved scan pads the blocks to whole MCUs.
+    /// Returns how many blocks per row, and how many block rows, cover the image in component
+    /// `index`. A scan of this component alone contains exactly these. An interleaved scan pads
+    /// them to whole MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -168,7 +168,7 @@ pub(crate) struct Header {
     huffman: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
-    /// Offset and number of bytes of the [`Lengths`].
+    /// Where the [`Lengths`] are: offset and number of bytes.
     lengths: Option<(usize, u16)>,
     /// Whether a JFIF APP0 segment was found.
     pub(crate) jfif: bool,
@@ -178,8 +178,9 @@ pub(crate) struct Header {
     pub(crate) orientation: u8,
 }
 
-/// For each zigzag index, the natural index, which is the row times 8 plus the column. In a damaged
-/// block, a run can extend past the end of the block and use one of the last 16 entries.
+/// Maps a zigzag index to the natural index, 8 * row + column. In damaged data, a run can step up
+/// to 16 coefficients past the end of the block, so the table is padded: one lookup replaces a
+/// bounds check.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -190,8 +191,7 @@ thread_local! {
     static HEADERS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns the number of headers that this thread has read. Headers are counted only in builds with
-/// debug assertions.
+/// Returns how many headers this thread has read, for tests. Counted only with debug assertions.
 pub fn headers_read() -> u64 {
     HEADERS_READ.get()
 }

@@ -1,10 +1,10 @@
-//! [`Orientation`]: the EXIF orientation. Maps regions of the upright image to the stored image,
-//! and converts stored pixels to the upright image.
+//! [`Orientation`]: the EXIF orientation. Finds the stored region behind a region of the upright
+//! image, and turns stored pixels upright.
 
 use crate::pixels::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, represented by the steps that make the stored image
-/// upright. The steps are applied in the order of the fields.
+/// One of the eight values of EXIF tag 0x0112, as the steps that make the stored image upright, in
+/// the order of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orientation {
     /// Whether rows and columns are swapped.

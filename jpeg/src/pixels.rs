@@ -124,8 +124,8 @@ impl Pixels {
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Free the vector first, because growing it might need twice the memory and would copy
-            // bytes that are never read.
+            // Free the old buffer first: growing it would copy bytes that are never read, and
+            // briefly take both.
             self.data = Vec::new();
             resize(&mut self.data, bytes, 0);
         }
@@ -134,8 +134,8 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Describes the damage that decoding detected and tolerated, as libjpeg does, and states its
-    /// position in the file. Returns `None` if no damage was detected.
+    /// Describes the damage that the decoder noticed and tolerated (as libjpeg does), with its
+    /// position in the file. Returns `None` if it noticed none.
     ///
     /// Decoding reads only the data that the region needs, so damage elsewhere in the file may
     /// remain undetected. [`Decoder::damage`](crate::Decoder::damage) reads the whole file.

@@ -1,8 +1,9 @@
 //! [`Rows`]: converts coefficients to rows of RGB pixels.
 //!
-//! MCU rows are transformed one at a time. The pixel rows that an MCU row completes are upsampled,
-//! converted to RGB and written while the samples are in the cache. Instead of whole planes of
-//! samples, the scratch memory contains two MCU rows per component.
+//! Works through the image one MCU row at a time: inverse transform, upsampling and color
+//! conversion run while the samples are still in the cache. This takes scratch memory for two MCU
+//! rows per component instead of whole planes. (Two, because upsampling needs the neighboring
+//! rows.)
 
 use crate::error::resize;
 use std::ops::Range;
@@ -10,13 +11,14 @@ use std::ops::Range;
 use super::kernels::{Kernels, PADDING, Transform};
 use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window};
 
-/// Number of samples before the first sample of a row. Upsampling needs one of them, and the others
-/// align the row.
+/// Number of samples before the first sample of a row. Upsampling needs one; the rest is for
+/// alignment.
 const MARGIN: usize = 64;
 
 /// A source of coefficients.
 pub(crate) trait Blocks {
-    /// Whether the coefficients were decoded in lanes, which store them in zigzag order.
+    /// Whether the coefficients are in zigzag order, which is how images decoded several at a time
+    /// ("in lanes") store them.
     const FROM_LANES: bool;
 
     /// Appends one offset to `offsets` for each block of component `index` in block row `row` and
@@ -126,8 +128,7 @@ impl Rows {
                     blacken(line, d);
                 }
                 Color::Ycck => {
-                    // As in libjpeg, inverted cyan, magenta and yellow are 255 minus red, green and
-                    // blue.
+                    // libjpeg treats YCCK's first three channels as inverted CMY, which is RGB.
                     (kernels.ycc)(a, b, c, line);
                     line.iter_mut().for_each(|value| *value = 255 - *value);
                     blacken(line, d);
@@ -167,7 +168,7 @@ impl Stripe {
         let rows = &mut self.samples[start..start + 8 * self.stride];
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
         if component.upsampling.needs_horizontal_neighbors() {
-            // Repeat the samples at the edges, because the triangle filter needs neighbors there.
+            // The triangle filter needs neighbors beyond the edges: repeat the edge samples.
             let end = MARGIN + component.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];

@@ -1,9 +1,9 @@
 //! [`Transit`]: an image that is being decoded in lanes.
 //!
 //! The image is divided into bands of MCU rows. The part of a restart segment that is in a band is
-//! a piece, which is decoded in one lane. Once all pieces of a band have been decoded, the band is
-//! rendered. Because a band is small, its coefficients are still in the L2 cache when the band is
-//! rendered, and memory use does not grow with the height of the image.
+//! called a piece, and is decoded in one lane. Once all pieces of a band have been decoded, the
+//! band is rendered. A band is small, so its coefficients are still in the L2 cache at that time,
+//! and memory use does not grow with the height of the image.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ use crate::pixels::Rect;
 /// Maximum number of coefficient blocks per band, unless a single MCU row has more. The blocks of a
 /// band take 256 KiB and stay in the L2 cache until the band is rendered.
 const BAND_BLOCKS: u32 = 2048;
-/// Like [`BAND_BLOCKS`], for an image with segments that are longer than an MCU row. The limit is
-/// lower because several such images are decoded at the same time.
+/// Replaces [`BAND_BLOCKS`] for an image with segments that are longer than an MCU row. It is lower
+/// because several such images are decoded at the same time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
 /// Number of bands that are decoded at the same time, so that lanes have work while the last pieces
 /// of a band are being decoded.
@@ -179,9 +179,8 @@ impl Transit {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
-        // Reject data that is too short for the number of blocks, so that a few bytes cannot expand
-        // to a large image. A block takes at least two bits, one for its DC coefficient and one for
-        // its end.
+        // A block takes at least two bits: one for its DC coefficient and one for its end. Shorter
+        // data is rejected, so that a few bytes cannot expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let is_valid = found && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
@@ -257,7 +256,6 @@ impl Transit {
                 continue;
             }
             band.pieces.push(Piece { segment: i, first, count: end - first, block });
-            // Compute the offsets of the MCUs that are in the window.
             for row in (first / across).max(shown.start)..=((end - 1) / across) {
                 let visible = (row * across + columns.start).max(first)..(row * across + columns.end).min(end);
                 for mcu in visible {

@@ -9,15 +9,15 @@ which samples each rank receives.
 
 `train.py` defines the loaders. Without `--sums` or `--stop`, each loader feeds the training for
 `--seconds`, with `--cores` dedicated cores per rank. The table shows the images/s of all ranks
-together. The other columns show the value of the worst rank: the cores used by the rank and its
-child processes, the seconds from opening to the first batch, the 99th percentile of the waits for a
-batch on the training stream, and the page-locked and device memory in warpfeed's plan. With torch
-and DALI, each rank shuffles all samples.
+together. All other columns show the worst rank: the cores used by the rank and its child processes,
+the seconds from opening to the first batch, the 99th percentile of the waits for a batch on the
+training stream, and the page-locked and device memory in warpfeed's plan. With torch and DALI, each
+rank shuffles all samples.
 
-With `--sums`, the script records the first `--batches` global batches instead: the sorted ids of
-the samples, each with the sum of its pixels. The file is the same for any number of ranks, and a
-resumed run records the same batches as the end of an uninterrupted run. `--stop N` saves the state
-after N batches and kills the process with `SIGKILL`.
+With `--sums`, the script instead records the first `--batches` global batches: the sorted ids of
+the samples, each with the sum of its pixels. Any number of ranks must give the same file, and a
+resumed run the same batches as the end of an uninterrupted one. `--stop N` saves the state after N
+batches and kills the process with `SIGKILL`.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def measure_feed(feed: Any, step: Any, args: argparse.Namespace, world: int) -> 
     torch.cuda.synchronize()
     waits.pairs.clear()
     begin, used, steps = time.monotonic(), core_seconds(), 0
-    # Each step waits for the gradients of all ranks, so all ranks must take the same number of
-    # steps.
+    # All ranks must take the same number of steps, because each step waits for everyone's
+    # gradients.
     keep_going = torch.ones(1, device="cuda")
     while keep_going.item() > 0:
         for _ in range(20):

@@ -71,7 +71,8 @@ def measure(step: Step, feed: Any, count: int) -> dict[str, float | None]:
     means: dict[str, float | None] = {"step": 1e3 * seconds / count, "loader": None}
     means["events"] = sum(begin.elapsed_time(end) for begin, end in waits) / len(waits)
     if before is not None:
-        # The device reports a wait some batches later, so divide by the number of reported waits.
+        # The device reports a wait some batches later, so the number of reported waits is the
+        # divisor.
         means["loader"] = 1e3 * (after["stall"] - before["stall"]) / max(1.0, after["stalls"] - before["stalls"])
     waits.clear()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:

@@ -3,10 +3,10 @@ seeds.
 
     python benches/losses.py PHOTOGRAPHS --train-py pytorch-image-models/train.py --work EMPTY_FOLDER [--json out.json]
 
-Two recipes train from random weights. All variants of a recipe have the same model, optimizer, steps
-and seeds.
+Two recipes train from random weights, each with several data pipelines (`--sides`). The model, the
+optimizer, the steps and the seeds stay the same.
 
-| recipe | with its own loader | with warpfeed |
+| recipe | with the framework's loader (`own`) | with warpfeed |
 |---|---|---|
 | `a3`: timm's ResNet-50 A3 at 160 pixels | timm's `train.py` | `examples/timm_train.py` runs the same script |
 | `yolo`: Ultralytics' detection with mosaics | `DetectionTrainer` | the trainer of `examples/yolo_trainer.py` |
@@ -39,7 +39,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-#: The variants of a recipe. "own" uses the framework's own loader.
+#: Data pipelines to compare. "own" is the framework's own loader.
 SIDES = ("own", "warpfeed", "control")
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 #: Recipe A3 of "ResNet strikes back" (Wightman et al., 2021), as flags of timm's train.py. The
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--workers", type=int, default=3, help="processes or threads per loader")
-    parser.add_argument("--parallel", type=int, default=6, help="number of concurrent trainings")
+    parser.add_argument("--parallel", type=int, default=6, help="number of training runs at a time")
     parser.add_argument("--copies", type=int, default=7, help="how many times an epoch of a3 contains each photograph")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch", type=int, default=64)

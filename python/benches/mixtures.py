@@ -2,9 +2,9 @@
 in samples per second, and the memory.
 
 Run `python/benches/mixtures.py --sets 35` with an interpreter that has the `grain` package. Without
-the package, only the loader is measured. Each measurement runs in a separate process. Grain's order is
-read index by index, and the loader's order as the ids of batches. The loader's results therefore
-include the delivery of batches to Python. `cargo bench --bench order` measures the order alone.
+the package, only the loader is measured. Each measurement runs in a separate process. Grain's order
+is read index by index. The loader's order is read as the ids of batches, so its figures include
+delivering batches to Python; `cargo bench --bench order` measures the order alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benches/opening.py train.lmdb [--times 8]
 
-Each loader has the training options of `train.py` and decodes on the GPU. The first loader of the
+Each loader uses the same options as `train.py` and decodes on the GPU. The first loader of the
 process also loads the kernels, so its times are printed separately.
 """
 

@@ -54,7 +54,7 @@ class Processed(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, batch: int) -> tuple[Any, Any]:
         files = self.files[batch * BATCH : (batch + 1) * BATCH]
-        # `load_image` of transformers applies the EXIF orientation, too.
+        # `load_image` of transformers applies the EXIF orientation.
         images = [ImageOps.exif_transpose(Image.open(file)).convert("RGB") for file in files]
         made = self.processor(images=images, return_tensors="pt")
         if self.layout == "qwen2_vl":

@@ -105,7 +105,7 @@ class Images:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Any:
-        # Create the transform in the worker, because it contains functions that cannot be pickled.
+        # The transform contains functions that cannot be pickled, so each worker creates its own.
         path, label = self.files[index]
         if self.name == "albumentations":
             import albumentations as a
@@ -198,8 +198,7 @@ def main() -> None:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
         recipe, side = args.run
         print(measure(SIDES[side](recipe, args), args), flush=True)
-        # Exit immediately: a normal exit would wait until the `DataLoader` processes have finished
-        # their batches.
+        # A normal exit would wait until the `DataLoader` processes have finished their batches.
         os._exit(0)
 
     rates: dict[str, dict[str, list[float]]] = {recipe: {side: [] for side in SIDES} for recipe in args.only}

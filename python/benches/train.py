@@ -120,7 +120,8 @@ class Torch:
         steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
         data = datasets.ImageFolder(args.folder, steps, loader=decoded)
         self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
-        # Repeat a small dataset to make epochs longer, because the queue drains at the end of each.
+        # The queue drains at the end of each epoch, so a small dataset is repeated to make epochs
+        # longer.
         repeated = torch.utils.data.ConcatDataset([data] * -(-EPOCH // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(

@@ -1,10 +1,10 @@
-"""Measures the cost of a second view: compares the source images loaded per second with one and
-with two random-resized crops per image, in alternating runs.
+"""Measures the cost of a second view: source images per second with one and with two random-resized
+crops per image, in alternating runs.
 
     python benches/views.py train.lmdb [--rounds 5] [--seconds 4] [--workers 2]
 
-Batches are `u8` in host memory. The cost is the ratio of the two rates. Decoding and cropping each
-image twice would give a cost of 2.
+Batches are `u8` in host memory. The cost is the ratio of the two rates. It would be 2 if each image
+were decoded and cropped twice.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ pub(crate) enum Buffer<'py> {
 }
 
 impl<'py> Buffer<'py> {
-    /// Returns the buffer of `value`, or `None` if `value` has no buffer or the elements have an
-    /// unsupported type. Byte strings are treated as encoded files and, if `encoded` is true, so
-    /// are one-dimensional arrays of bytes. All other buffers are treated as arrays of numbers.
+    /// Returns the buffer of `value`, or `None` if it has none or its elements have an unsupported
+    /// type. Byte strings count as encoded files, as do one-dimensional arrays of bytes if
+    /// `encoded` is true. Everything else is an array of numbers.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));

@@ -109,8 +109,8 @@ impl DecoderCore {
         let (open, ended) = (self.lock().take(), self.ended.clone());
         run_on_thread(py, move |_| {
             if let Some(open) = open {
-                // Close explicitly, because the dynamic batcher also holds a reference to the
-                // decoder.
+                // The dynamic batcher also holds a reference to the decoder, so dropping this one
+                // would not close it.
                 match_either!(Open, &open, decoder => decoder.close());
                 drop(open);
                 ended.store(true, Ordering::Relaxed);

@@ -49,7 +49,7 @@ struct Process {
     shared: File,
     /// Length of the shared file.
     len: u64,
-    /// Whether the process has responded at least once. Before that, it may still be starting.
+    /// Whether the process has responded at least once. Until then, it may still be starting.
     has_responded: bool,
 }
 

@@ -26,9 +26,8 @@ impl Lending {
         Lending { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
-    /// Creates the tracker for a decoder. The user may hold one slot. All other slots are reserved
-    /// for the `prefetch` requests in progress, so that the batches of the user do not delay these
-    /// requests.
+    /// Creates the tracker for a decoder. The user may hold one slot. All others are reserved for
+    /// the `prefetch` requests in progress, so that batches the user is holding don't stall them.
     pub(crate) fn of_decoder(copy: Option<bool>) -> Self {
         Lending { copy, max_lent: 1, lent: Mutex::default() }
     }

@@ -78,7 +78,6 @@ impl Subscriber for QueueSubscriber {
             }
             return;
         }
-        // Convert to the levels of Python's `logging`.
         let level = match *event.metadata().level() {
             Level::ERROR => 40,
             Level::WARN => 30,

@@ -1,7 +1,7 @@
 //! Lets a Python function define the order of samples.
 //!
-//! The loader asks for one position at a time, and calling Python for each position would be slow.
-//! Therefore the function is called once per epoch, and its result is cached.
+//! The loader asks for one position at a time. A call to Python for each of them would be slow, so
+//! the function is called once per epoch, and its result is cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::resume_unwind;
@@ -62,14 +62,14 @@ impl PythonOrder {
         self.get_or_call(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Like [`prepare`](PythonOrder::prepare), but raises the function's own exception.
+    /// Does the work of [`prepare`](PythonOrder::prepare), and raises the function's own exception.
     fn get_or_call(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         if let Some(occurrences) = self.cached(epoch) {
             return Ok(occurrences);
         }
         let occurrences = self.call_function(py, epoch)?;
         let mut orders = self.lock();
-        // If a concurrent call has finished first, use its result.
+        // A concurrent call has finished first.
         if let Some(occurrences) = orders.get(epoch) {
             return Ok(occurrences);
         }
@@ -160,7 +160,7 @@ impl PythonOrder {
 
 impl Orders {
     fn get(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
-        // Search from the end, because almost all calls are for the epoch that was added last.
+        // Almost all calls are for the epoch that was added last, so the search begins at the end.
         self.cached
             .iter()
             .rev()

@@ -73,8 +73,8 @@ pub(crate) fn split(
     seed: u64,
     labels: Option<Vec<i64>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    /// Calls the crate's function with one of the listed numbers of parts. The function needs this
-    /// number at compile time.
+    /// Calls the crate's function, which is generic over the number of parts, for one of the listed
+    /// numbers.
     macro_rules! by_number {
         ($($n:literal)*) => {
             match shares.len() {

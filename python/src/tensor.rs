@@ -100,7 +100,7 @@ impl Tensor {
             let own = Arc::new(HostCopy::copy(view.bytes()));
             (TensorOwner::HostCopy(own.clone()), own.0.as_ptr() as usize)
         } else {
-            // Take the address from an exported tensor, because `view` allows only reads.
+            // `view` allows only reads, so the address comes from an exported tensor.
             let exported = batch.dlpack(name).expect("`view` is the field with this name");
             (TensorOwner::Host(batch.clone()), exported.tensor().data as usize)
         };

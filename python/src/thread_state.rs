@@ -1,8 +1,8 @@
-//! Makes the interpreter's thread state of a Rust thread live as long as the thread.
+//! Keeps a Rust thread's interpreter state alive until the thread exits.
 //!
-//! Normally, when a Rust thread detaches, the interpreter discards the thread's state, including
-//! values in `threading.local`. But a dataset may store a file or a connection per thread in
-//! `threading.local`. Therefore a thread keeps its state until it exits.
+//! Normally, when a Rust thread detaches, the interpreter discards its state, including everything
+//! in `threading.local`. Datasets keep a file or a connection per thread there, and would reopen it
+//! for every sample.
 //!
 //! **Invariants**
 //! 1. A thread has a `KeptThreadState` only if the interpreter had no state for the thread before.
@@ -34,8 +34,8 @@ pub(crate) fn is_loader_thread() -> bool {
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: the call only reads thread-local storage.
     let is_new = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
-    // The guard also covers `try_attach`, because during shutdown the interpreter may end a thread
-    // that waits for the GIL.
+    // Created before `try_attach`: during shutdown, the interpreter may end a thread that is still
+    // waiting for the GIL.
     let guard = BlockOnUnwind;
     let value = Python::try_attach(|py| {
         if is_new {

@@ -1,8 +1,8 @@
 //! References to Python objects that are visible to the garbage collector.
 //!
-//! A loader owns references to the user's dataset and sampler function. If one of these objects
-//! refers to the loader, the references form a cycle, which only the garbage collector can free.
-//! Therefore the loader reports its references to the collector.
+//! A loader owns the user's dataset and sampler function, either of which may refer back to the
+//! loader. Only the garbage collector can free such a cycle, and only if the loader reports its
+//! half of it.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,8 +56,8 @@ impl TracedRef {
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
-    /// Reports the reference to the garbage collector, unless a thread holds the lock. In that
-    /// case, the object is in use and cannot be garbage.
+    /// Reports the reference to the garbage collector. If a thread holds the lock, the object is in
+    /// use, so it is not garbage and need not be reported.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let object = match self.object.try_lock() {
             Ok(object) => object,

@@ -19,8 +19,8 @@ pub(crate) fn parse_value<T>(
     parse(&json).map_err(|e| {
         let message = e.to_string();
         let cause = message.split(" at line ").next().unwrap_or_default();
-        // Find the last key before the position of the error. Omit the outermost key, which is the
-        // option, because the caller adds it.
+        // The last key before the position of the error names the invalid value. The outermost key
+        // is the option, which the caller adds.
         let mut names = json[..e.column().min(json.len())].rsplit("\":").skip(1);
         let name = names.next().and_then(|before| before.rsplit('"').next()).filter(|_| names.next().is_some());
         let text = name.map_or_else(|| cause.to_owned(), |name| format!("{name}: {cause}"));

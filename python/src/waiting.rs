@@ -1,8 +1,8 @@
 //! Waits that Python signals can interrupt, and work that runs detached from the interpreter.
 //!
-//! A check for signals runs Python code: signal handlers and, since CPython 3.12, the garbage
-//! collector. Such code may call the loader. Therefore a wait is divided into slices, and signals
-//! are checked between slices, when the waiting thread does not hold any of the loader's locks.
+//! A check for signals runs Python code (signal handlers and, since CPython 3.12, the garbage
+//! collector), which may call the loader. So signals must not be checked while the thread holds a
+//! lock of the loader. Waits are cut into slices, and the checks happen in between.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,9 +40,8 @@ pub(crate) fn wait_interruptibly<T: Send>(
 /// How long work may keep running after it was told to stop, so that it can remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Background threads, each with its process id. They run calls that a signal has interrupted, or
-/// close a loader on behalf of one of the loader's own threads. They may still be reading one of
-/// the user's datasets.
+/// Background threads that may still be reading the user's dataset, each with its process id. They
+/// run calls that a signal has interrupted, or close a loader on behalf of one of its own threads.
 static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
@@ -192,8 +191,8 @@ pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the result of work on a different thread, or `None` if it does not arrive within
-/// `slice`. Returns an error if the thread has panicked.
+/// Waits up to `slice` for the result of work on a different thread. Returns an error if that
+/// thread has panicked.
 fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
     match result.recv_timeout(slice) {
         Ok(value) => Some(value),

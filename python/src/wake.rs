@@ -1,8 +1,7 @@
 //! Wakes event loops when responses are ready.
 //!
-//! A waker runs on the thread that completes requests. That thread must not wait for the
-//! interpreter. Therefore the waker sends its callback to a separate thread. Each decoder has such
-//! a thread.
+//! A waker runs on the thread that completes requests, which must not wait for the interpreter. So
+//! the waker sends its callback to a separate thread, which each decoder has.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -40,8 +39,7 @@ fn start() -> Result<Sender<Callback>> {
         while let Ok(first) = receiver.recv() {
             let result = attached(|py| {
                 for callback in std::iter::once(first).chain(receiver.try_iter()) {
-                    // Ignore errors: the call fails only if the event loop is closed, and then no
-                    // task is waiting.
+                    // The call fails only if the event loop is closed, and then no task is waiting.
                     let _ = callback.call0(py);
                 }
             });

@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MINI = ROOT / "datasets" / "mini"
 
 
-#: Optional requirements, shared with the Rust tests: the values that WARPFEED_REQUIRE accepts.
+#: What WARPFEED_REQUIRE accepts, in the Rust tests too: things a machine may lack.
 WORDS = [
     line.split()[0]
     for line in (ROOT / "tests" / "support" / "require.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-#: Requirements that this machine must meet. If one is not met, a test that needs it fails.
+#: What this machine must not lack: a test that needs it fails instead of being skipped.
 REQUIRED = [word.strip() for word in os.environ.get("WARPFEED_REQUIRE", "").split(",") if word.strip()]
 
 #: The process's original stderr, which pytest does not capture.
@@ -62,8 +62,8 @@ def need(module: str) -> Any:
     package = module.partition(".")[0]
     try:
         found = importlib.import_module(module)
-        # A folder without `__init__.py`, such as the repository's `datasets`, can also be imported,
-        # but is not the package.
+        # The repository's `datasets` folder can be imported too, as a namespace package, in place
+        # of the real one.
         if found.__spec__ is None or found.__spec__.origin is not None:
             return found
         why = f"{module} is a folder"
@@ -78,7 +78,8 @@ def needs(word: str, present: bool) -> pytest.MarkDecorator:
 
 
 def tell(text: str) -> None:
-    """Prints what a test has covered, even if the test passes."""
+    """Prints a line about a test's coverage past pytest's capture, so it shows even if the test
+    passes."""
     os.write(STDERR, f"\n{text}\n".encode())
 
 

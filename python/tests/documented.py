@@ -63,7 +63,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
         return
     for found in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         line = text.count("\n", 0, found.start(2)) + 1
-        # Pad the block, so that errors show the line numbers of the page.
+        # The empty lines make errors show the line numbers of the page.
         yield Block(page, line, found[1] is not None, "\n" * (line - 1) + found[2])
 
 

@@ -1,5 +1,5 @@
-"""Naive versions of the sample orders that build lists. They share only the definition of the
-random numbers and the order of floating-point operations with the loader."""
+"""Reference implementations of the sample orders, written as plain lists. All they share with the
+loader is the random number definition and the order of floating-point operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def permutation(count: int, key: int) -> tuple[int, ...]:
     """Returns a permutation of `count` numbers: a Feistel network with cycle walking."""
     half = max(1, ((max(count, 1) - 1).bit_length() + 1) // 2)
     low = (1 << half) - 1
-    # Compute the result of each round once for every half.
+    # Tabulate each round function over every possible right half.
     rounds = [[mix(right ^ mix((key + step) & MASK)) & low for right in range(low + 1)] for step in range(8)]
     order = []
     for value in range(count):
@@ -42,7 +42,6 @@ def permutation(count: int, key: int) -> tuple[int, ...]:
 
 
 def shuffled(count: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """Returns the order of `count` samples in an epoch."""
     return permutation(count, epoch_key(seed, epoch))
 
 
@@ -82,7 +81,8 @@ def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
 
 
 def drawn(weights: Sequence[float], seed: int, epoch: int, position: int) -> int:
-    """Returns the sample at a position of an epoch of draws by weight."""
+    """Returns the sample drawn at `position` of `epoch`, with probability proportional to its
+    weight."""
     table = alias_table(tuple(weights))
     state = 0
     for word in (mix(seed ^ 0x6A09E667F3BCC908), epoch, position):
@@ -102,7 +102,7 @@ def batches_of_buckets(
     seed: int | None,
     epoch: int,
 ) -> tuple[list[list[int]], list[int]]:
-    """Returns the batches of similar lengths in an epoch, and the samples that are used as padding. Without a
+    """Returns an epoch's length-bucketed batches, and the samples available as padding. Without a
     seed, nothing is shuffled."""
     key = 0 if seed is None else epoch_key(seed, epoch)
     buckets: list[tuple[int, list[int]]] = []
@@ -145,8 +145,7 @@ def quotas(shares: list[float], draws: int) -> list[int]:
 
 
 def normal(shares: list[float]) -> list[float]:
-    # Use the loader's order of operations, because a rounding difference could break a tie of
-    # remainders differently.
+    # Use the loader's order of operations: different rounding could flip a tie between remainders.
     largest, total = max(shares), 0.0
     for share in shares:
         total += share / largest
@@ -181,8 +180,8 @@ def shares_at(now: int, first: list[float], schedule: list[Any], span: int) -> l
 
 
 def in_effect(calls: list[tuple[int, list[float]]], now: int) -> list[float] | None:
-    """Returns the values of the last call that has taken effect at position `now`. A call replaces earlier calls that
-    would take effect at its position or later."""
+    """Returns the values in effect at position `now`. A call replaces earlier calls that would take
+    effect at its position or later."""
     active: list[tuple[int, list[float]]] = []
     for call in calls:
         active = [other for other in active if other[0] < call[0]] + [call]
@@ -236,8 +235,8 @@ def batches_of_mixture(
     units: Sequence[int],
     draws: int,
 ) -> list[list[int]]:
-    """Returns the samples of the first draws of a mixture. ``orders`` returns the samples of a pass over each dataset,
-    and ``units`` contains the number of samples per draw from each dataset."""
+    """Returns the samples of the first draws of a mixture. ``orders[k](pass)`` returns the samples
+    of one pass over dataset k, and a draw takes ``units[k]`` samples from it."""
     streams = [endless(order) for order in orders]
     found: list[list[int]] = []
     for number, taken in enumerate(rounds_of(limits, shares, round_)):

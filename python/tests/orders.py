@@ -2,11 +2,11 @@
 
     python python/tests/orders.py 100000 [--seed 0] [--jobs 2] [--kind mixture]
 
-A case of ``order_cases.py`` is a dataset with random options. The loader of a case begins at a
-random batch, stops after a few batches, and resumes on a different number of ranks. Every rank must
-deliver the samples of a list that ``naive.py`` builds. The script prints the number of cases, the
-time and the differences. The exit code is 1 if there is a difference. The number of a case is its
-seed: ``orders.py 1 --seed 4711`` repeats case 4711.
+Each case, from ``order_cases.py``, is a dataset with random options. Its loader starts at a random
+batch, stops after a few, and resumes on a different number of ranks. Every rank must deliver the
+samples that ``naive.py`` lists. The script prints the number of cases, the time and any
+differences, and exits with 1 if there are some. The number of a case is its seed: ``orders.py 1
+--seed 4711`` repeats case 4711.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Ranks = list[list[tuple[int, bool]]]
 
 
 class Run:
-    """A run of a case that begins at a random batch, stops and resumes on other numbers of ranks."""
+    """One run of a case: starts at a random batch, then stops and resumes on other numbers of
+    ranks."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.rng, self.counted = case, case.rng, 0
@@ -55,8 +56,8 @@ class Run:
                 assert "no batch" in str(e) or "smaller than one global batch" in str(e), e
                 return
             raise AssertionError("a loader without a batch was opened")
-        # A run with planned calls begins at its first batch, because calls take effect relative to
-        # earlier batches.
+        # With planned calls (such as ``set_weights``), start at the first batch: when a call takes
+        # effect depends on the batches before it.
         at = 0 if self.case.planned else self.rng.randrange(len(self.all))
         stop = min(len(self.all), at + self.rng.randint(14, 20) if self.case.planned else at + self.rng.randint(2, 9))
         state: Any = None

@@ -1,6 +1,6 @@
-"""Every augmentation of the Rust crate is available in Python under the same name. Each
-augmentation changes the pixels, gives the same result for any number of workers, and can be
-printed, compared and pickled by value."""
+"""Tests augmentations. Each one of the Rust crate has the same name in Python, changes the pixels,
+produces the same result for any number of workers, and can be printed, compared and pickled by
+value."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The result of a transform becomes the batch, or an error shows the invalid result. The
-random numbers of a transform depend on the batch, so a resumed run uses the same numbers."""
+"""Tests that what a transform returns becomes the batch, or that an error shows the invalid result,
+and that its random numbers depend only on the batch, so a resumed run sees the same ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Batches are bit-identical to the batches of the Rust loader, and are delivered in the same order:
-on any rank, resumed from any state, and with every output type."""
+"""Tests that batches are bit-identical to the batches of the Rust loader, and in the same order: on
+any rank, resumed from any state, and with every output type."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # Inside the loop, too, the state must point past the delivered batch.
+                # Even inside the loop, the state must point past the delivered batch.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))

@@ -1,6 +1,6 @@
-"""``Image(frames=T)`` delivers T frames of a sample with the same crop, flip and effects.
-``__getitem__`` of a dataset returns a list of T images. Each frame is bit-identical to the same
-image loaded alone."""
+"""Tests ``Image(frames=T)`` on datasets whose ``__getitem__`` returns a list of T images. All
+frames of a sample get the same crop, flip and effects, and each is bit-identical to the same image
+loaded alone."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_frames_may_have_any_type_of_a_single_image(tmp_path: Path) -> None:
     for as_list in (tuple, np.stack, lambda images: [encoded(images[0]), images[1]], paths):
         found = [images for images, _ in Loader(Clips(2, as_list), **frames(2), **options)]
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)), as_list
-    # A field that does not have the name of an image is a clip only if its frames are encoded.
+    # Under a name that doesn't say image, only encoded frames are recognized as a clip.
     files = Clips(2, lambda images: [encoded(image) for image in images], "top")
     batches = Loader(files, fields={"image": Image("top", frames=2)}, **options)
     assert all(np.array_equal(a, b) for (a, _), b in zip(batches, expected, strict=True))

@@ -1,7 +1,7 @@
-"""``collate`` determines the final form of a batch. The function receives all fields and metadata,
-and the loop receives the result of the function, even after a resume and with ``replay``. An
-exception in the function becomes an error that names the batch. The built-in functions return the
-boxes, classes and masks of each sample, for every box format of the loader."""
+"""Tests ``collate``, a function that receives all fields and metadata of a batch. The loop receives
+its result, even after a resume and with ``replay``. An exception in the function becomes an error
+that names the batch. The built-in functions return the boxes, classes and masks of each sample, for
+every box format of the loader."""
 
 from __future__ import annotations
 

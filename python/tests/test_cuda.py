@@ -1,6 +1,6 @@
-"""Device batches are equal to host batches. They are ready for use on torch's current stream, and
-their memory is reused only after that stream has finished its work on the batches. Skipped without
-a device."""
+"""Tests batches on a device. They must equal host batches and be ready for use on torch's current
+stream. Their memory may be reused only after that stream has finished its work on them. Without a
+device, the tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`loader.dataset` provides the samples without augmentation, with the interface of a
-torch dataset."""
+"""Tests `loader.dataset`, which looks like a torch dataset and returns samples without
+augmentation."""
 
 from __future__ import annotations
 

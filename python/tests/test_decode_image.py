@@ -1,4 +1,4 @@
-"""``decode_image`` returns the pixels that a loader has before augmentation, for every format and
+"""Tests that ``decode_image`` returns the pixels that a loader would augment, for every format and
 EXIF orientation."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Each Python block of README.md, python/README.md and docs compiles, and uses only names and
-keyword arguments of warpfeed that exist. Blocks marked `python run` also run unchanged.
-`test_documented.py` runs all blocks for longer."""
+"""Checks each Python block of README.md, python/README.md and docs. A block must compile, and use
+only names and keyword arguments of warpfeed that exist. Blocks marked `python run` also run
+unchanged. `test_documented.py` runs all blocks for longer."""
 
 from __future__ import annotations
 

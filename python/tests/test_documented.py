@@ -1,5 +1,5 @@
-"""Every Python example in the pages and docstrings runs for 200 batches without the
-garbage collector, and delivers the same batches with one worker and with three. It leaks neither
+"""Runs every Python example of the pages and docstrings for 200 batches, without the garbage
+collector. An example must deliver the same batches with one worker and with three, and leak neither
 threads nor file descriptors."""
 
 from __future__ import annotations
@@ -294,8 +294,8 @@ def test_an_example_runs_with_one_and_three_workers(
             if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
                 sys.modules["torch"].distributed.destroy_process_group()
             found = Left.at_most(left) if digests[1:] else left
-        # Compare resources only after the first run, because libraries start threads, open files
-        # and allocate memory when they are first used.
+        # The first run does not count, because libraries start threads, open files and allocate
+        # memory when they are first used.
         if digests[1:]:
             assert found.threads <= left.threads, "leaked threads"
             assert found.descriptors <= left.descriptors, "leaked descriptors"

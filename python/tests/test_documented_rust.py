@@ -1,5 +1,5 @@
-"""Every Rust example in the Markdown pages, in `examples` and in the doc comments of `src` runs for
-200 batches, and delivers the same batches with one worker and with three.
+"""Runs every Rust example in the Markdown pages, in `examples` and in the doc comments of `src` for
+200 batches. An example must deliver the same batches with one worker and with three.
 
 `cargo test --doc` compiles the examples, and runs those that need no dataset. This test compiles
 all examples into one program, which runs in a folder with the datasets of the examples. This takes

@@ -1,6 +1,6 @@
-"""Under torchrun's elastic agents, a run continues with fewer or more ranks, and its
-global batches are byte-identical to the batches of an uninterrupted run. If a rank dies or hangs,
-the other ranks end with an error that names the rank. Runs on the CPU, with gloo."""
+"""Tests elastic training under torchrun: a run continues with fewer or more ranks, and its global
+batches are byte-identical to those of an uninterrupted run. If a rank dies or hangs, the other
+ranks end with an error that names it. Runs on the CPU, with gloo."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def free_port() -> int:
 
 
 class Agents:
-    """Agents of torchrun, each of which represents a machine with one rank."""
+    """torchrun agents, each standing in for a machine with one rank."""
 
     def __init__(self, folder: Path, script: str, *arguments: object) -> None:
         self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()

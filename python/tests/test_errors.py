@@ -1,5 +1,5 @@
-"""An error states where it occurred, and the error for an invalid option names the alternative. If
-a Python source fails, the cause of the error is the source's exception."""
+"""Tests errors. Each says where it occurred, and the error for an invalid option says what to use
+instead. If a Python source raises an exception, that exception is the cause of the error."""
 
 from __future__ import annotations
 

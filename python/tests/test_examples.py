@@ -1,4 +1,4 @@
-"""The programs in `python/examples` run on the CPU."""
+"""Runs the programs in `python/examples` on the CPU."""
 
 from __future__ import annotations
 

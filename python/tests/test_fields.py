@@ -1,5 +1,5 @@
-"""Every field type, table and annotated dataset of the Rust loader is available in Python,
-and delivers batches that are bit-identical to the batches of the Rust loader."""
+"""Tests that every field type, table and annotated dataset of the Rust loader is available in
+Python, with bit-identical batches."""
 
 from __future__ import annotations
 

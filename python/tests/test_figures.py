@@ -1,5 +1,5 @@
-"""If code has changed since a table was measured, the table states this, and the check of the
-tables passes.
+"""Tests that a table states whether code has changed since it was measured, and that the check of
+the tables still passes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Trainers accept the loader unchanged: Lightning's `Trainer` with its state,
-`accelerate`, `timm`'s training script, torch's utilities, JAX. Each test needs the real package."""
+"""Tests that a Loader drops into Lightning (including its saved state), accelerate, transformers,
+timm's training script, torch's utilities and JAX without an adapter. Each test needs the real
+package."""
 
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ def test_torch_trains_compiles_its_step_and_saves_the_state(mini: str, torch: An
     # An autograd graph may keep a batch for the backward pass.
     outputs = [(model(images), labels) for images, labels in loader]
     sum(torch.nn.functional.cross_entropy(out, labels) for out, labels in outputs).backward()
+    # The state must also survive `weights_only=True`, which refuses arbitrary objects.
     torch.save({"loader": loader.state_dict(), "model": model.state_dict()}, tmp_path / "state.pt")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     again = Loader(mini, **OPTIONS)
     again.load_state_dict(state["loader"])
     assert again.epoch == 2
-    # `torch.save` must accept the state.
     assert torch.equal(next(iter(again))[0], next(iter(loader))[0])
 
 
@@ -149,7 +150,7 @@ def test_lightning_validates_while_it_fits_and_alone(mini: str, torch: Any, tmp_
     trainer = lightning.Trainer(
         default_root_dir=tmp_path, max_epochs=2, num_sanity_val_steps=0, enable_checkpointing=False, devices=1, **quiet
     )
-    # Lightning rebuilds batches from their fields, so the sample numbers are passed as a field.
+    # Lightning rebuilds batches field by field and would drop `ids`, so pass them as a field.
     module = Module()
     loader = Loader(mini, collate=lambda batch: (*batch.values(), batch.ids), **{**OPTIONS, "shuffle": False})
     trainer.fit(module, Loader(mini, **OPTIONS), loader)
@@ -231,7 +232,7 @@ def test_a_loader_works_in_the_training_script_of_timm(mini: str, torch: Any) ->
     timm = need("timm")
     loader = Loader(mini, **{**OPTIONS, "batch_size": 8, "augment": Augment.train(64)})
     model = timm.create_model("resnet18", num_classes=4)
-    # These lines of timm's train.py use a loader.
+    # The rest of this test is what timm's train.py does with its loader.
     if hasattr(loader, "sampler") and hasattr(loader.sampler, "set_epoch"):
         loader.sampler.set_epoch(3)
     last = len(loader) - 1
@@ -253,7 +254,7 @@ def test_jax_takes_batches_through_dlpack(mini: str) -> None:
 
 
 def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: Path) -> None:
-    """Covers mp.spawn and Lightning, which do not set all of the environment variables."""
+    """mp.spawn and Lightning leave some of torchrun's environment variables unset."""
     code = """
         import sys, torch, torch.distributed as dist, torch.multiprocessing as mp, warpfeed
         def work(rank, path, store):

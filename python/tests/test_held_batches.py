@@ -1,6 +1,5 @@
-"""Nothing needs to be dropped explicitly. A program that holds one batch at a time never
-waits for its own batches, and a stored exception never keeps a batch alive, even without the
-garbage collector."""
+"""Tests that user code needs no ``del``: a loop that holds one batch at a time never blocks on
+itself, and a stored exception keeps no batch alive, even without the garbage collector."""
 
 from __future__ import annotations
 
@@ -142,7 +141,8 @@ def test_the_error_of_an_absent_label_may_be_kept(sets: Any) -> None:
 
 
 class Fails:
-    """A dataset in which every third sample fails, in a frame that has a local variable."""
+    """A dataset in which every third sample fails, inside a frame with a local variable that a
+    traceback would keep alive."""
 
     made: list[weakref.ref[Any]] = []
 

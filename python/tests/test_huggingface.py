@@ -1,4 +1,5 @@
-"""Datasets written by Hugging Face's library yield the samples that the library itself returns."""
+"""Tests that datasets written by Hugging Face's library yield the samples that the library itself
+returns."""
 
 import io
 

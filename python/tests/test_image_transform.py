@@ -288,7 +288,7 @@ def test_a_forked_child_keeps_no_process_alive(mini: str) -> None:
         os._exit(0)
     try:
         assert loader._image_transform is not None
-        # Stop the worker processes without `close`, which would kill even processes that hang.
+        # `close` would kill even processes that hang.
         loader._image_transform.native.stop()
         wait_until_gone(pids)
     finally:
@@ -444,8 +444,7 @@ def test_a_program_ends_while_its_loader_is_open(mini: str, tmp_path: Path) -> N
 
 
 def test_the_loader_reports_the_cost_of_the_function(mini: str, caplog: pytest.LogCaptureFixture) -> None:
-    # Limit the run to one epoch. Otherwise, samples of the next epoch would be prepared and
-    # counted.
+    # Without `epochs`, samples of the next epoch would be prepared and counted.
     loader = Loader(mini, image_transform=slow, processes=2, subset=range(8), epochs=1, **{**OPTIONS, "batch_size": 4})
     list(loader)
     cost = loader.image_transform_cost()
@@ -533,8 +532,7 @@ def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.M
         return mmap.mmap(file, length)
 
     monkeypatch.setattr(_image_transform_process, "mmap", types.SimpleNamespace(mmap=flaky))
-    # Here, `serve` runs in a thread of this process, so stub out the calls that only make sense in
-    # a worker process.
+    # Here, `serve` runs in a thread of this process, where some calls make no sense.
     monkeypatch.setattr(_image_transform_process, "signal", types.SimpleNamespace(signal=lambda *_: None, SIGINT=None, SIG_IGN=None))
     monkeypatch.setattr(_image_transform_process, "_exit_with_loader", lambda loader: None)
     for name in ("_one_thread", "_seed_globals"):

@@ -1,5 +1,5 @@
-"""A loader delivers global arrays that are sharded over several JAX devices and
-bit-identical to its batches."""
+"""Tests that ``warpfeed.jax`` delivers global arrays, sharded over several JAX devices and
+bit-identical to the loader's batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Annotations keep the meaning that they have in the dataset. Masks of every format have the same
-values as in Pillow, even if values or colors are mapped to classes. Strings and COCO's category ids
-are delivered, and boxes can be mapped back to their images. Tuple batches and dict batches use the
-same names."""
+"""Tests that annotations keep their meaning: masks of every format have the values that Pillow
+reads, before values or colors are mapped to classes, strings and COCO's category ids are delivered,
+and boxes can be mapped back to their images. Tuple batches and dict batches use the same names."""
 
 from __future__ import annotations
 

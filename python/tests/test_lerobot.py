@@ -1,6 +1,5 @@
-"""``LeRobot`` delivers the values that the dataset class of the ``lerobot`` library returns, with
-several frames, padding, episodes and statistics. Wrong options raise errors that say what is
-wrong."""
+"""Compares ``LeRobot`` with the dataset class of the ``lerobot`` library: several frames, padding,
+episodes and statistics. Wrong options must raise errors that say what is wrong."""
 
 from __future__ import annotations
 

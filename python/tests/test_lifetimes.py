@@ -1,5 +1,5 @@
-"""A tensor's bytes do not change as long as the tensor is alive. Dropping the tensor releases its
-slot. A program that keeps every batch receives copies and can continue."""
+"""Tests that the bytes of a tensor do not change as long as the tensor is alive, and that dropping
+it releases its slot. A program that keeps every batch must receive copies, so that it can continue."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The remaining features of the Rust loader are available in Python: starting mid-epoch,
-replays, custom samplers, splits, statistics for a period, reports, spans, and packing."""
+"""Tests the Python bindings of loader features that have no test file of their own: starting
+mid-epoch, replays, custom samplers, splits, statistics for a period, reports, spans, and packing."""
 
 from __future__ import annotations
 
@@ -111,10 +111,11 @@ def test_a_sampler_sees_the_state_at_the_start_of_its_epoch(mini: str, epochs: i
             assert (batch.epoch, batch.number) == (epoch, number)
             assert batch.ids == [(shift + i) % 64 for i in range(40)][number * size :][:size]
             delivered.append(batch.number)
-            # Leave enough time for the next epoch to be prepared.
+            # Give the loader time to prepare the next epoch.
             time.sleep(0.02)
         assert len(delivered) == (epoch + 1) * each
-        # Both calls call the sampler for the next epoch, before the program changes its state.
+        # `len()` and `state_dict()` each invoke the sampler for the next epoch, before `shift`
+        # changes below.
         assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
         shift += 7
     assert all(done >= epoch * each for epoch, done in called), "only after the last batch of the previous epoch"
@@ -144,7 +145,8 @@ def test_a_stateful_sampler_is_fixed_within_an_epoch(mini: str) -> None:
     it = iter(loader)
     ids = next(it).ids
     order.shift = 7
-    # The cache of sample orders holds at most 2**20 samples.
+    # Request enough other epochs to overflow the cache of sample orders, which holds at most 2**20
+    # samples.
     for epoch in range(5, 10):
         loader.set_epoch(epoch)
         assert len(loader) == -(-300_000 // loader.batch_size)
@@ -178,7 +180,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 16
     with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state: before you resume, restore"):
         Loader(mini, sampler=order, resume=state, **OPTIONS)
-    # Here the sampler is called before the program restores its state.
+    # Restore the sampler's state too late: after the sampler has already been called.
     resumed = Loader(mini, sampler=order, **OPTIONS)
     resumed.set_epoch(3)
     assert len(resumed) == 4
@@ -187,7 +189,8 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 15
     resumed.load_state_dict(state)
     assert sum((batch.ids for batch in resumed), []) == left
-    # Between two epochs, the sampler is not called, so it may return a different order.
+    # A checkpoint taken between epochs records no order, so the sampler may return a different one
+    # after resuming.
     order.shift, order.called = 0, []
     loader.set_epoch(0)
     assert list(loader)

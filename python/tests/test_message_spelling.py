@@ -1,6 +1,5 @@
-"""No message in Python contains Rust spelling. These tests convert every string in the
-sources of the crate, of the stores and of the package that may become a message. They fail if a new
-string is not covered by the conversion rules."""
+"""Tests that no message in Python contains Rust spelling. The tests convert every string in the
+sources that may become a message, and fail if the conversion rules do not cover a new string."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Metrics have stable names with units, and their values equal the statistics. All outputs
-contain the same numbers. The comparison of ranks names the slow rank and the cause."""
+"""Tests that metrics have stable names with units, and the values of the statistics. All outputs
+must contain the same numbers. The comparison of ranks must name the slow rank and the cause."""
 
 from __future__ import annotations
 

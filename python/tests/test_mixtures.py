@@ -1,6 +1,6 @@
-"""Mixtures with changing shares, changing weights, and zipped datasets deliver the same
-samples as a reference that works on plain lists. This holds for any number of ranks and after
-resuming at any point.
+"""Compares mixtures with changing shares, changing weights, and zipped datasets with a reference
+that works on plain lists. The samples must be the same for any number of ranks and after resuming
+at any point.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A dataset written by a format's own library yields the same samples, labels and order as
-when that library reads it. The tests compare 200 shuffled batches, with one and with three
-workers, and with Python's garbage collector disabled."""
+"""Compares datasets with what each format's own library reads: samples, labels and order must be
+the same in 200 shuffled batches, with one and with three workers. Python's garbage collector is
+disabled."""
 
 from __future__ import annotations
 

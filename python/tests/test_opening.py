@@ -1,5 +1,5 @@
-"""Opening a dataset fails if an option would have no effect, or if the dataset has labels that
-could not be delivered."""
+"""Tests that opening a dataset fails if an option would have no effect, or if the dataset has
+labels that could not be delivered."""
 
 from __future__ import annotations
 

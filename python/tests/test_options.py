@@ -1,5 +1,5 @@
-"""Every invalid option raises an error that names the option, its value and the
-alternative. Programs can catch the error by its class."""
+"""Tests options. The error for an invalid option contains its name, its value and what to use
+instead, and programs can catch the error by its class."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""For random datasets, options, ranks and positions, the batches equal naive lists. ``orders.py``
-compares more cases than these tests."""
+"""Tests that batches equal naive lists, for random datasets, options, ranks and positions.
+``orders.py`` runs more cases."""
 
 from __future__ import annotations
 

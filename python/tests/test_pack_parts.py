@@ -1,5 +1,4 @@
-"""Any processes and any job engine can pack the parts. The parts always merge into the same
-dataset."""
+"""Tests that parts merge into the same dataset, whichever processes or job engine packed them."""
 
 from __future__ import annotations
 
@@ -115,7 +114,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
             return 64
 
         def __getitem__(self, index: int) -> dict[str, Any]:
-            # Planning already reads all 64 samples, so let the first 64 reads pass.
+            # The first 64 reads are for planning, which reads all samples.
             with open(self.mark, "ab") as file:
                 file.write(b".")
                 reads = file.tell()

@@ -1,5 +1,5 @@
-"""Patches have the sizes and the order of values of the image processors of Qwen2-VL and
-SigLIP 2, packed without padding."""
+"""Tests that patches have the same sizes and order of values as with the image processors of
+Qwen2-VL and SigLIP 2, packed without padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A pickled loader, also of a subclass, opens in a new process at the same position."""
+"""Tests that a pickled loader, or an instance of a subclass, opens in a new process at the same
+position."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Ctrl-C interrupts a wait. Using a loader in a forked process raises an error that states the
-reason, and a spawned process opens the loader again. After an exception, no thread is left. The
-interpreter can exit cleanly in the middle of an epoch. Other threads can run during a wait."""
+"""Tests loaders together with signals, processes, threads and the end of the interpreter. Ctrl-C
+interrupts a wait, and other threads can run meanwhile. In a forked process, a loader raises an
+error that states the reason. A spawned process opens the loader again. After an exception, no
+thread is left. The interpreter can exit cleanly in the middle of an epoch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""With `distributed=True` each rank gets its own share, under any launcher. A rank gets
-all samples only if the program requests it. Ranks on the same machine divide its cores. In these
-tests, every launcher runs two ranks on the CPU."""
+"""Tests ranks: every launcher runs two of them on the CPU. With `distributed=True`, each rank must
+get its own share. A rank gets all samples only if the program requests it. Ranks on the same
+machine divide its cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``warpfeed.ray`` passes absolute paths to its tasks, because tasks run in other folders."""
+"""Tests that ``warpfeed.ray`` passes absolute paths to its tasks, which run in other folders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""In a Ray Train function, the loader finds its rank. A run that loses a worker continues
-from its last reported checkpoint, with the same batches as an uninterrupted run."""
+"""Tests that the loader finds its rank inside a Ray Train function, and that a run that loses a
+worker continues from its last reported checkpoint, with the same batches as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def ray() -> Iterator[Any]:
     found = need("ray")
     need("ray.train")
     with pytest.MonkeyPatch.context() as environment:
-        # Ray's workers inherit the environment variables of the SLURM task that started Ray.
+        # Ray's workers inherit the variables of the SLURM task that started Ray, which must not
+        # count as the rank.
         environment.setenv("SLURM_PROCID", "0")
         environment.setenv("SLURM_NTASKS", "1")
         # Ray gives up on workers that start slowly on a busy machine.

@@ -1,7 +1,7 @@
 """Tests what ``__getitem__`` of a Python dataset may return: an image as bytes, a path, an array, a
 tensor or a Pillow image, either alone, with its label, or in a dict with other fields. All of these
-give the same batch. Any other value raises an error that names the sample and keeps the
-traceback."""
+must result in the same batch. Any other value must raise an error that names the sample and keeps
+the traceback."""
 
 from __future__ import annotations
 

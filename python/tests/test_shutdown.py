@@ -1,5 +1,6 @@
-"""Loaders and decoders that a program drops or leaves running shut down within seconds, and worker
-processes print nothing. After a program has caught an error, it can continue."""
+"""Tests that dropped loaders and decoders, and ones still running at exit, shut down within seconds
+without output from worker processes. Also tests that a program can go on after it has caught an
+error."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def test_a_dropped_batcher_ends_its_threads_and_decoder() -> None:
 
 
 class Server:
-    """An object that batches calls to its own method, which creates a reference cycle."""
+    """An object whose batcher calls its own method: a reference cycle."""
 
     def __init__(self) -> None:
         self.batcher = Decoder(max_batch=2, output="numpy").dynamic_batcher(self.run, max_delay_ms=0)
@@ -107,8 +108,8 @@ def test_closing_the_decoder_completes_waiting_requests() -> None:
 
 # ---- the end of the program
 
-#: Programs in which a user function never returns: the definition, the call, and the name of the
-#: function in the warning.
+#: User functions that never return: the definition, the call, and the name that the warning must
+#: contain.
 STUCK = {
     "source": ("class Data:\n    def __len__(self): return 99\n    def __getitem__(self, i): here.set(); time.sleep(600)",
                "loader = warpfeed.Loader(Data(), output='numpy'); next(iter(loader))", "Data.__getitem__"),

@@ -1,4 +1,5 @@
-"""Batches of `SizeBuckets` contain images of similar aspect ratios in the size of their bucket."""
+"""Tests `SizeBuckets`: a batch contains images of similar aspect ratios, in the size of their
+bucket."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Reads from an object store can be interrupted even if the server does not respond."""
+"""Tests that a read from an object store can be interrupted even if the server does not respond."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Any thread may use loaders and batches, with and without the GIL. On free-threaded Python, the
-package does not enable the GIL. `close` ends the waits of other threads."""
+"""Tests that any thread may use loaders and batches, with and without the GIL. On free-threaded
+Python, the package must not enable the GIL. `close` must end the waits of other threads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Token windows are slices of the files. The loader also delivers the document and the
-position of each token."""
+"""Tests that token windows are slices of the files, and that the loader delivers the document and
+the position of each token."""
 
 from __future__ import annotations
 

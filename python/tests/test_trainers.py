@@ -1,5 +1,5 @@
-"""With this package's modules for Lightning, Hugging Face's `Trainer` and accelerate, a
-run that is stopped after any step and resumed sees the same samples as an uninterrupted run."""
+"""Tests the modules for Lightning, Hugging Face's `Trainer` and accelerate. A run that is stopped
+after any step and resumed must see the same samples as an uninterrupted run."""
 
 from __future__ import annotations
 

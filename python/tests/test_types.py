@@ -1,5 +1,5 @@
-"""The package is fully typed. The stubs match the extension module, and both the package
-and user code pass mypy's strict checks."""
+"""Tests that the package is fully typed. The stubs must match the extension module, and both the
+package and user code must pass mypy's strict checks."""
 
 from __future__ import annotations
 

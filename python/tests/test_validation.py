@@ -1,6 +1,6 @@
-"""Every sample of a validation set is counted exactly once, even if the number of samples
-is not divisible by the number of ranks. In torch, Lightning and accelerate, sums over the valid
-samples of three ranks equal the sums of a single process."""
+"""Tests that every sample of a validation set counts exactly once, even if the ranks cannot divide
+it evenly: in torch, Lightning and accelerate, sums over the valid samples of three ranks equal
+those of a single process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All packages in the repository have the same version, and a single command changes the version
+"""Tests that all packages in the repository have the same version, and that one command changes it
 everywhere."""
 
 from __future__ import annotations

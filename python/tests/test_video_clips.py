@@ -1,5 +1,5 @@
-"""``Clips`` delivers clips of the videos in a folder, with the frames that the stride names. The
-start of a clip depends only on the seed, the epoch and the sample."""
+"""Tests ``Clips``, which delivers clips of the videos in a folder. A clip contains every frame at
+the stride, and its start depends only on the seed, the epoch and the sample."""
 
 from __future__ import annotations
 

@@ -188,8 +188,8 @@ class FieldBatch(_BatchProperties, dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         absent = self._absent.get(name)
-        # `absent` explains why the dataset has no labels or images. Raise a copy: the traceback of
-        # a raised exception references this batch, so a stored exception would create a cycle.
+        # `absent` explains why the dataset has no labels or images. The traceback of a raised
+        # exception references this batch, so raising the stored exception would create a cycle.
         raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -1,5 +1,5 @@
-"""Implements the ``output``, ``device``, ``layout`` and ``copy`` options, which determine the form
-in which batches are delivered."""
+"""The ``output``, ``device``, ``layout`` and ``copy`` options: the form in which batches are
+delivered."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Delivery:
         torch = _torch()
         device = "cpu" if self.device is None else f"cuda:{self.device}"
         if all(flags):
-            # Avoids a copy from the host to the device.
+            # Filling on the device avoids a copy from the host.
             return torch.ones(len(flags), dtype=torch.bool, device=device)
         return torch.tensor(flags).to(device, non_blocking=True)
 

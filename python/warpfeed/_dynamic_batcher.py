@@ -60,8 +60,8 @@ class DynamicBatcher:
         def cancel(done: Future[list[Any]]) -> None:
             batcher = keep_alive.pop()
             if done.cancelled() and batcher._core.cancel(request):
-                # Wakes `concurrent.futures.wait`. If the request is already part of a batch, the
-                # batcher's thread wakes it.
+                # Wakes `concurrent.futures.wait`. (Once a request is part of a batch, the batcher's
+                # thread does this.)
                 done.set_running_or_notify_cancel()
 
         future.add_done_callback(cancel)
@@ -100,8 +100,8 @@ class DynamicBatcher:
         try:
             results = self._results(self._decoded(answer))
         except BaseException as e:
-            # The traceback references the batch. Clear its frames, because a caller that keeps the
-            # exception would keep the batch alive.
+            # Drop this frame from the traceback: through it, a stored exception would keep the
+            # batch alive.
             results = e.with_traceback(e.__traceback__ and e.__traceback__.tb_next)
             free_frames(e)
         self._set_results(requests, running, results)
@@ -119,7 +119,7 @@ class DynamicBatcher:
 
     def _results(self, decoded: Decoded) -> list[Any]:
         returned = self._f(decoded)
-        # Reject these types even if their length happens to equal the number of images.
+        # Never results per image, even if the length happens to match.
         if isinstance(returned, (tuple, str, bytes, bytearray, Mapping, Set)):
             kind = type(returned).__name__
             raise WarpfeedError(

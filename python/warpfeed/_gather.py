@@ -11,11 +11,11 @@ from . import _ranks
 from ._error import ConfigError
 from ._report import Report, Stats
 
-#: Two ranks wait about equally if their waits differ by less than this fraction of the time.
+#: Waits that differ by less than this fraction of the time count as equal.
 _SIMILAR = 0.05
 #: Stages that have a key in the statistics. In addition, each computed field is a stage.
 _STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
-#: Stages of the training loop. Their times do not explain why a loader is slow.
+#: Stages of the training loop, which can't be why the loader is slow.
 _OF_THE_LOOP = ("wait", "step", "stall")
 
 
@@ -63,7 +63,7 @@ def _all_gather(mine: Any) -> list[Any]:
 
 
 def _compared(ranks: list[dict[str, Any]]) -> Report:
-    # Entries carry their rank, because a program may gather only some of the ranks.
+    # Each entry names its rank, because a program may gather only some of them.
     known = {rank["rank"] for rank in ranks}
     if None in known or len(known) < len(ranks):
         for index, rank in enumerate(ranks):
@@ -103,8 +103,8 @@ def _text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
 
 
 def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
-    """Describes the stage of the slowest rank whose time exceeds the median of the other ranks the
-    most."""
+    """Names the stage in which the slowest rank loses the most time, compared with the median of
+    the others."""
     excess = {
         name: (seconds - usual, seconds, usual)
         for name, seconds in slowest["stages"].items()

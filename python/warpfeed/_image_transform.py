@@ -70,7 +70,7 @@ class ImageTransform:
             )
         if processes is None:
             has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-            # Start no more processes than worker threads, because a thread uses one at a time.
+            # A worker thread uses one process at a time, so more processes would be idle.
             processes = min(_cores(), num_workers or 1024) if has_gil else 0
         if processes > 1024:
             raise ConfigError(f"processes={processes}: expected at most 1024")

@@ -41,7 +41,8 @@ def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: in
     import numpy as np
 
     buffer = np.frombuffer(pixels, np.uint8, height * width * 3).reshape(height, width, 3)
-    # Pass a copy: the function may keep the image, but the buffer is reused for other samples.
+    # The function may keep the image, but the buffer is reused for other samples, so the function
+    # gets a copy.
     result = f(buffer.copy(), np.random.default_rng(words))
     if not isinstance(result, np.ndarray) or result.dtype != np.uint8 or result.shape != buffer.shape:
         raise TypeError(
@@ -169,7 +170,7 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
     # Ctrl-C sends SIGINT to all processes of the group. The loader's process handles the signal,
     # and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Import NumPy now, because only the generators of imported modules are seeded.
+    # Only the generators of imported modules are seeded.
     import numpy  # noqa: F401
 
     fd, file = socket.detach(), shared.detach()
@@ -203,7 +204,7 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             call(f, pixels, height, width, *words)
             if without_torch and pixels is not None and "torch" in sys.modules:
                 # The function imported torch during this call, so torch's generator was not seeded.
-                # Repeat the call with a seeded generator.
+                # The call is repeated with a seeded generator.
                 _one_thread()
                 _seed_globals(tuple(words))
                 pixels[: len(original)] = original

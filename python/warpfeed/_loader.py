@@ -397,7 +397,7 @@ class Loader(_other_names.EarlierNames):
                     f"shuffle=True and {option}: {option} already draws samples at random; leave shuffle out, and keep "
                     "seed"
                 )
-        # All attributes that exist at this point were set by a subclass.
+        # A subclass set all attributes that exist at this point.
         subclass_attributes = set(vars(self))
         # The arguments for pickling and for `repr`.
         changed = {name: value for name, value in given.items() if value is not defaults[name] and name != "resume"}
@@ -415,8 +415,8 @@ class Loader(_other_names.EarlierNames):
             "layout": delivery.layout,
         }
         check_images(given, defaults, fields or {}, options["drop_field"], views)
-        # Store copies: the caller may change its lists later, but a pickled loader must have the
-        # same order.
+        # These are copies: the caller may change its lists later, but a pickled loader must have
+        # the same order.
         self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)
         maps = {name: kind for name, kind in (fields or {}).items() if isinstance(kind, DenseMap)}
         if maps:

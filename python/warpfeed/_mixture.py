@@ -1,4 +1,4 @@
-"""Mixtures of datasets whose proportions change, and datasets that are read together."""
+"""Mixtures of datasets, with proportions that may change, and datasets that are read together."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Indices:
         if hasattr(values, "cpu"):
             # NumPy cannot read tensors on a device.
             values = values.cpu()
-        # Do not call `np.array`, which warns for tensors, because they have no argument `copy`.
+        # `np.array` would warn: tensors' `__array__` takes no argument `copy`.
         return np.asarray(values).copy() if hasattr(values, "__array__") else _immutable_or_list(values)
 
     def __len__(self) -> int:
@@ -81,8 +81,8 @@ class Indices:
         if chunk.dtype.kind == "b":
             raise TypeError(f"{self._name}: the values are True and False; {self._mask_advice}")
         if isinstance(values, (list, tuple)) or chunk.dtype.kind == "O":
-            # NumPy hides wrong types: among numbers, it converts True and False to numbers, and a
-            # single float makes all numbers floats.
+            # NumPy hides wrong types: among numbers, True and False become numbers, and a single
+            # float makes all of them floats.
             other = {kind for kind in set(map(type, values)) if kind is not int and not issubclass(kind, np.integer)}
             for index, value in enumerate(values, first):
                 if other and type(value) in other:
@@ -96,7 +96,7 @@ class Indices:
                 if not least <= numbers[-1] < end:
                     raise ConfigError(f"{self._name}: entry {index} is {value}; expected {self._expected}")
             return np.array(numbers, dtype=self._dtype)
-        # Compare as Python integers, because NumPy would compare int64 and uint64 as floats.
+        # As Python integers: NumPy would compare int64 with uint64 as floats.
         if len(chunk) and not (least <= int(chunk.min()) and int(chunk.max()) < end):
             index = int(chunk.argmin()) if int(chunk.min()) < least else int(chunk.argmax())
             raise ConfigError(f"{self._name}: entry {first + index} is {chunk[index]}; expected {self._expected}")

@@ -1,4 +1,4 @@
-"""Converts images and fields from Python to the bytes, arrays or paths that the extension module
+"""Converts what a Python dataset returns to the bytes, arrays or paths that the extension module
 accepts."""
 
 from __future__ import annotations

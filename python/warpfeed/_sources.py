@@ -56,10 +56,9 @@ class Voc(Arguments):
     """Images with Pascal VOC annotations. ``path`` is the folder of the dataset, or a list in its
     folder ``ImageSets``.
 
-    VOC annotation files count pixels from 1, and the last pixel is part of the box. Therefore 1 is
-    subtracted from the left and upper edges, as in Detectron2: an xmin of 1 becomes 0, and xmax
-    does not change. For files that count pixels from 0, pass ``from_zero=True``, which leaves all
-    edges unchanged.
+    VOC counts pixels from 1 and includes the last pixel in the box. So, as in Detectron2, 1 is
+    subtracted from the left and upper edges: an xmin of 1 becomes 0, and xmax does not change. For
+    files that count from 0, ``from_zero=True`` leaves all edges unchanged.
 
     The fields of a sample are ``boxes``, ``boxes.class`` and ``boxes.difficult`` for
     :class:`Boxes`, and ``mask`` for :class:`Mask`. In a mask, 0 is the background, c + 1 is the
@@ -94,7 +93,7 @@ class Clips(Arguments):
     frame. By default, a loader has both fields and the label. AV1 videos are decoded on the host,
     and H.264, HEVC and VP9 videos need an NVIDIA GPU.
 
-    The starts of the clips of a video are evenly spaced, from its first frame to the last possible
+    The clips of a video start at evenly spaced frames, from the first frame to the last possible
     start. A single clip is in the middle. With ``jitter``, the loader moves each start by a random
     number of frames, which depends only on the seed, the epoch and the sample.
 
@@ -183,9 +182,9 @@ class LeRobot(Arguments):
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
             the frame of the sample, as in the ``lerobot`` library.
         delta_indices: like ``delta_timestamps``, but in frames.
-        tolerance_s: maximum difference between a time and a multiple of the duration of a frame,
-            in seconds. The same tolerance applies to each difference between consecutive timestamps
-            in the dataset, and to the presentation times of videos.
+        tolerance_s: how far a time may be from a multiple of the frame duration, in seconds.
+            Consecutive timestamps in the dataset and the presentation times of videos are checked
+            with the same tolerance.
     """
 
     path: Path
@@ -314,22 +313,18 @@ class PackedTokens(Arguments):
     (N, 4096), with the arrays of :class:`PackedIds`. :func:`cu_seqlens` returns the lengths of the
     documents for FlashAttention.
 
-    A document ends with the token ``end``, which belongs to the document, or at the end of its
-    file. Within a window of consecutive documents of a file, each document is put into the first
-    row that has enough space. A document that is longer than a row is split into pieces, and each
-    piece except the last fills a row. The rows depend only on the files and these arguments, so
-    orders, ranks and checkpoints work as for any other dataset. Opening the dataset reads every
-    token once.
+    A document runs up to and including the token ``end``, or to the end of its file. The packer
+    looks at a window of consecutive documents of a file at a time, and puts each into the first row
+    with enough space left. A document longer than a row is split into pieces, and each piece except
+    the last fills a row. The rows depend only on the files and these arguments, so shuffling, ranks
+    and checkpoints work as with any other dataset. Opening the dataset reads every token once.
 
     Args:
-        path: a token file, or a folder of token files.
-        length: number of tokens per row.
-        end: the token that ends a document.
-        window: number of documents that are packed together.
-        most: maximum number of documents per row.
-        padding: the token that fills the rest of a row.
-        dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
-        mmap: maps the files into memory instead of reading them.
+        path: a token file, or a folder of token files. length: number of tokens per row. end: the
+        token that ends a document. window: how many consecutive documents the packer considers at
+        once. most: maximum number of documents per row. padding: the token that fills the rest of a
+        row. dtype: type of the stored tokens, ``"u16"`` or ``"u32"``. mmap: maps the files into
+        memory instead of reading them.
     """
 
     path: Path
@@ -382,8 +377,8 @@ class Zip(Arguments):
     """Datasets with the same samples in the same order, as one dataset. A sample has the fields of all datasets, for
     example an image and an embedding from a separate dataset: ``Zip(["photos.lmdb", "embeddings.tar"])``.
 
-    The key and the class names are those of the first dataset. The label comes from the first dataset in which the
-    sample has a label. Reading a sample fails if two datasets have a field of the same name.
+    Key and class names come from the first dataset, and the label from the first dataset that has
+    one for the sample. Reading a sample fails if two datasets have a field of the same name.
 
     Args:
         parts: paths, Python datasets, or objects such as :class:`Coco`. All have the same number of samples.

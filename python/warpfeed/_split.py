@@ -20,8 +20,7 @@ def split(
     labels: Iterable[int] | None = None,
     by_class: bool = False,
 ) -> list[list[int]]:
-    """Randomly divides samples into parts, and returns the indices of each part, for
-    ``Loader(..., subset=part)``.
+    """Splits samples at random. Returns the indices of each part, for ``Loader(..., subset=part)``.
 
     ::
 

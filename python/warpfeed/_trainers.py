@@ -67,10 +67,9 @@ class _SampleLoader(Protocol):
 class Dataset:
     """The type of ``loader.dataset``: the stored samples, their number, and the classes.
 
-    ``loader.dataset[id]`` equals ``loader.sample(id)``. Indices have the same meaning as in
-    ``batch.ids``. If the loader has a ``subset``, ``len(loader.dataset)`` is the size of the
-    subset, :attr:`indices` contains the indices of its samples, and a loop over the dataset yields
-    only these samples.
+    ``loader.dataset[id]`` equals ``loader.sample(id)``. Indices are those of ``batch.ids``. With a
+    ``subset``, ``len(loader.dataset)`` is the subset's size, :attr:`indices` lists its samples, and
+    a loop over the dataset yields only those.
     """
 
     def __init__(self, loader: _SampleLoader, selection: SampleSelection) -> None:

@@ -173,7 +173,7 @@ class _SkipPatch:
         trainer = _transformers(".trainer")
         with self._lock:
             self._trainings -= 1
-            # Restore the original only if no other code has replaced the function again.
+            # If other code has replaced the function again, it stays.
             if self._trainings == 0 and trainer.skip_first_batches is self._ours:
                 trainer.skip_first_batches = self._found
 

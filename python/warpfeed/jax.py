@@ -99,7 +99,7 @@ def _global(array: Any, sharding: Any, jax: Any) -> Any:
                 f"{device} needs samples {start} to {end} of the global batch, but process {jax.process_index()} has "
                 f"samples {first} to {first + array.shape[0]}: the first axis of the mesh must be in the order of the processes"
             )
-        # Copy the data: on the CPU, JAX would share the batch's memory, which is reused later.
+        # On the CPU, JAX would share the batch's memory, which is reused later.
         part = np.array(array[(slice(start - first, end - first), *slices[1:])])
         parts.append(jax.device_put(part, device))
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)

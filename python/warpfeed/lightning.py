@@ -26,8 +26,8 @@ __all__ = ["DataModule"]
 
 if TYPE_CHECKING:
     Base = object
-# Use the package that the program has imported: a trainer from `lightning` rejects modules from
-# `pytorch_lightning`, and vice versa.
+# A trainer from `lightning` rejects modules from `pytorch_lightning`, and vice versa, so this
+# module must come from the package that the program has imported.
 elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import LightningDataModule as Base
 else:
@@ -68,7 +68,7 @@ class DataModule(Base):
         for stage, own in {"train": train, "val": val, "test": test, "predict": predict}.items():
             if own is None:
                 # Lightning inspects the code of this method to determine whether the module has
-                # such a loader, so restore the method of the base class.
+                # such a loader. The method of the base class means that it has none.
                 name = f"{stage}_dataloader"
                 setattr(self, name, getattr(super(), name))
                 continue

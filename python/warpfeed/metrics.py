@@ -9,8 +9,8 @@
     page = warpfeed.metrics.prometheus_text(train=loader)
 
 `METRICS` lists all numbers. Their names, units and labels are stable. A number that a loader does
-not measure is absent: a loader of host batches has no ``warpfeed_stall_seconds_total``. Numbers are
-collected when they are read, so metrics that nothing reads cost nothing.
+not measure is absent: with host batches, there is no ``warpfeed_stall_seconds_total``. Numbers are
+collected only when something reads them, so metrics cost nothing otherwise.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["METRICS", "Collector", "Metric", "as_dict", "observe", "prometheus_t
 
 #: The worker stages, which are the values of the label ``stage``.
 _STAGES = ("read", "decode", "transform", "write")
-#: Each instrument of OpenTelemetry has a callback. Callbacks that run within this number of seconds
-#: share the same statistics.
+#: OpenTelemetry calls back for each instrument separately. Callbacks within this many seconds share
+#: one snapshot.
 _SHARED_SECONDS = 0.05
 
 
 class Metric(NamedTuple):
-    """A number that has the same name in all output formats."""
+    """A number, under the same name in all output formats."""
 
     name: str
     #: A description in one line.

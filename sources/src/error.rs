@@ -149,7 +149,7 @@ impl Error {
         e.0.transient = matches!(error.kind(), Interrupted | StaleNetworkFileHandle | TimedOut | WouldBlock)
             || code.is_some_and(|code| codes::TRANSIENT.contains(&code))
             || e.is_exhausted();
-        // Recreate the error, because `std::io::Error` cannot be cloned.
+        // `std::io::Error` cannot be cloned.
         e.with_source(match error.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
             None => std::io::Error::new(error.kind(), error.to_string()),
@@ -380,8 +380,9 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Like `guarded`, but calls `other` for panic payloads that are not an [`Error`]. `other` either
-/// converts the payload into an error, or returns the payload if it does not recognize it.
+/// Does the work of `guarded`, and calls `other` for panic payloads that are not an [`Error`].
+/// `other` either converts the payload into an error, or returns the payload if it does not
+/// recognize it.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
     // `AssertUnwindSafe`: a panic may leave the scratch buffer and the sample's bytes partly
     // written, but they are overwritten before they are read again.
@@ -396,8 +397,8 @@ pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) 
         };
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
-            // Do not drop the payload: its destructor may be user code and panic again, and nothing
-            // would catch that panic.
+            // Dropping the payload would run its destructor, which may be user code and panic
+            // again, and nothing would catch that panic.
             std::mem::forget(panic);
             "with a non-string payload".into()
         });
@@ -425,7 +426,7 @@ pub(crate) fn reservation_result(result: std::result::Result<(), TryReserveError
     result.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
 }
 
-/// Like [`Vec::push`], but returns an error if memory runs out.
+/// Appends an element, and returns an error if memory runs out.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
@@ -435,7 +436,7 @@ pub(crate) fn push<T>(vec: &mut Vec<T>, value: T) -> Result<()> {
     Ok(())
 }
 
-/// Like [`Iterator::collect`], but returns an error if memory runs out.
+/// Collects the items of an iterator, and returns an error if memory runs out.
 ///
 /// # Errors
 /// Returns the first error that `all` yields, or [`ErrorKind::Memory`] if the allocation fails.
@@ -458,7 +459,7 @@ pub(crate) fn try_copy(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(copy)
 }
 
-/// Like [`Vec::extend_from_slice`], but returns an error if memory runs out.
+/// Appends a slice, and returns an error if memory runs out.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
@@ -468,9 +469,9 @@ pub fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Like [`Vec::resize`], but if the allocation fails, panics with the error of [`reserve`] as the
-/// payload. The panic hook is not called. `guarded`, which wraps the processing of every sample,
-/// catches the panic and returns the error.
+/// Resizes a vector. If the allocation fails, panics with the error of [`reserve`] as the payload,
+/// without calling the panic hook. `guarded`, which wraps the processing of every sample, catches
+/// the panic and returns the error.
 pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));

@@ -1,4 +1,4 @@
-//! The built-in image formats.
+//! Lists the built-in image formats.
 //!
 //! Determines which files in a folder are images, which field of a sample contains the image, and
 //! which codec decodes the image. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.

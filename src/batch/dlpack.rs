@@ -1,5 +1,5 @@
-//! DLPack: shares a batch's memory with other frameworks without copying it. Supports version 1.0
-//! (<https://dmlc.github.io/dlpack>) and the older struct without a version.
+//! Shares a batch's memory with other frameworks through DLPack, without copying it. Supports
+//! version 1.0 (<https://dmlc.github.io/dlpack>) and the older struct without a version.
 //!
 //! **Invariants**
 //! 1. `manager_ctx` is a leaked `Box<Owner>` that keeps the memory, the shape and the strides

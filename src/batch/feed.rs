@@ -6,8 +6,8 @@ use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// The batches that a run delivers: the batches of one epoch, followed by the batches of each epoch
-/// that is prepared in advance.
+/// What a run delivers: the batches of one epoch, and after them those of every epoch that is
+/// prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
     /// Number of the run. The first run is 1.
@@ -18,8 +18,7 @@ pub(crate) struct Course {
     /// Whether the run repeats the epoch of `first`, because the program requested it twice in a
     /// row.
     pub(crate) repeats: bool,
-    /// First epoch that must not be prepared in advance. This epoch and later epochs are prepared
-    /// only on request.
+    /// From this epoch on, nothing is prepared in advance.
     pub(crate) epochs: u64,
 }
 
@@ -33,8 +32,8 @@ impl Course {
         Course { run, first, batches: batches.end, repeats: false, epochs: 0 }
     }
 
-    /// Returns the position after `index`, or `None` if the run ends after `index`. A returned
-    /// position with batch 0 is valid only if [`enter`](Course::enter) then returns true.
+    /// Returns the position after `index`, or `None` if the run ends there. Batch 0 means a new
+    /// epoch, which exists only if [`enter`](Course::enter) then returns true.
     pub(crate) fn after(&self, index: BatchIndex) -> Option<BatchIndex> {
         let batch = index.batch + 1;
         if batch < self.batches {
@@ -55,7 +54,8 @@ impl Course {
 
 /// A wait for the next batch. The caller can give up and continue the wait in a later call.
 pub(crate) struct Wait<'a> {
-    /// Start of the wait, moved forward by the time between calls.
+    /// Start of the wait. Moved forward by the time between calls, so that only time inside calls
+    /// counts.
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
@@ -118,15 +118,15 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Sets the number of batches on the device that the program has not taken. Called each time the
-    /// device receives a batch, which does not count.
+    /// Sets the number of batches on the device that the program has not taken. Called each time
+    /// the device receives a batch, which itself does not count.
     fn set_batches_ahead(&self, _batches: usize) {}
 
     /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;
 
-    /// Returns when the feed began to delay the consumer. The consumer requested a batch at
-    /// `requested`, and has just received it.
+    /// The consumer has just received a batch that it requested at `requested`. Returns since when
+    /// the feed was to blame for the wait: while the consumer holds every slot, it delays itself.
     fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }

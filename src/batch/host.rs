@@ -15,13 +15,13 @@ use crate::error::Result;
 /// A batch in host memory. Dereferences to [`BatchInfo`], which provides the source indices, keys
 /// and errors of the samples.
 ///
-/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but if
-/// they occupy all slots, the workers have no slot to fill.
+/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but once
+/// they occupy every slot, the workers have nothing to fill.
 ///
-/// A slot in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) is reused only when all
-/// work that was submitted to any device before the next call to `next()` has completed. Therefore,
-/// you can upload a batch asynchronously on any stream, with cudarc's safe calls or with candle,
-/// and drop the batch immediately.
+/// You can upload a batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned))
+/// asynchronously on any stream, with cudarc's safe calls or with candle, and drop it immediately.
+/// The loader reuses the slot only after all work that was submitted to any device before the next
+/// call to `next()` is done.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<Full>,
@@ -56,8 +56,8 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// Returns the number of slots that are currently held back.
     fn held_count(&self) -> usize;
 
-    /// Returns whether a slot is held back because a CUDA graph is being captured. Until the
-    /// capture ends, no event can be recorded for the slot.
+    /// Returns whether a slot is held back because a CUDA graph is being captured, during which no
+    /// event can be recorded for it.
     fn waits_for_a_capture(&self) -> bool;
 
     /// Returns when the last slot was released, or `None` if a slot is being held back.
@@ -72,9 +72,9 @@ pub(crate) trait Keeper<T>: Send + Sync {
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl SlotReturn {
-    /// Returns when the loader began to delay the consumer. The consumer requested a batch at
-    /// `requested`, and has just received it. The result is not before the last slot was released,
-    /// because until then a device was working for the consumer.
+    /// The consumer has just received a batch that it requested at `requested`. Returns since when
+    /// the loader was to blame for the wait: not before the last slot was released, because until
+    /// then a device was still working for the consumer.
     pub(crate) fn waited_since(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => requested,
@@ -148,11 +148,10 @@ impl HostBatch {
     /// field `name`, and the maximum length of a document. Returns `None` if there is no such
     /// field.
     ///
-    /// The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end
-    /// of each document. The padding of a row counts as a document. The results are suitable as the
-    /// `cu_seqlens_q` and `max_seqlen_q` arguments of `flash_attn_varlen_func`. For a
-    /// [`Patches`](crate::field::Patches) field, the documents are the images, and there is no
-    /// padding.
+    /// The cumulative lengths are 0 and the end of each document in the concatenated rows, as
+    /// `flash_attn_varlen_func` expects for `cu_seqlens_q` and `max_seqlen_q`. The padding of a row
+    /// counts as a document. For a [`Patches`](crate::field::Patches) field, the documents are the
+    /// images, and there is no padding.
     ///
     /// # Panics
     /// If the rows have more than 2^31 - 1 tokens in total.
@@ -210,7 +209,6 @@ impl Delivered for HostBatch {
 }
 
 impl HostBatch {
-    /// Takes the slot out of the batch, so that `drop` does nothing.
     fn take_slot(&mut self) -> Option<(Free, &SlotReturn)> {
         let full = self.full.take()?;
         self.slot_return.held.fetch_sub(1, Ordering::Relaxed);
@@ -232,8 +230,8 @@ impl HostBatch {
 impl Drop for HostBatch {
     fn drop(&mut self) {
         if std::process::id() != self.slot_return.process {
-            // In a forked child, leak the slot: the threads that would receive it do not exist, and
-            // a lock that one of them held during `fork` stays locked.
+            // In a forked child, leak the slot: the threads that would receive it don't exist, and
+            // locks that they held stay locked.
             std::mem::forget(self.full.take());
         }
         if let Some((slot, slot_return)) = self.take_slot() {

@@ -1,4 +1,4 @@
-//! The memory of a slot.
+//! Allocates the memory of a slot.
 //!
 //! **Invariants**
 //! 1. `base..base + len` is one live, initialized allocation, aligned to
@@ -81,9 +81,9 @@ impl Heap {
             let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
-        // Align the buffer manually. With the default alignment, zeroed memory comes directly from
-        // the operating system, so unused pages are never touched. With a larger alignment,
-        // allocators would write the zeros themselves.
+        // With the default alignment, zeroed memory comes directly from the operating system, so
+        // unused pages are never touched. With a larger alignment, allocators would write the zeros
+        // themselves. So the buffer is aligned here.
         let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
         // SAFETY: the layout's size is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;

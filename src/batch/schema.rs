@@ -115,9 +115,9 @@ impl Normalize {
         Ok(())
     }
 
-    /// Returns an error if the values seem to be on a scale of 0 to 255. For pixels from 0 to 1,
-    /// the mean is at most 1 and the standard deviation at most 0.5. A std of up to 1 is accepted,
-    /// because a std of 1 is a common way to disable scaling.
+    /// Returns an error if the values seem to be on a scale of 0 to 255: pixels from 0 to 1 cannot
+    /// have a mean above 1, or a standard deviation above 0.5. A std of up to 1 is accepted,
+    /// because 1 is a common way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let most = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
         if most(self.mean) <= 1.0 && most(self.std) <= 1.0 {
@@ -174,23 +174,24 @@ pub(crate) enum Role {
     Label,
     /// An image. It is `u8` (H, W, 3) until a device converts it to its final type.
     Image,
-    /// A field with a variable number of elements along its first axis. When the batch is finished,
-    /// the elements of all samples are moved together. Span `counts` contains the number of
-    /// elements of each sample, as i64.
+    /// A field with a variable number of elements along its first axis. The worker that finishes
+    /// the batch closes the gaps between samples. Span `counts` contains the number of elements of
+    /// each sample, as i64.
     Packed { counts: usize },
-    /// The cumulative numbers of patches of the images with the grids in span `grids`.
+    /// Cumulative patch counts of the images (`cu_seqlens`), computed from the grids in span
+    /// `grids`.
     CuSeqlens { grids: usize },
     /// Soft labels.
     SoftLabels,
-    /// One record per sample with the remaining effects and the mixing for the image in span `of`.
-    /// A device, or the worker that mixes, applies them. Not delivered.
+    /// One record per sample: what is still to be done to the image in span `of` (effects, mixing),
+    /// by the device or by the worker that mixes. Not delivered.
     Records { of: usize },
     /// One record per sample that tells a device how to decode the image in span `of`. Not
     /// delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. The samples share the span. Its size is the
-    /// average size per sample times the number of samples. The device has space for an average of
-    /// `blocks` blocks of coefficients per sample. Not delivered.
+    /// Entropy-coded data that a device decodes. All samples share the span, so a large one may use
+    /// what small ones leave. Likewise, the device has space for an average of `blocks` blocks of
+    /// coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
 
@@ -216,9 +217,8 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches. Each schema is one variant. There is one variant for each
-/// combination of image sizes in an epoch. All variants have the same arrays, with different
-/// shapes.
+/// The schemas of a loader's batches: one variant for each combination of image sizes that occurs
+/// in an epoch. All variants have the same arrays, but different shapes.
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 

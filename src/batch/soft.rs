@@ -1,4 +1,5 @@
-//! Computes soft labels, with the same bits as `soft_labels` in `device/nvidia/kernels/convert.cu`.
+//! Computes soft labels. The device kernel `soft_labels` in `device/nvidia/kernels/convert.cu`
+//! computes the same bits.
 
 use super::fused::mul_add;
 

@@ -76,8 +76,8 @@ impl Color {
 pub(super) struct Opened<'a> {
     /// The decoder, or `None` after it has been used.
     pub(super) decoder: Option<AnyDecoder<'a>>,
-    /// Number of bytes that a check of the values needs if only a dense map can read them, and 0
-    /// otherwise.
+    /// How many bytes checking the values takes, for an image that only a dense map can read;
+    /// otherwise 0.
     pub(super) check_memory: u64,
     /// Size of the stored image, before the EXIF orientation is applied.
     pub(super) stored: Size,
@@ -90,8 +90,8 @@ impl Opened<'_> {
         self.orientation.size(self.stored)
     }
 
-    /// Returns the number of bytes that a check of the values needs if only a dense map can read
-    /// them, and 0 otherwise.
+    /// Returns how many bytes checking the values takes, for an image that only a dense map can
+    /// read; otherwise 0.
     pub(super) fn check_memory(&self) -> u64 {
         self.check_memory
     }

@@ -234,8 +234,7 @@ impl<'a> EncodedImage<'a> {
 
     /// Estimates how many bytes [`check`](EncodedImage::check) allocates.
     pub(crate) fn check_memory(&self) -> u64 {
-        // Take the maximum of the memory for all pixels and the eight bytes per pixel for the
-        // coefficients of up to four components.
+        // Eight bytes per pixel suffice for the coefficients of up to four components.
         self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
     }
 

@@ -1,6 +1,6 @@
 //! [`FloatImage`]: reads the values of a PNG or TIFF as `f32`, with any number of channels. Dense
-//! maps use this reader, whereas the codecs convert images to 8-bit RGB. Integers of up to 16 bits
-//! and 32-bit floats are converted exactly.
+//! maps need this reader, because the codecs convert every image to 8-bit RGB. Integers of up to 16
+//! bits and 32-bit floats are converted exactly.
 
 use std::io::Cursor;
 

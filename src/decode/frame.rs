@@ -1,13 +1,12 @@
-//! [`Oriented`] and [`Frame`]: transform annotations if an EXIF orientation rotates or mirrors the
-//! image.
+//! [`Oriented`] and [`Frame`]: rotate and mirror annotations along with an image that has an EXIF
+//! orientation.
 
 use warpfeed_jpeg::Orientation;
 
 use super::Size;
 use crate::error::{Error, Result};
 
-/// The version of an image that was annotated, if the EXIF orientation rotates or mirrors the
-/// image.
+/// Which version of an image with an EXIF orientation was annotated.
 ///
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) explains when this setting is
 /// needed.
@@ -21,8 +20,8 @@ pub enum AnnotationFrame {
     Upright,
 }
 
-/// The size of an upright image, and the EXIF orientation that makes the stored image upright. If
-/// the image is stored upright, a [`Size`] can be converted to this type.
+/// The size of an upright image, and the EXIF orientation that makes the stored image upright. A
+/// [`Size`] converts to this type, for images that are stored upright.
 ///
 /// ```
 /// use warpfeed::decode::{AnnotationFrame, Oriented, Size};
@@ -65,8 +64,8 @@ impl Oriented {
         self.orientation
     }
 
-    /// Sets which version of the image was annotated. This setting is needed only if the size that
-    /// the annotations declare matches both versions.
+    /// Sets which version of the image was annotated. Needed only if the size in the annotations
+    /// matches both.
     #[must_use]
     pub fn annotated(mut self, on: Option<AnnotationFrame>) -> Self {
         self.annotated = on;
@@ -88,8 +87,8 @@ impl Oriented {
     ///   annotated, and [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
-        // Swapping the width and height twice has no effect, so the same function converts the
-        // upright size to the stored size.
+        // `size` swaps width and height, so it is its own inverse: here it converts the upright
+        // size to the stored one.
         let stored = orientation.size(upright);
         let fits = |size: Size| declared.is_none_or(|declared| declared == size);
         let follow = match (fits(stored), fits(upright)) {
@@ -178,16 +177,14 @@ impl Frame {
         (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
     }
 
-    /// Returns the column of the annotated image that becomes column `x` of the upright image. If
-    /// the frame is [transposed](Frame::is_transposed), returns a row of the annotated image
-    /// instead.
+    /// Returns which column of the annotated image becomes column `x` of the upright one, or which
+    /// row, if the frame is [transposed](Frame::is_transposed).
     pub fn across(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// Returns the row of the annotated image that becomes row `y` of the upright image. If the
-    /// frame is [transposed](Frame::is_transposed), returns a column of the annotated image
-    /// instead.
+    /// Returns which row of the annotated image becomes row `y` of the upright one, or which
+    /// column, if the frame is [transposed](Frame::is_transposed).
     pub fn down(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }

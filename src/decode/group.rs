@@ -2,8 +2,8 @@
 
 use super::Job;
 
-/// Maximum number of images that are decoded together. Decoders cannot interleave more images, and
-/// larger groups would distribute a batch less evenly.
+/// Maximum number of images that are decoded together. Decoders can't interleave more, and larger
+/// groups would spread a batch less evenly over the workers.
 pub(crate) const MAX_GROUP: usize = 8;
 
 /// Maximum number of images per sample. For example, two global and eight local views need ten.
@@ -35,8 +35,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use warpfeed_jpeg::internal::headers_read;
 
-    /// Some of the files can be decoded interleaved. The others require the plain decoder:
-    /// progressive files, damaged files, and files without EOI.
+    /// Some of the files go to the interleaved decoder. Progressive and damaged ones, and those
+    /// without EOI, fall back to the plain one, which must not read the header again.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
     fn jpeg_headers_are_read_once_per_image() {

@@ -1,9 +1,9 @@
 //! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
-//! Pixels are converted like in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in
-//! three channels, and alpha is dropped, or blended with a background. Unlike torchvision, this
-//! module applies the EXIF orientation. Channels of more than 8 bits are rejected unless an option
-//! requests the conversion, because rounding may lose information.
+//! Pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in three
+//! channels, and alpha is dropped, or blended with a background. There are two differences. The
+//! EXIF orientation is applied. And channels of more than 8 bits are rejected unless an option asks
+//! for the conversion, because it loses information.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,8 +48,8 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
-    /// Reads the header of a TIFF that only a dense map can read, such as one with six bands.
-    /// Such a file can be checked, but not decoded to RGB.
+    /// Reads the header of a TIFF that only a dense map can read, such as one with six bands. It
+    /// has no RGB form, but its size can be checked.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let stored = self.stored(bytes)?;
         let check_memory = stored.check_memory().max(1);
@@ -411,8 +411,7 @@ mod tests {
                 1
             }
             fn read(self: Box<Self>, _: &mut [u8]) -> std::result::Result<(), String> {
-                // Unlike `panic!`, `resume_unwind` does not call the panic hook, which writes to
-                // stderr.
+                // Unlike `panic!`, this skips the panic hook, so the test prints nothing.
                 std::panic::resume_unwind(Box::new("out of bounds"));
             }
         }

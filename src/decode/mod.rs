@@ -38,9 +38,9 @@
 //! In all formats, an image may have at most 2^28 pixels. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
 //!
-//! A CMYK or YCCK image is converted like in Pillow's `convert("RGB")`. Adobe's programs invert the
-//! values of a CMYK JPEG, so the values are treated as inverted, even if the file does not have
-//! Adobe's marker. ICC profiles are ignored.
+//! CMYK and YCCK are converted as in Pillow's `convert("RGB")`. Adobe's programs invert the values
+//! of a CMYK JPEG, so they are taken to be inverted, even without Adobe's marker. ICC profiles are
+//! ignored.
 //!
 //! Pixels are equal to the pixels of Pillow's `convert("RGB")`. Tests check this with the images in
 //! `tests/fixtures/images`. In particular:
@@ -58,9 +58,9 @@
 //!
 //! # Truncated files
 //!
-//! A truncated JPEG cannot be decoded. Every crop returns the same error, for example
-//! `jpeg ends at byte 4096 in MCU 61 of 132`. If only the last marker is missing, the JPEG can be
-//! decoded, because it contains the data of all pixels.
+//! A truncated JPEG cannot be decoded, and every crop of it gives the same error, such as `jpeg
+//! ends at byte 4096 in MCU 61 of 132`. One that lacks only the last marker contains all pixels,
+//! and can be decoded.
 //!
 //! # Damaged files
 //!

@@ -1,11 +1,11 @@
 //! The codec for video frames, which are stored as [records](warpfeed_video::record) of packets.
 //!
-//! Each thread has one decoder. If a frame is in the same group of pictures as the previously
-//! decoded frame and follows it, only the packets after the previous frame are decoded. Therefore,
-//! decoding the frames of a clip in order takes as long as decoding the video in order.
+//! Each thread has one decoder, which continues from the frame it decoded last if the next one
+//! follows it in the same group of pictures. So reading a clip in order costs no more than playing
+//! the video.
 //!
-//! All threads share a GPU's few decoders. A thread holds one decoder while it decodes a group of
-//! images.
+//! A GPU has only a few decoders, which all threads share. A thread keeps one for the duration of a
+//! group of images, because switching would discard that state.
 
 use std::cell::{Cell, RefCell};
 
@@ -41,7 +41,8 @@ thread_local! {
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// When dropped, lets other threads use the GPU decoder, unless the thread is still in a group.
+/// Returns the GPU decoder for other threads to use when dropped, unless the thread is still in a
+/// group.
 struct OrientationFlags {
     was_in_group: bool,
 }
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
     use crate::decode::{decode_group, standard};
 
-    /// Returns the records of the frames of a video with a key frame every second frame.
+    /// Returns the frame records of a video with a key frame on every other frame.
     fn records() -> Vec<Vec<u8>> {
         let file = include_bytes!("../../video/tests/fixtures/g2.mp4");
         let track = warpfeed_video::open(&file[..].to_vec()).unwrap();

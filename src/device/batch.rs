@@ -14,15 +14,14 @@ use crate::error::Result;
 /// A batch in device memory. Dereferences to [`BatchInfo`](crate::BatchInfo), which provides the
 /// source indices, keys and errors of the samples.
 ///
-/// Work that is queued in the loader's stream after the batch was delivered may use the tensors:
-/// that stream waits for the copy to the device, but the host does not. Dropping the batch records
-/// an event in the stream. The memory is reused once all work that was queued before the event is
-/// done. Therefore, drop the batch after launching the last kernel that reads it. If a different
-/// stream uses the batch, make the loader's stream wait for that stream, with an event, before you
-/// drop the batch.
+/// The loader's stream waits for the copy to the device (the host does not), so work that you queue
+/// in that stream may use the tensors right away. Dropping the batch records an event in the
+/// stream, and the memory is reused once everything queued before the event is done. So drop the
+/// batch after launching the last kernel that reads it. If a different stream reads it, first make
+/// the loader's stream wait for that stream, with an event.
 ///
-/// Do not use a per-thread default stream if other threads drop batches, because its handle denotes
-/// a different stream on each thread.
+/// Don't open the loader with a per-thread default stream if other threads drop batches: the same
+/// handle means a different stream on each thread.
 pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
 
 impl<G: Gpu> From<Held<G>> for DeviceBatch<G> {
@@ -87,9 +86,8 @@ impl<G: Gpu> DeviceBatch<G> {
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
-    /// Returns the number of rows that each sample has in the field `name`, as an i64 tensor of
-    /// shape (N), or `None` if this is not a [`Ragged`](crate::field::Ragged) field. The remaining
-    /// rows of a sample are padding.
+    /// Returns how many rows of the field `name` each sample fills, as an i64 tensor of shape (N),
+    /// or `None` if this is not a [`Ragged`](crate::field::Ragged) field. The rest is padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
@@ -101,10 +99,10 @@ impl<G: Gpu> DeviceBatch<G> {
         self.spec().delivered().map(|(_, array)| &array.field)
     }
 
-    /// Makes `stream`, a stream handle of a different library, wait for the batch, and registers
-    /// the stream as a user of the batch. After the batch is dropped, its memory is reused once all
-    /// users have finished the work that was submitted before the drop. After this call, the
-    /// loader's stream is a user only if it is registered as well.
+    /// Makes `stream`, a handle from a different library, wait for the batch, and registers it as a
+    /// user of the batch. After the drop, the memory is reused once every user has finished the
+    /// work submitted before the drop. The loader's own stream then no longer counts, unless you
+    /// register it as well.
     ///
     /// # Safety
     /// `stream` must be a stream in the primary context of the batch's device, and must outlive the
@@ -118,9 +116,9 @@ impl<G: Gpu> DeviceBatch<G> {
         self.0.use_on(unsafe { self.0.shared.gpu.borrowed(stream) }?)
     }
 
-    /// Declares that any stream may use the batch. After the batch is dropped, its memory is reused
-    /// once all work that was submitted to the device before the drop is done. This call does not
-    /// make any stream wait for the batch, so the caller must order the accesses.
+    /// Declares that any stream may use the batch. After the drop, its memory is reused once all
+    /// work submitted to the device before the drop is done. No stream waits for the batch because
+    /// of this call, so the caller must order the accesses.
     pub fn use_anywhere(&self) {
         self.0.export();
     }

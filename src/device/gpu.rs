@@ -1,4 +1,4 @@
-//! The trait through which the ring and its batches use a device.
+//! [`Gpu`]: the trait through which the ring and its batches use a device.
 
 use super::spec::Spec;
 use crate::batch::{DlDevice, Largest, SlotMemory};

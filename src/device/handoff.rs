@@ -1,20 +1,18 @@
 //! Holds page-locked host slots back while a device may still be reading them.
 //!
 //! Safe code can upload a batch from page-locked memory asynchronously, on any stream, and drop the
-//! batch immediately. The loader does not know which stream is still reading the slot. Therefore,
-//! it holds the slot back until the devices have done all work that was submitted before the batch
-//! was dropped:
+//! batch immediately. The loader cannot know which stream is still reading the slot. So it holds
+//! the slot back until the devices have done all work that was submitted before the drop:
 //!
 //! ```text
 //! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! A mark is an event that is recorded after all work that has been submitted so far. The next call
-//! of `next()` records the event. If the consumer is already waiting in `next()`, the event is
-//! recorded immediately. Otherwise, dropping a batch records nothing, so it cannot disturb a CUDA
-//! graph capture. A separate thread checks the marks, so neither the consumer nor a worker waits
-//! for a device.
+//! A mark is an event recorded after all work submitted so far. Dropping a batch records nothing,
+//! because that could disturb a CUDA graph capture; the next call of `next()` does (or the drop
+//! itself, if the consumer is already waiting in `next()`). A separate thread checks the marks, so
+//! neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -126,7 +124,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         // Do not hold the lock during driver calls.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
-            // Ignore an error, because the thread will get the same error and report it.
+            // On an error, leave it to the thread, which will get and report the same one.
             let mark = match self.shared.watch.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
@@ -212,7 +210,7 @@ impl<W: Watch, T> Thread<W, T> {
             match received {
                 Ok(slot) => self.held.push(slot),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Sleep instead, because receiving from a closed channel returns immediately.
+                // From now on, sleep: receiving from a closed channel returns immediately.
                 Err(RecvTimeoutError::Disconnected) if open => open = false,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
             }
@@ -281,9 +279,9 @@ impl HostBatch {
     /// done.
     ///
     /// A batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)) may be dropped at
-    /// any time. By default, its memory is reused only after all devices have finished the work
-    /// that was submitted before the drop. With this method, the loader knows which stream reads
-    /// the batch, and reuses the memory as soon as the upload is done:
+    /// any time, but then its memory is reused only after all devices have finished all work
+    /// submitted before the drop. If you name the stream that reads the batch, the memory is reused
+    /// as soon as the upload is done:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

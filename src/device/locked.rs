@@ -1,4 +1,4 @@
-//! Allocates page-locked memory for host batches with the driver that this build supports.
+//! Allocates page-locked memory for host batches, with whichever driver this build supports.
 
 use crate::batch::{MakeKeeper, SlotMemory};
 use crate::error::Result;

@@ -1,8 +1,8 @@
 //! Device batches, and the prefetch ring that uploads them.
 //!
-//! Images are uploaded as u8 pixels on a copy stream, and converted on a second stream. The
-//! consumer's stream then waits for an event, but the host does not. `README.md` describes the
-//! design, and what tests can and cannot show without a GPU.
+//! Images are uploaded as u8 pixels on one stream and converted on a second, so that copies and
+//! kernels of different batches overlap. The consumer's stream waits for an event; the host does
+//! not wait. `README.md` describes the design, and what tests can and cannot show without a GPU.
 //!
 //! 1. `spec`: the arrays of a device batch, and the layout of device memory, which is computed in
 //!    advance.
@@ -19,7 +19,7 @@
 //! The ring and its batches depend only on the `Gpu` trait. Tests run them on a simulated device
 //! (`tests::sim`) with one thread per stream and random delays.
 
-// If no vendor's feature is enabled, only tests use the ring.
+// Without a vendor's feature, only tests use the ring.
 #![cfg_attr(not(feature = "_device"), allow(dead_code, unused_imports))]
 
 mod batch;

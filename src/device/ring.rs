@@ -22,8 +22,9 @@
 //! ```
 //!
 //! Images that need no conversion are copied directly into the slot, after `released`. If nothing
-//! is computed, `ready` is recorded on the copy stream. The copy of the images, the conversion and
-//! the consumer's wait are each between two timed events, which do not affect the order (`timing`).
+//! is computed, `ready` is recorded on the copy stream. For the statistics, two timed events
+//! enclose the copy of the images, the conversion and the consumer's wait (`timing`). They do not
+//! affect the order.
 //!
 //! **Invariants**
 //! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.
@@ -169,7 +170,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let large = (0..plan.staging).map(|i| workspace((plan.staging_buffer(i), plan.scratch()), 0));
         let large = large.collect::<Result<_>>()?;
         let small = (0..lanes).map(|lane| workspace(plan.lane(lane, lanes), lane)).collect::<Result<_>>()?;
-        // Capacity for all slots, an error, and the end of a run.
+        // The channel may contain all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
         let (starts, started) = unbounded();

@@ -1,4 +1,4 @@
-//! The arrays of a device batch, and the layout of device memory.
+//! Determines the arrays of a device batch, and the layout of device memory.
 //!
 //! A [`Spec`] is derived from the schema of host batches. The spec determines all offsets, copies
 //! and computations before the first batch, so the ring allocates one block of memory when it

@@ -76,8 +76,8 @@ impl Annotations {
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
                     found.mask = Some(pixels);
                 }
-                // A mask whose values are colors is valid, but there is no map from colors to
-                // values, so only check that it can be decoded.
+                // A mask with colors as values is valid, but there is no map from colors to
+                // classes. It only has to be decodable.
                 Err(e) if e.cause().ends_with(ONE_NUMBER) => {
                     Mask::new(Dtype::I64).colors([]).whole("mask", sample, image)?;
                 }

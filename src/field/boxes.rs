@@ -20,9 +20,9 @@ use crate::transform::Plan;
 /// flipped together with the image.
 ///
 /// `Boxes` reads the sample's `boxes` field, an f32 array of shape (n, 4) in any [encoding](super).
-/// By default, a box is (x1, y1, x2, y2) in pixels of the source image. If the sample has a
-/// `boxes.units.txt` field that contains `relative`, the numbers are fractions of the image's width
-/// and height instead. In the batch, each sample has `most` rows:
+/// By default, a box is (x1, y1, x2, y2) in pixels of the source image. A `boxes.units.txt` field
+/// that contains `relative` makes the numbers fractions of the image's width and height instead. In
+/// the batch, each sample gets `most` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
@@ -32,37 +32,34 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to the visible part of the image. If the clipped width or height of a box is
-/// 0, the box is dropped, together with its class, mask and points.
-/// [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) set stricter limits. The
-/// remaining boxes keep their order. [`HostBatch::counts`](crate::HostBatch::counts) returns the
-/// number of remaining boxes of each sample. Random erasing does not change boxes or masks. For
-/// batches on a device, all arrays are copied to the device unchanged.
+/// Boxes are clipped to the crop. A box that is left without width or height is dropped, together
+/// with its class, mask and points. [`min_visible`](Boxes::min_visible) and
+/// [`min_size`](Boxes::min_size) set stricter limits. The remaining boxes keep their order.
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns the number of remaining boxes of each
+/// sample. Random erasing does not change boxes or masks. For batches on a device, all arrays are
+/// copied to the device unchanged.
 ///
 /// If [`Loader::classes`](crate::Loader::classes) is set, the classes of the boxes are renumbered
 /// accordingly.
 ///
-/// A sample fails if a coordinate is NaN or infinite, if x2 is less than x1 or y2 is less than y1,
-/// or if a box is outside the image. The error states the coordinates. Because datasets round
-/// coordinates, a box may extend beyond the image by one pixel or by one hundredth of the image's
-/// width or height, whichever is more. Such a box is clipped.
+/// A sample fails if a coordinate is NaN or infinite, if x2 < x1 or y2 < y1, or if a box is outside
+/// the image. The error states the coordinates. Datasets round coordinates, so a box that sticks
+/// out by up to one pixel, or up to 1 % of the image's width or height, is clipped instead.
 ///
 /// # EXIF orientation
 ///
-/// If an image has an EXIF orientation, the loader rotates the image accordingly. The result is
-/// called the upright image. The boxes, masks and points may have been annotated on the stored
-/// image or on the upright image. The `boxes.image_size.txt` field declares the size of the
-/// annotated image, as the text `width height`. The loader compares this size with the sizes of the
-/// stored and the upright image. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc)
-/// provide this field.
+/// If an image has an EXIF orientation, the loader rotates it. Some tools annotate the rotated
+/// ("upright") image, others the pixels as stored. To find out which, the loader compares the size
+/// in the `boxes.image_size.txt` field (the text `width height`) with the stored and the upright
+/// size. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc) provide this field.
 ///
 /// Annotations of the stored image are rotated together with the image, and
 /// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors the image. If the
 /// declared size matches both images or is missing,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides. Without that option,
-/// the sample fails. If the declared size matches neither image, the sample fails, and the error
-/// states both sizes. The size is also checked for images without an orientation, to detect
-/// annotations of a resized copy.
+/// the sample fails. If the declared size matches neither, the sample fails, and the error states
+/// both sizes. Images without an orientation are checked as well, which catches annotations that
+/// were made on a resized copy.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -141,7 +138,8 @@ impl Boxes {
         self
     }
 
-    /// Drops boxes if less than the fraction `share` of their area is visible. The default is 0.
+    /// Drops boxes of which the crop shows less than the fraction `share` of their area. The
+    /// default is 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
@@ -279,8 +277,8 @@ impl FieldType for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // Each mask is rasterized at the size of its source image. The crossings of its polygons
-        // need a second buffer of that size.
+        // A mask is rasterized at the size of its source image, and the crossings of its polygons
+        // take a second buffer of that size.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
         let bytes = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
         let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);
@@ -319,9 +317,9 @@ fn join_name<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Writes the boxes of `tile`, or of the sample itself if `tile` is `None`, after the first
-    /// `count` boxes of the row. Stops writing when the row is full, but returns the number of
-    /// boxes including those that did not fit.
+    /// Appends the boxes of `tile` (of the sample itself if `None`) to a row that already holds
+    /// `count`. Stops writing when the row is full, but keeps counting, so that the error can say
+    /// how many boxes there were.
     fn write_sample(
         &self,
         input: &Input<'_>,
@@ -385,7 +383,6 @@ impl Boxes {
         Ok(after)
     }
 
-    /// Writes the number of boxes, and pads the arrays after the last box.
     fn pad(&self, count: usize, row: &mut RowMut<'_>) {
         row.bytes(0)[count * 16..].fill(0);
         row.bytes(1).copy_from_slice(&(count as i64).to_ne_bytes());

@@ -58,8 +58,8 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // The dataset's class numbers may not fit into `dtype`, even if the numbers that the loader
-        // assigns to them fit.
+        // The loader renumbers classes, so the dataset's own class numbers need not fit into
+        // `dtype`.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != all * read.bytes() {

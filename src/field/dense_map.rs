@@ -1,4 +1,4 @@
-//! [`DenseMap`]: floats for each pixel, such as depth.
+//! [`DenseMap`]: one or more floats for each pixel, such as depth.
 
 use std::cell::RefCell;
 

@@ -46,8 +46,7 @@ impl<'a> Encoded<'a> {
     /// Creates the field `name`. `encoding` is ignored unless `value` is bytes or text.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
-            // Bytes that begin with NumPy's signature are an array with a header, regardless of the
-            // name of the field.
+            // NumPy's signature overrides the name of the field.
             Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
@@ -106,9 +105,8 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<
 }
 
 impl Encoded<'_> {
-    /// Calls `take` with the field's numbers as an array of `dtype` in native byte order, and with
-    /// their shape. If the field is an array without a header, its bytes are passed unchanged, and
-    /// without a shape.
+    /// Calls `take` with the field's numbers, as `dtype` in native byte order, and with their
+    /// shape. Arrays without a header have no shape, and their bytes are passed on unchanged.
     ///
     /// # Errors
     /// If the field does not contain numbers that fit into `dtype`. Errors from `take` are returned
@@ -121,9 +119,8 @@ impl Encoded<'_> {
         self.with(dtype, put, take)
     }
 
-    /// Like [`with_numbers`](Encoded::with_numbers), but returns an error if `dtype` would
-    /// [change](check_kept) a number. Image coordinates need not be exact, and use
-    /// [`with_numbers`](Encoded::with_numbers).
+    /// Like [`with_numbers`](Encoded::with_numbers), but fails if `dtype` would
+    /// [change](check_kept) a number. (Image coordinates, which need not be exact, use the former.)
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,
@@ -153,8 +150,7 @@ impl Encoded<'_> {
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
-        // If an error or a panic occurs, the scratch memory is freed, and the next call allocates
-        // it again.
+        // Taken out, so an error or a panic frees it, and the next call allocates it again.
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
@@ -221,7 +217,7 @@ impl Encoded<'_> {
         put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         to: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // Reserve no more memory than `FieldType::memory` returns.
+        // Exactly, because `FieldType::memory` promises no more.
         to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {

@@ -42,9 +42,9 @@ use crate::transform::{Augment, Plan};
 /// ```
 pub trait FieldType: Send + Sync + Debug {
     /// Returns the arrays of a field called `name`: their names, their element types, and their
-    /// shapes for one sample. `output` is the size of the images in the batch. The loader calls
-    /// this method once for each image size that occurs in any epoch ([`Augment::from_epoch`]).
-    /// Only the lengths of the axes may depend on `output`.
+    /// shapes for one sample. `output` is the size of the images in the batch. If the size changes
+    /// between epochs ([`Augment::from_epoch`]), the loader calls this once per size, and only the
+    /// lengths of the axes may differ.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
@@ -57,11 +57,10 @@ pub trait FieldType: Send + Sync + Debug {
     /// An implementation may return any error. The loader adds the index and the key of the sample.
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()>;
 
-    /// Returns the names of the sample's fields that [`write`](FieldType::write) reads for a field
-    /// called `name`, with or without a suffix for the encoding. If the source
-    /// [knows](crate::source::Source::fields) that one of these fields does not exist, the loader
-    /// cannot be opened. The default returns no names, so that nothing is checked when the loader
-    /// is opened.
+    /// Returns which of the sample's fields [`write`](FieldType::write) reads for a field called
+    /// `name`, with or without a suffix for the encoding. Opening the loader then fails if the
+    /// source [knows](crate::source::Source::fields) that one of them is missing. By default,
+    /// nothing is checked.
     fn reads(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
@@ -74,9 +73,9 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Returns whether the field delivers the sample's image itself. If it does, a loader without
-    /// image fields reads only the header of the image, to determine the image's size, and rejects
-    /// options that apply only to image fields. The default is false.
+    /// Returns whether the field delivers the sample's image itself. A loader whose only images
+    /// come from such fields reads just the header of the image, for its size, and rejects options
+    /// for image fields. The default is false.
     fn shows_image(&self) -> bool {
         false
     }
@@ -90,10 +89,9 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns the role of the field when objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. A loader that pastes objects
-    /// rejects fields that have the role `Not` but follow the image. If a field type passes the
-    /// whole input to a wrapped [`Boxes`](super::Boxes) or [`Mask`](super::Mask), it must return
-    /// the role of the wrapped field type.
+    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`], with which a loader that
+    /// pastes rejects the field if it follows the image. A field type that wraps
+    /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped type.
     fn pastes(&self) -> PasteRole<'_> {
         PasteRole::Not
     }
@@ -106,20 +104,19 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Writes the arrays of a sample from `numbers`, the only field of the sample, and returns
-    /// true. If the method returns false, the loader calls [`write`](FieldType::write) instead.
-    /// Both methods must write the same arrays. The default returns false. The loader calls this
-    /// method only if the loader has no other fields and the source has the numbers [in
-    /// memory](crate::source::Source::stored).
+    /// A fast path for samples with a single field of `numbers` that the source has [in
+    /// memory](crate::source::Source::stored), used if the loader has no other fields. Writes the
+    /// same arrays as [`write`](FieldType::write) and returns true, or returns false to have
+    /// `write` called instead, which is the default.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
     }
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
-    /// default is 0. Before a worker calls `write`, it waits until this many bytes of the scratch
-    /// memory in the [memory plan](crate::MemoryPlan) are available. The loader does not call this
-    /// method for field types that [only copy](FieldType::copies).
+    /// default is 0. A worker first waits until this much of the scratch memory in the [memory
+    /// plan](crate::MemoryPlan) is available. Not called for field types that [only
+    /// copy](FieldType::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
@@ -187,8 +184,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image that other fields follow, if the loader has such an image; the additional
-/// tiles of this image; and the objects that are pasted from the first additional tile, if any.
+/// What other fields must follow: the plan of the image, its additional tiles, and the objects that
+/// are pasted from the first of them.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -305,7 +302,8 @@ impl<'a> RowMut<'a> {
     /// Counts an image of the sample that was decoded despite damage.
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
-        // The field is not written again if a device cannot decode an image of the sample.
+        // Count both: if a device fails to decode the sample's image, the field is not written a
+        // second time.
         (meta.damaged, meta.damaged_frames) = (meta.damaged + 1, meta.damaged_frames + 1);
     }
 

@@ -21,10 +21,10 @@ use crate::transform::{Augment, Plan};
 /// All fields of a loader, and their spans in a batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// If the loader has no image fields, the name of the field that
-    /// [delivers](FieldType::shows_image) the sample's image, if any.
+    /// Without image fields: the field that [delivers](FieldType::shows_image) the sample's image,
+    /// if any.
     pub(crate) shown: Option<String>,
-    /// Index of the image that other fields follow: the first image that uses the loader's
+    /// Index of the image that masks and boxes follow: the first one with the loader's own
     /// augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
@@ -242,7 +242,7 @@ impl Fields {
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
-        // A field without arrays delivers strings, so its name is not in `arrays`.
+        // Fields without arrays deliver strings, and are not in `arrays`.
         let texts = self.members().filter(|member| member.arrays == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = twice.map(|(_, (field, _))| &field.name).or(text) {
@@ -393,8 +393,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the loader's only field, if it copies the field `name` of a sample and is neither an
-    /// image nor a label. Returns `None` if the loader has other fields.
+    /// If the loader has a single field, which is neither an image nor a label and only copies the
+    /// sample's field `name`, returns it. This is what the fast path for stored numbers needs.
     pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied[..] else { return None };
         let has_others =

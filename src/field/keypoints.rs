@@ -1,4 +1,4 @@
-//! [`Keypoints`]: keypoints of the image.
+//! [`Keypoints`]: points of interest in the image.
 
 use std::cell::Cell;
 

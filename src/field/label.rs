@@ -51,7 +51,7 @@ impl Label {
         if self.joined.is_none() || source.is_empty() {
             return Ok(());
         }
-        // Ignore errors. A sample that cannot be read fails when it is delivered.
+        // A sample that cannot be read fails when it is delivered, not here.
         let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
         self.check_joined(label)
     }

@@ -13,8 +13,8 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Several labels per sample. The array has the shape (N, classes), and contains 1 for each label
-/// of a sample and 0 elsewhere. Such an array is the target of a binary cross-entropy loss.
+/// Several labels per sample, as the target of a binary cross-entropy loss: an array of shape (N,
+/// classes) with 1 for each label of a sample and 0 elsewhere.
 ///
 /// The sample's field lists the labels: text separated by commas (or a different
 /// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. A label is either the
@@ -129,8 +129,8 @@ impl MultiHot {
         }
     }
 
-    /// Returns a separator that splits `text`, which is not a label, into several valid labels, if
-    /// there is one.
+    /// If `text` is not a label, but some separator would split it into several, returns that
+    /// separator, to suggest it.
     fn other_separator(&self, text: &str) -> Option<char> {
         let is_label = |part: &str| self.indices.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {

@@ -1,4 +1,4 @@
-//! Copy-paste: pastes objects of one sample into the image of a different sample.
+//! Pastes objects of one sample into the image of a different sample (copy-paste).
 //!
 //! Masks define the pixels of the objects. For each sample, the union of the selected masks is
 //! computed once. Inside the union, the pixels of images and masks are replaced, and the boxes of

@@ -85,9 +85,11 @@ mod tests {
     use super::*;
     use crate::sampler::Rng;
 
-    /// Image sizes (width, height), each with four results of `transformers`: `smart_resize` with
-    /// the default limits of Qwen2-VL and with 4 to 256 merged blocks, and
-    /// `get_image_size_for_max_num_patches` with 256 16-pixel patches and with 64 14-pixel patches.
+    /// Image sizes (width, height), each with four results of `transformers`:
+    /// 1. `smart_resize` with the default limits of Qwen2-VL,
+    /// 2. `smart_resize` with 4 to 256 merged blocks,
+    /// 3. `get_image_size_for_max_num_patches` with 256 patches of 16 pixels,
+    /// 4. the same with 64 patches of 14 pixels.
     const SIZES: [(Pair, [Pair; 4]); 27] = [
         ((1, 1), [(56, 56), (56, 56), (112, 112), (112, 112)]),
         ((14, 14), [(56, 56), (56, 56), (256, 256), (112, 112)]),

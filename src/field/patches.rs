@@ -1,9 +1,9 @@
 //! [`Patches`]: images of any size, divided into the patches of a vision transformer.
 //!
 //! Each image is decoded and resized. One row of patches at a time is then normalized and copied
-//! patch by patch. The cost is one pass over the decoded image and one over the result. The sizes
-//! and the value order equal those of the Qwen2-VL and SigLIP 2 (NaFlex) image processors in
-//! `transformers`.
+//! patch by patch, so that the row stays in the cache. The cost is one pass over the decoded image
+//! and one over the result. Sizes and value order are the same as in the Qwen2-VL and SigLIP 2
+//! (NaFlex) image processors of `transformers`.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;

@@ -50,8 +50,8 @@ pub(super) struct Plane<'a, T> {
 /// Scratch memory, reused for all masks.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Pairs of a column of the output (or a row, if the mask is transposed) and the corresponding
-    /// index in a stored row.
+    /// Which index of a stored row each column of the output (or row, if the mask is transposed)
+    /// shows.
     columns: Vec<(u32, u32)>,
 }
 
@@ -139,8 +139,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Returns pairs of a column of the output, or a row if `vertical` is set, and the
-    /// corresponding index along the axis of the mask. The indices are monotonic.
+    /// Returns which index along the mask's axis each column of the output (or row, if `vertical`)
+    /// shows. The indices are monotonic.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
         let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
@@ -149,8 +149,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Replaces `columns` with the columns of the output that `pass` contains, each paired with its
-    /// index in a row of the pass.
+    /// Replaces `columns` with the output's columns that `pass` of an interlaced PNG contains, each
+    /// with its index in a row of the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
@@ -159,8 +159,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         }));
     }
 
-    /// Returns the rows of the output that `pass` contains, each paired with its index in the pass.
-    /// The indices never decrease.
+    /// Returns the output's rows that `pass` contains, each with its index in the pass. The indices
+    /// never decrease.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
         let mut ends = axis.clone();

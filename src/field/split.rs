@@ -1,4 +1,4 @@
-//! [`Split`]: which steps of an image run on a device.
+//! [`Split`]: decides which steps of an image run on a device.
 
 use crate::transform::Augment;
 

@@ -101,13 +101,12 @@ impl ValueMap {
 /// The mapping of the stored values of one mask. A value is first converted to the loader's class
 /// number, and then looked up in the map.
 pub(super) struct StoredValues<'a> {
-    /// If classes are renumbered, the sample, and the mask value of its first class.
+    /// If classes are renumbered: the sample, and the mask value of its class 0.
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
     /// Replacement for values that are not in the map.
     ignore: Option<i64>,
-    /// The previous stored value and the new value for it. Caching them pays because most pixels
-    /// equal their neighbors.
+    /// The previous stored value and what it mapped to, because most pixels equal their neighbor.
     last: Option<(i64, i64)>,
 }
 

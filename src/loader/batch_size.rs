@@ -1,4 +1,4 @@
-//! The batch size, and the rank of this process.
+//! Determines the batch size and the rank of this process.
 
 use crate::error::{Error, Result};
 use crate::sampler::Rank;

@@ -15,8 +15,8 @@ use crate::sampler::MixtureOptions;
 use crate::sampler::{LastBatch, Rank};
 
 impl Loader {
-    /// Returns the global batch size of each dataset, or an empty slice if all datasets have the
-    /// same size.
+    /// Returns the global batch size of each dataset of a mixture, or an empty slice if they share
+    /// one.
     fn own_sizes(&self) -> &[usize] {
         self.sampling.mixture.as_ref().map_or(&[], MixtureOptions::own_sizes)
     }
@@ -51,10 +51,10 @@ impl Loader {
     /// Sets the batch size: the number N of samples per batch; 32 by default. Opening fails if the
     /// batch size is 0. The memory of each batch is allocated for N samples.
     ///
-    /// With several [ranks](Loader::rank), this is the batch size of each rank, like PyTorch's
-    /// `batch_size` under `DistributedSampler`, so the global batch grows with the world size. To
-    /// fix the size of the global batch, use [`global_batch_size`](Loader::global_batch_size)
-    /// instead. If both are called, the later call takes precedence.
+    /// With several [ranks](Loader::rank), this is the batch size of each rank, as with PyTorch's
+    /// `DistributedSampler`. The global batch therefore grows with the world size; to fix it, use
+    /// [`global_batch_size`](Loader::global_batch_size) instead. Of the two setters, the one called
+    /// last wins.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -68,11 +68,10 @@ impl Loader {
     /// Sets the global batch size: the number of samples per batch, summed over all
     /// [ranks](Loader::rank). The global batches are then identical for any number of ranks.
     ///
-    /// Each rank gets an equal share. If `samples` is not divisible by the world size, the first
-    /// ranks get one more sample than the others, so weight the gradients by
-    /// [`BatchInfo::len`](crate::BatchInfo::len). With [`LastBatch::Pad`], the other ranks get a
-    /// padding sample, which makes all shares equal. Opening fails if `samples` is less than the
-    /// number of ranks.
+    /// Ranks get equal shares. If `samples` is not divisible by the world size, the first ranks get
+    /// one sample more, so weight the gradients by [`BatchInfo::len`](crate::BatchInfo::len).
+    /// [`LastBatch::Pad`] fills up the other ranks with a padding sample instead. Opening fails if
+    /// `samples` is less than the number of ranks.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -96,10 +95,10 @@ impl Loader {
     /// sample of an epoch goes to exactly one rank; the policy [`last_batch`](Loader::last_batch)
     /// may drop or repeat samples at the end of the epoch.
     ///
-    /// Concatenating the ranks' shares of each global batch, starting at rank 0, gives the same
-    /// samples, order and augmentation for any world size. [`mix`](crate::Augment::mix) and the
-    /// replacement samples of [`OnError::Skip`] are exceptions: both use only samples of the same
-    /// rank, so their results depend on the world size.
+    /// Put together in rank order, the shares of a global batch contain the same samples, in the
+    /// same order and with the same augmentation, for any world size. There are two exceptions:
+    /// [`mix`](crate::Augment::mix) and the replacement samples of [`OnError::Skip`] use only
+    /// samples of the same rank, so they depend on the world size.
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
         self.rank_origin = RankOrigin::Given { rank, world: world_size };
         self

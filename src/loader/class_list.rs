@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use crate::error::{Result, guarded};
 use crate::source::{Classes, Source};
 
-/// Source of the class list of a loader: the option that the user set.
+/// Where the loader's class list comes from, as set by the user.
 #[derive(Clone, Default)]
 pub(super) enum Listed {
     #[default]
@@ -41,9 +41,9 @@ static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 /// Maximum length of [`OPENED`].
 const MAX_OPENED: usize = 32;
 
-/// Logs a warning if a class of `source` has a different label in a sibling split of `path`. Also
-/// compares the datasets from the same folder that this process has opened. Datasets in other
-/// folders are usually unrelated.
+/// Logs a warning if a class of `source` has a different label in a sibling split of `path`, or in
+/// a dataset that this process opened from the same folder. Datasets in other folders are usually
+/// unrelated.
 pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {
@@ -69,9 +69,8 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     opened.drain(..old);
 }
 
-/// Returns a description of the first class that a sibling split of the dataset at `path` numbers
-/// differently, if there is one. The comparison uses the names of the class folders, which
-/// determine the labels when that split is opened.
+/// If a sibling split of `path` gives some class a different label, describes the first such class.
+/// Only the names of the class folders are compared, because labels follow from them.
 fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {

@@ -32,9 +32,9 @@ impl Loader {
         self
     }
 
-    /// Like [`classes`](Loader::classes), but reads the list from a text file with one name per
-    /// line, or from a `.json` file with an array of names. The file is read when the loader is
-    /// opened; see [`Classes::read`].
+    /// Sets the list of class names, as [`classes`](Loader::classes) does, from a text file with
+    /// one name per line, or from a `.json` file with an array of names. The file is read when the
+    /// loader is opened; see [`Classes::read`].
     ///
     /// ```
     /// # use warpfeed::Loader;

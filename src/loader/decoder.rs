@@ -73,8 +73,8 @@ impl Loader {
     pub fn decoder(&self) -> DecoderBuilder {
         // The loader and the decoder must not write to the same trace.
         let images = ImageOptions { trace: None, ..self.images.clone() };
-        // Ignore an invalid rank. Here, the rank affects only this process's share of a global
-        // batch, and opening the loader reports the error.
+        // An invalid rank is ignored: it affects only this process's share of a global batch, and
+        // opening the loader reports the error.
         let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
         let batch_size = match self.effective_batch_size() {
             BatchSize::PerRank(samples) => samples,

@@ -1,4 +1,4 @@
-//! Image options that loaders and decoders share.
+//! Checks the image options that loaders and decoders share.
 
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;

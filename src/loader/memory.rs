@@ -79,7 +79,7 @@ impl MemoryBound {
             return Err(self.refusal(demand));
         };
         let left = self.bytes() - need;
-        // Without a limit, leave half of the memory to the program.
+        // Without a limit, half of the memory is left to the program.
         let left = if let MemoryBound::Available(_) = self { left / 2 } else { left };
         Ok(scratch.within(left.saturating_add(scratch.needed())))
     }
@@ -101,7 +101,7 @@ impl MemoryBound {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (ahead, batch, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
         let all = slots.checked_mul(schemas.bytes());
-        // Print exact numbers of bytes if the rounded numbers would be equal.
+        // If the rounded numbers would be equal, the message contains exact numbers of bytes.
         let exact =
             self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
         let size = |bytes| size(bytes, exact);
@@ -190,7 +190,7 @@ const MAX_AHEAD: usize = 16;
 /// Without a limit, automatic prefetching uses at most this many bytes of pageable memory, which
 /// costs nothing until it is used.
 const PAGEABLE_BYTES: usize = 1 << 30;
-/// Like `PAGEABLE_BYTES`, but for page-locked memory, which is committed when it is allocated.
+/// The same limit for page-locked memory, which is committed when it is allocated.
 const LOCKED_BYTES: usize = 1 << 28;
 
 /// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.

@@ -120,7 +120,7 @@ macro_rules! of_both {
     (loader $($setter:tt)*) => {};
 }
 
-// Declare this module first, so that the documentation of `Loader` begins with `new`.
+// The documentation of `Loader` begins with the methods of the first module, and so with `new`.
 mod options;
 
 mod batch_size;

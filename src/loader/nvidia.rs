@@ -48,10 +48,9 @@ impl Loader {
 }
 
 impl DecoderBuilder {
-    /// Opens a decoder with batches in device memory, for use on `stream`. If the images of a
-    /// request fit into the decoder's device memory, the device decodes JPEGs according to
-    /// [`decode_on`](DecoderBuilder::decode_on). Workers decode all other images, with
-    /// bit-identical results.
+    /// Opens a decoder with batches in device memory, for use on `stream`. The device decodes JPEGs
+    /// as [`decode_on`](DecoderBuilder::decode_on) says, as long as a request fits into the
+    /// decoder's device memory. Workers decode everything else, with bit-identical results.
     ///
     /// ```no_run
     /// # use warpfeed::{Augment, Decoder};

@@ -1,8 +1,7 @@
 //! Opens a loader: checks the options, opens the source, plans the memory, and creates the engine.
 //!
-//! The result of each step has its own type, from `Checked` to `Parts`, so that no step can run
-//! before the previous one. Memory is allocated and threads are started only after all checks have
-//! passed.
+//! Each step returns a different type, from `Checked` to `Parts`, so no step can run before the
+//! previous one. Memory is allocated and threads are started only after all checks have passed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -493,7 +492,7 @@ mod tests {
 
         fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<crate::source::Sample<'a>> {
             self.0.fetch_add(1, Relaxed);
-            // Spin, because reads that block would start readers.
+            // The loop spins, because a read that blocks would start readers.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(200) {}
             Ok(crate::source::Sample::new("").with_label(index as i64))

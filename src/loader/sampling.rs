@@ -1,4 +1,4 @@
-//! The options that select samples and their order, and the order that results from them.
+//! The options that select samples and their order, and the order that they amount to.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,8 +31,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order, and two optional references to the same order: one if the program may change the
-/// order, and one if the order determines the batches.
+/// The order, and the same order under two other traits: as `Changeable`, if the program may change
+/// it, and as `Batched`, if it sets its own batch boundaries.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<dyn Batched>>);
 
 /// How samples are grouped into buckets.
@@ -91,14 +91,13 @@ impl Buckets {
 /// Maximum number of image sizes. A device loads kernels for each of them.
 const MAX_SIZES: usize = 256;
 
-/// Returns the index of the size that fits `image` best. The best size has the closest aspect ratio
-/// on a logarithmic scale. Of several sizes with this aspect ratio, the best is the largest one
-/// that has no more pixels than the image or, if all have more, the smallest one. An empty image
-/// counts as a square.
+/// Returns the index of the size that fits `image` best: the one with the closest aspect ratio on a
+/// logarithmic scale. Among several with that aspect ratio, it is the largest that needs no
+/// upscaling, or else the smallest. An empty image counts as a square.
 fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
     let (own, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
-    // Rounding must not decide between two sizes with the same aspect ratio.
+    // Allow for rounding, which must not decide between two sizes with the same aspect ratio.
     let distance = |size: &Size| (ratio(size) - own).abs();
     let least = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
     let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= least + 1e-9);
@@ -274,8 +273,8 @@ impl Sampling {
                     "mixture and subset: the subset has no sample of source {part_index}, whose proportion is {proportion}"
                 )));
             }
-            // `set_mixture` may raise a proportion of 0, so the source also needs an order. Weights
-            // and labels are not checked for a source that may never be drawn.
+            // `set_mixture` may raise a proportion of 0 later, so such a source needs an order,
+            // too. But as it may never be drawn, don't insist on its weights and labels.
             let is_ready = is_drawn || !self.balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
                 part.order_of(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| match e.kind() {
@@ -284,7 +283,7 @@ impl Sampling {
                     _ => e,
                 })?
             } else {
-                // The samples of the source count towards the length of an epoch.
+                // Only the selected samples count toward the length of an epoch.
                 let samples = part.subset.as_ref().map_or(samples, |indices| indices.len() as u64);
                 Arc::new(Sequential::new(samples))
             };
@@ -373,8 +372,8 @@ impl Sampling {
     /// start of `range`.
     fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.order {
-            // The custom sampler returns source indices, which are correct here: a mixture cannot
-            // have a custom sampler, so `range` starts at 0.
+            // A custom sampler returns source indices. That is fine: a mixture can't have one, so
+            // `range` starts at 0.
             return Ok(match &self.subset {
                 None => order.clone(),
                 Some(indices) => Arc::new(Within::new(indices, order.clone())),

@@ -1,4 +1,4 @@
-//! Images that could not be re-encoded, or that are damaged.
+//! Collects images that could not be re-encoded, or that are damaged.
 
 use serde::{Deserialize, Serialize};
 

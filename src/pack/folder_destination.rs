@@ -101,7 +101,7 @@ impl Destination for FolderDestination {
         let path = self.path_of(&dest::journal(part, id));
         let line = Line { plan: id.to_owned(), entry: entry.clone() };
         let json = serde_json::to_string(&line).expect("a journal line serializes to JSON");
-        // Begin with a line break, because the last line may be incomplete.
+        // The last line may be incomplete, so the entry begins with a line break.
         let line = format!("\n{} {json}\n", format_crc32(crc32fast::hash(json.as_bytes())));
         let open = File::options().create(true).append(true).open(&path);
         open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
@@ -152,12 +152,12 @@ impl Destination for FolderDestination {
     }
 
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest> {
-        // From now on, the folder does not contain a complete dataset until all shards have been
-        // renamed.
+        // From here until all shards have been renamed, the folder does not contain a complete
+        // dataset.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
-            // Remove the old shards before any new shard is renamed, so that the two datasets are
-            // never mixed.
+            // The old shards are removed before any new shard is renamed, so that the two datasets
+            // are never mixed.
             existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
             sync_folder_of(&self.names.target);
             dest::write(self, MERGE_SUFFIX, plan, false)?;

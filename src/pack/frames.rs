@@ -1,4 +1,5 @@
-//! The files of a packed LeRobot dataset, apart from its frames.
+//! Packs a LeRobot dataset as a LeRobot dataset: copies its metadata, and provides its frames as a
+//! source.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,9 +32,8 @@ pub(super) fn target(target: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Divides `source` into frames and files of metadata. `target` is the path of the frames. Writes
-/// the files of metadata to the folder that contains `target`. Returns the frames as a source.
-/// Several processes may call the function for the same target at the same time.
+/// Writes the metadata of `source` next to `target`, the path of the frames, and returns the frames
+/// as a source. Several processes may do this for the same target at the same time.
 ///
 /// # Errors
 /// If the source has no episodes, if a file cannot be read or written, or if a file exists with a

@@ -69,8 +69,7 @@ impl LmdbWriter {
         let mut lock = target.clone().into_os_string();
         lock.push(".lock.partial");
         let lock = claim(Path::new(&lock), &target)?;
-        // Check again, because the process that previously held the lock may have created the
-        // target.
+        // The process that held the lock before may have created the target.
         check_target(&target, options.force)?;
         if lock.is_some() {
             let own = target.file_name().unwrap_or_default();

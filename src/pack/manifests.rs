@@ -62,8 +62,8 @@ impl Manifest {
     }
 }
 
-/// Limits the total length of each list of images over all shards to the maximum length of the list
-/// in a report. If every shard had a full list, the manifest could become too large to open.
+/// Caps each list of images, summed over all shards, at the length that a report may show. A full
+/// list per shard could make the manifest too large to open.
 fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
     let mut left = [MAX_LISTED; 2];
     for ShardEntry { counts, .. } in &mut shards {

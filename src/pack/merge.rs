@@ -48,8 +48,8 @@ pub struct Merge {
 pub struct Merged {
     /// Report of the whole dataset. Duplicate keys are not counted.
     pub report: Report,
-    /// Files with similar names that do not belong to the dataset, such as files of a process that
-    /// is still packing. The merge ignores these files, and you can delete them.
+    /// Files with similar names that do not belong to the dataset, such as those of a process that
+    /// is still packing. The merge ignores them.
     pub orphans: Vec<PathBuf>,
 }
 
@@ -194,9 +194,8 @@ impl Merge {
     }
 }
 
-/// Returns the error for the shards in `bad`, out of `count` shards. If the dataset is `merged`,
-/// the error does not suggest packing parts again, because a pack would find that the dataset is
-/// complete.
+/// Returns the error for the shards in `bad`, out of `count`. Once the dataset is `merged`, packing
+/// a part again would do nothing, so the error suggests something else.
 pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
@@ -215,7 +214,7 @@ pub(super) fn not_replaced_error() -> Error {
     )
 }
 
-/// Reads the manifests of all parts. Returns each manifest with the end of its file name.
+/// Reads the manifests of all parts.
 pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
     for end in Leftovers::of(ends).parts {
@@ -224,9 +223,8 @@ pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Resu
     Ok(parts)
 }
 
-/// Returns the parts of the dataset in order. If processes divided the dataset into different
-/// numbers of parts, finds a number for which all parts are complete, and ignores the parts of
-/// other divisions.
+/// Returns the parts of the dataset in order. If it was packed more than once, with different
+/// numbers of parts, finds a division of which all parts are complete, and ignores the others.
 ///
 /// # Errors
 /// If no division is complete.
@@ -342,8 +340,8 @@ fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
     destination.remove_attempts(&left.attempts)?;
     let mut ends = destination.suffixes()?;
-    // Last, remove the files that mark a running merge, so that the merge can be run again if an
-    // error occurs.
+    // Remove the marks of a running merge last: if anything fails before that, the merge can be run
+    // again.
     for own in [PLAN_END, MERGE_SUFFIX] {
         if own != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
             destination.remove(own)?;
@@ -364,7 +362,7 @@ pub(super) fn report(destination: &dyn Destination, shards: &[ShardEntry], dupli
         counts.join(&entry.counts);
         bytes += entry.bytes;
     }
-    // The path of a shard is determined by the end of its name, starting with the last `-`.
+    // The part of the name from the last `-` on identifies a shard.
     let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
     let paths = shards.iter().map(|entry| destination.path_of(&end(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };

@@ -298,7 +298,7 @@ impl<'a> Pack<'a> {
     }
 
     fn samples_to(self, target: &Path) -> Result<Report> {
-        // Check all options before any file is created.
+        // If an option is invalid, no file may be created.
         self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;
         if self.shard_samples == Some(0) {
@@ -344,8 +344,8 @@ impl<'a> Pack<'a> {
             }
             let (force, stores) = (self.force, self.stores.clone());
             let duplicate_keys = self.pack_shards(&*destination, size, (0, 1), true)?.duplicate_keys;
-            // A quick check is enough, because this process has just written the shards or compared
-            // their checksums.
+            // This process has just written the shards or compared their checksums, so a quick
+            // check is enough.
             let merged = Merge::of(target, stores).force(force).quick(true).run()?;
             Ok(Report { duplicate_keys, ..merged.report })
         } else {

@@ -1,9 +1,9 @@
 //! [`Packer`]: packs one part of a dataset.
 //!
 //! Any number of processes may pack the same part at the same time, and each process may be killed
-//! at any time. The plan determines the bytes of every shard. Therefore, the first complete copy of
-//! a shard is used, and later copies must be identical. A process detects if another process has
-//! merged the dataset in the meantime.
+//! at any time. The plan determines the bytes of every shard, so all copies of a shard are
+//! identical, and the first complete one is used. A process notices if another process has merged
+//! the dataset in the meantime.
 
 use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_SUFFIX, State};
 use super::folder_destination::format_crc32;
@@ -281,7 +281,7 @@ impl Packer<'_> {
     /// Removes the plan if it is the only file. In this case, there is no shard after which a later
     /// run could continue.
     fn remove_empty_plan(&self) -> Result<()> {
-        // Keep the plan in a store. An upload may have succeeded even if its response was lost.
+        // In a store, the plan stays. An upload may have succeeded even if its response was lost.
         // Shards in a store have their final names, so without the plan, they would look like a
         // complete dataset.
         if self.destination.uploads_in_place() {

@@ -1,9 +1,8 @@
 //! Reads and recodes samples on several threads, and delivers them in order.
 //!
-//! The threads of a pool read and recode samples. The calling thread starts these tasks, sorts the
-//! results, and writes them. A finished sample waits until all earlier samples are finished. The
-//! number and the total size of waiting samples are limited, so that one slow sample cannot exhaust
-//! memory.
+//! A pool reads and recodes samples; the calling thread starts these tasks, and writes the results
+//! in order. A finished sample waits for all earlier ones. How many may wait, and how many bytes,
+//! is limited, so that one slow sample cannot exhaust memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -117,9 +116,8 @@ impl Run<'_> {
     }
 
     /// Calls `put` on the calling thread for each sample at `positions` of `chosen`, in order, with
-    /// the index of the sample. After the first bad image, the remaining samples are read only to
-    /// count bad images: the last argument of `put` is `false`, and the callback must not write the
-    /// sample.
+    /// the index of the sample. After the first bad image, the rest is read only to count bad
+    /// images: the last argument of `put` is then `false`, which means: don't write.
     ///
     /// # Errors
     /// If reading, recoding or `put` fails, or if there are bad images. The error for bad images is
@@ -140,8 +138,7 @@ impl Run<'_> {
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
         let (spare, mut bad) = (Mutex::default(), BadImages::default());
-        // The calling thread starts tasks, sorts the results, and writes them. This thread may
-        // block. The workers never block, because the channel is unbounded.
+        // Only this thread may block. The workers never do, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };

@@ -188,8 +188,7 @@ impl Scratch {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
         let output = to(size);
-        // Do not write images that exceed the loader's limit on pixels, because the loader could
-        // not read them.
+        // An image that exceeds the loader's limit on pixels could be written but not read again.
         let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;

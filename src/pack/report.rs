@@ -57,8 +57,9 @@ pub struct Report {
     pub encoded: u64,
     /// Number of images that were stored as arrays.
     pub raw: u64,
-    /// Number of images that were stored unchanged as requested or because they are not JPEGs, plus
-    /// the number of samples without an image. Does not include images in `refused_count`.
+    /// Number of images that were stored unchanged, either on request or because they are not
+    /// JPEGs, plus the number of samples without an image. Images in `refused_count` are not
+    /// included.
     ///
     /// If no sample has several images, the sum of `repacked`, `encoded`, `raw`, `kept` and
     /// `refused_count` is `samples`.
@@ -76,9 +77,8 @@ pub struct Report {
     pub damaged_count: u64,
     /// The first 10,000 damaged images, and descriptions of the damage.
     pub damaged: Vec<Refused>,
-    /// Number of samples with the same key as an earlier sample. Such samples are stored like all
-    /// other samples. Only the keys of samples that this run packed are compared; other parts and
-    /// earlier runs are ignored.
+    /// Number of samples with the same key as an earlier sample of this run. They are stored
+    /// nevertheless. Keys of other parts and of earlier runs are not compared.
     pub duplicate_keys: u64,
     /// Files that were written.
     pub written: Written,
@@ -204,7 +204,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, because a hash takes only eight bytes.
+    /// Hashes of all keys, at eight bytes each.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

@@ -27,8 +27,8 @@ impl Sink for File {
 pub(super) struct Shard<S: Sink> {
     path: PathBuf,
     file: S,
-    /// Bytes that have not been written to the file yet. A `BufWriter` is not used, because it
-    /// aborts the process if its buffer cannot be allocated.
+    /// Bytes that have not been written to the file yet. A `BufWriter` would abort the process if
+    /// its buffer cannot be allocated.
     pending: Vec<u8>,
     bytes: u64,
     samples: u64,

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
-/// Suffix of a shard that is being written. The suffix distinguishes the file from a complete shard
-/// of a [`Pack`](super::Pack) that is not merged yet.
+/// Suffix of a shard that is being written. Complete shards of a [`Pack`](super::Pack) that is not
+/// merged yet have a different suffix.
 const NEW: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
@@ -75,8 +75,7 @@ impl TarWriter {
         };
         check()?;
         let lock = claim(&names.beside(".lock.partial"), &names.target)?;
-        // Check again, because the process that previously held the lock may have created the
-        // target.
+        // The process that held the lock before may have created the target.
         check()?;
         if lock.is_some() {
             remove_abandoned_of(&names.target, |name| name.strip_suffix(NEW).is_some_and(|name| names.has(name)))?;

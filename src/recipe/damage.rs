@@ -1,4 +1,4 @@
-//! Logs the names of samples with damaged images.
+//! Logs which samples have damaged images, each of them once.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -49,7 +49,6 @@ mod tests {
             });
         }
         assert_eq!(damaged.named.lock().unwrap().len(), MAX_NAMED + 1);
-        // Without a subscriber, the message is never formatted.
         assert!(named <= MAX_NAMED);
     }
 }

@@ -1,4 +1,4 @@
-//! [`Partners`], the samples that are combined with a sample into one image.
+//! Draws the samples whose images are combined with a sample's image, for a mosaic or for pasting.
 
 use arrayvec::ArrayVec;
 

@@ -1,4 +1,4 @@
-//! The images of a sample, and which of them are decoded together.
+//! Decides which images of a sample are decoded together.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub(crate) struct SampleImage<'a> {
     /// If this image uses the decoded pixels of another image, the index of that image in the
     /// sample.
     pub(crate) shared_with: Option<usize>,
-    /// Whether decoding more than this image shows, for other images or for the cache, failed or
-    /// found damage, so that exactly the region of the plan must be decoded.
+    /// Whether exactly the region of the plan must be decoded. A larger region was decoded first,
+    /// for other images or for the cache, but decoding failed or found damage.
     pub(crate) separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,

@@ -1,4 +1,4 @@
-//! The trait of orders that determine the number of samples in each batch.
+//! [`Batched`]: an order that determines the number of samples in each batch.
 
 use std::ops::Range;
 

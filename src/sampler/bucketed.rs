@@ -1,9 +1,8 @@
 //! Groups samples of similar lengths into batches.
 //!
 //! The samples are sorted by bucket once. One keyed permutation shuffles the samples of each
-//! bucket, and another one shuffles the full batches, so the sample at a position is found in
-//! constant time. Whole batches are shuffled, rather than positions, so that the samples of a batch
-//! stay together.
+//! bucket, and another one shuffles the full batches as a whole, so that the samples of a batch
+//! stay together. The sample at a position is found in constant time.
 
 use std::ops::Range;
 use std::sync::Arc;

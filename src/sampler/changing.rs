@@ -1,8 +1,9 @@
 //! Orders whose weights or proportions the program can change during training.
 //!
-//! A changeable order is a pure function of (seed, epoch, position, history). The history is the
-//! list of the changes. A sample depends only on the changes at or before its position. Therefore,
-//! a batch before a change is the same whether it was prepared before or after the call.
+//! A changeable order is a pure function of (seed, epoch, position, history), where the history
+//! lists all changes. A sample depends only on the changes at or before its position. So a batch
+//! before the change comes out the same whether it was prepared before or after `set_weights` was
+//! called.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 /// A change to the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
-    /// Number of positions of the run that precede the change, on all ranks.
+    /// Position in the run, counted over all ranks, from which the change applies.
     pub(crate) from: u64,
     /// The new weights or proportions.
     pub(crate) values: Vec<f64>,
@@ -31,7 +32,7 @@ impl Eq for Change {}
 pub(crate) struct History {
     /// The changes, in increasing order of their positions.
     pub(crate) changes: Vec<Change>,
-    /// Position before which the order is no longer known.
+    /// The order can be recomputed only from this position on.
     pub(crate) known_from: u64,
 }
 
@@ -51,7 +52,7 @@ pub(crate) trait Changing: Sampler {
     /// Returns the number of positions per epoch.
     fn draws(&self) -> u64;
 
-    /// Returns the division of the order into batches, if the order determines it.
+    /// Returns the batching, if this order sets its own batch boundaries (as length buckets do).
     fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
         None
     }
@@ -88,19 +89,20 @@ pub(crate) struct Changeable {
     /// The order without changes.
     original: Arc<dyn Changing>,
     current: RwLock<Arc<dyn Changing>>,
-    /// For weights with a subset, the samples of the subset.
+    /// Indices of the subset, if weights are combined with one.
     subset: Option<Arc<[u64]>>,
     /// Number of samples of the source.
     samples: u64,
     begun: Mutex<Begun>,
 }
 
-/// The run in progress, and the last of its batches for which samples have been chosen.
+/// The current run, and its latest batch whose samples are already fixed.
 #[derive(Default)]
 pub(crate) struct Begun {
     run: u64,
     last: Option<BatchIndex>,
-    /// Whether the source itself reads the order, any number of batches ahead.
+    /// Whether the source prefetches by reading the order on its own. Then no batch can be assumed
+    /// to be unread.
     is_read_ahead: bool,
 }
 
@@ -124,8 +126,7 @@ impl Changeable {
         self.read().clone()
     }
 
-    /// Returns the division of the order into batches, if the order determines it. Changes are
-    /// taken into account.
+    /// Like [`Changing::batched`], but follows later changes.
     pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
         self.original().batched().map(|_| self.clone() as Arc<dyn Batched>)
     }
@@ -138,19 +139,19 @@ impl Changeable {
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that run `run` is choosing the samples of batch `batch`. Hold the returned
-    /// guard until all of them are chosen, so that no change occurs in between.
+    /// Records that run `run` is choosing the samples of `batch`. Hold the guard until every sample
+    /// is chosen: it blocks changes.
     pub(crate) fn begin(&self, run: u64, batch: BatchIndex) -> MutexGuard<'_, Begun> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun.run != run {
             *begun = Begun { run, last: None, ..*begun };
         }
-        // A run that repeats an epoch goes back to its first batch.
+        // Keep the maximum: repeating an epoch calls this again with earlier batches.
         begun.last = begun.last.max(Some(batch));
         begun
     }
 
-    /// Declares that the source itself reads the order, any number of batches ahead.
+    /// Declares that the source prefetches by reading the order on its own.
     pub(crate) fn read_ahead(&self) {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
     }
@@ -163,7 +164,7 @@ impl Changeable {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
     pub(crate) fn change(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
         let values = self.values_of_drawn_samples(values)?;
-        // Build the order before taking the lock, because this may take a while. Only one thread
+        // Building the order may take a while, so do it before taking the lock. Only one thread
         // changes the order.
         let (order, effective) = self.current().changed(Change { from, values }, keep_from)?;
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +173,6 @@ impl Changeable {
         Ok((effective, last))
     }
 
-    /// Returns the values for the samples that the order draws from.
     fn values_of_drawn_samples(&self, values: &[f64]) -> Result<Vec<f64>> {
         if self.kind == Changes::Proportions {
             return Ok(values.into());
@@ -191,7 +191,7 @@ impl Changeable {
         })
     }
 
-    /// Returns the original order with the changes of `history` applied.
+    /// Applies the changes of `history` to the original order.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the changes are invalid.

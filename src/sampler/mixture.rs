@@ -1,12 +1,12 @@
 //! Mixtures of several sources in exact proportions.
 //!
-//! Draws are grouped into rounds of 10,000 by default. A keyed permutation gives each draw in a
-//! round a different ticket, and each source owns a range of tickets whose length is the source's
-//! quota. Therefore, each round has the exact proportions in random order.
+//! Draws are grouped into rounds, of 10,000 by default. In a round, each source has a quota of
+//! draws, and owns that many consecutive tickets. A keyed permutation gives each draw of the round
+//! a different ticket. So each round has the exact proportions, in random order.
 //!
-//! The ticket also determines the *turn*: the number of the draw among all draws from its source.
-//! The turn is the offset of the ticket in the source's range, plus the source's quotas in all
-//! earlier rounds. The turn determines the pass over the source and the position in that pass. The
+//! The draws from one source are numbered from the start of the run. This number, called the
+//! *turn*, is the offset of the ticket in the source's range, plus the source's quotas in all
+//! earlier rounds. It determines the pass over the source and the position in that pass. The
 //! computation and its inverse take constant time and need no memory per sample.
 //!
 //! The inverse searches for the next position of a sample. Turns increase from round to round but
@@ -14,9 +14,9 @@
 //! the sample.
 //!
 //! With `per_set_batches`, a draw is a whole batch. If the sources have batches of different sizes,
-//! every draw has as many positions as the largest batch. The schedule uses only the first of these
-//! positions, as many as the batch has samples. The remaining positions repeat the samples of the
-//! batch, because every position has a sample.
+//! every draw has as many positions as the largest batch. A smaller batch uses only the first of
+//! its positions. The remaining positions repeat its samples, because every position must have a
+//! sample.
 
 use std::fmt;
 use std::ops::Range;
@@ -279,8 +279,8 @@ impl Mixture {
         if quota.draws == 0 {
             return Position::Absent;
         }
-        // The turns of a source increase from round to round but not within a round, so search
-        // complete rounds.
+        // The turns of a source increase from round to round but not within a round, so the search
+        // covers complete rounds.
         let (before, per_round) = (quota.before * unit, quota.draws * unit);
         let round_of = |turn: u64| section.first + (turn - before) / per_round;
         let last = (end - 1) / self.round();

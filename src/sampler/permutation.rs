@@ -57,7 +57,7 @@ pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }
 
-/// A family of permutations of `0..len`, selected by a key.
+/// A family of permutations of `0..len`. The key selects the permutation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Permutation {
     len: u64,
@@ -69,7 +69,8 @@ pub(super) struct Permutation {
 /// have only a few bits.
 const ROUNDS: u64 = 8;
 
-/// Number of values that [`Permutation::for_each`] applies the network to at once.
+/// Number of values that [`Permutation::for_each`] sends through the network together. They are
+/// independent, so the CPU overlaps their multiplications.
 const LANES: usize = 8;
 
 /// Maximum number of values that [`Permutation::for_each`] holds.
@@ -94,9 +95,10 @@ impl Permutation {
         })
     }
 
-    /// Calls `take` with the value that each of the `values` is mapped to, in order. Equals
-    /// [`apply`](Permutation::apply), but takes less than half the time: the network is applied to
-    /// eight independent values at once, and no branch depends on how often a value needs it.
+    /// Applies the permutation to each of `values`, and calls `take` with the results in order.
+    /// Takes less than half the time of calling [`apply`](Permutation::apply) for each value: eight
+    /// values pass through the network together, and no branch depends on the number of passes that
+    /// a value needs.
     fn for_each(&self, key: u64, values: Range<u64>, mut take: impl FnMut(u64)) {
         assert!(values.end <= self.len, "position {} is out of range: the length is {}", values.end, self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
@@ -104,7 +106,7 @@ impl Permutation {
         for first in values.clone().step_by(CHUNK) {
             let count = (values.end - first).min(CHUNK as u64) as usize;
             let mut mapped: [u64; CHUNK] = array::from_fn(|i| first + i as u64);
-            // The indices of the values that are not yet in range come first.
+            // The first elements are the indices of the values that are still out of range.
             let mut pending: [u8; CHUNK] = array::from_fn(|i| i as u8);
             let mut left = count;
             while left > 0 {

@@ -1,9 +1,8 @@
 //! The number of draws from each source of a mixture, round by round.
 //!
-//! A section is a range of rounds with the same quotas. A change to the proportions starts a
-//! section, and so does the end of a source that is drawn only once. A section stores how often
-//! each source was drawn before it, so the draws of any round are known without computing the
-//! rounds before it.
+//! Rounds with the same quotas form a section. A new one starts when the proportions change, or
+//! when a source that is not repeated runs out. Each section stores how often every source was
+//! drawn before it, so any round can be looked up without replaying the rounds before it.
 
 /// The sections of a mixture, in order. The first section starts at round 0.
 #[derive(Debug, Clone)]
@@ -19,8 +18,8 @@ pub(super) struct Quotas {
 pub(super) struct Section {
     /// Number of the first round of the section.
     pub(super) first: u64,
-    /// Number of draws in each round of the section: 0 after all sources have ended, and less than
-    /// a full round if the last source ends in it.
+    /// Number of draws in each round of the section. Less than a full round in the last one, and 0
+    /// after it.
     pub(super) draws: u64,
     pub(super) quotas: Box<[Quota]>,
 }
@@ -29,7 +28,7 @@ pub(super) struct Section {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quota {
     pub(super) draws: u64,
-    /// Total number of draws from this source and the sources before it in a round.
+    /// Cumulative draws per round: of this source and all sources before it.
     pub(super) end: u64,
     /// Number of draws from this source before the section.
     pub(super) before: u64,
@@ -60,7 +59,7 @@ impl Quotas {
     /// Replaces the proportions of round `round` and of all later rounds.
     pub(super) fn change(&mut self, round: u64, proportions: &[f64]) {
         if round > 0 && self.sections[self.section(round - 1)].draws < self.round {
-            // All sources have ended before this round.
+            // All sources have run out before this round.
             return;
         }
         let section = &self.sections[self.section(round)];
@@ -75,9 +74,8 @@ impl Quotas {
         Some(last.quotas.iter().map(|quota| quota.before).sum())
     }
 
-    /// Returns the first round before which at least `samples` samples are drawn. `units` contains
-    /// the number of samples per draw from each source. If the run has fewer samples, returns the
-    /// first round after its end.
+    /// Returns the first round that starts after at least `samples` samples (or after the end of
+    /// the run). `units` contains the number of samples per draw from each source.
     pub(super) fn round_after(&self, samples: u64, units: &[u64]) -> u64 {
         let mut left = samples;
         for (section, next) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {
@@ -137,8 +135,7 @@ impl Quotas {
 /// to `draws`. In a tie, the first source gets the draw. If all proportions are 0, so are the
 /// quotas.
 pub(super) fn apportioned(proportions: &[f64], draws: u64) -> Vec<u64> {
-    // Divide by the largest proportion first, so that the sum stays finite for proportions near the
-    // limit of f64.
+    // Divide by the largest first, or the sum could overflow for proportions near the limit of f64.
     let largest = proportions.iter().copied().fold(0.0, f64::max);
     if largest == 0.0 {
         return vec![0; proportions.len()];

@@ -38,8 +38,8 @@ struct Launcher {
     world_size: &'static str,
     local_rank: &'static str,
     local_world_size: &'static str,
-    /// A variable that is set only in the processes that this launcher started, and the command
-    /// that starts them. `None` if the other variables are only set in such processes.
+    /// A variable that is set only in processes that this launcher started, and the command that
+    /// starts them. `None` if this is true of all its variables.
     started: Option<(&'static str, &'static str)>,
 }
 
@@ -135,8 +135,8 @@ impl Rank {
         Ok(found.map(|(rank, _)| rank))
     }
 
-    /// Returns the ranks on this machine, provided that the launcher assigned consecutive ranks to
-    /// the processes of a machine.
+    /// Returns the ranks on this machine. Assumes that the launcher numbers the processes of a
+    /// machine consecutively.
     pub(crate) fn machine(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local = self.local_rank.unwrap_or(self.rank % ranks);

@@ -1,4 +1,4 @@
-//! The trait of samplers, which map positions to samples.
+//! [`Sampler`]: maps positions in an epoch to samples.
 
 use std::ops::Range;
 use std::sync::Arc;

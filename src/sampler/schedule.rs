@@ -1,8 +1,8 @@
 //! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
-//! All functions are pure, so every rank computes its share without communication. `Schedule::next`
-//! finds the next batch that contains a given sample without scanning the epoch, which the object
-//! cache relies on.
+//! All functions are pure, so every rank computes its share without communication. The cache of
+//! object stores needs to know when a sample is next read: `Schedule::next` finds this batch
+//! without scanning the epoch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -151,7 +151,8 @@ impl Schedule {
         self.rows_of(self.batches.as_ref().map_or(self.batch, |batches| batches.largest()))
     }
 
-    /// Like [`rows`](Schedule::rows), for batches with the image size of index `size`.
+    /// Returns the same as [`rows`](Schedule::rows), for batches with the image size of index
+    /// `size`.
     pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
         let largest = self.batches.as_ref().and_then(|batches| batches.largest_of_size(size));
         largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
@@ -261,7 +262,7 @@ impl Schedule {
         }
     }
 
-    /// Like [`next`](Schedule::next), for `batches`.
+    /// Returns the same as [`next`](Schedule::next), for `batches`.
     fn next_within(&self, batches: &dyn Batched, epoch: u64, sample: u64, from: u64) -> Position {
         let (machine, world) = (self.rank.machine(), self.rank.world_size as u64);
         // One of the first `world_size` samples may also occur as padding in a small batch, so its

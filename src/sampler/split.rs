@@ -1,4 +1,4 @@
-//! Divides a dataset at random.
+//! Splits a dataset into random parts.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,9 @@ pub fn split<const N: usize>(
     split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
 }
 
-/// Like [`split`], but splits each class separately (a stratified split), so that every part has
-/// the same class proportions as the whole. `samples` yields pairs of an index and a label.
+/// Splits each class separately (a stratified split), so that every part has the same class
+/// proportions as the whole. Otherwise the same as [`split`]. `samples` yields pairs of an index
+/// and a label.
 ///
 /// ```
 /// let labels = [0, 0, 0, 0, 1, 1, 1, 1];
@@ -58,7 +59,7 @@ pub fn split_by_class<const N: usize>(
         classes.entry(label).or_default().push(sample);
     }
     let mut parts = [const { Vec::new() }; N];
-    // Carry the rounding errors of each class over to the next class, so that the total sizes of
+    // The rounding errors of a class are carried over to the next class, so that the total sizes of
     // the parts are correct even if the classes are small.
     let mut rounding_errors = [0.0; N];
     for (label, samples) in classes {

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 /// A sampler over a list of sample indices. The inner sampler chooses positions in that list.
 ///
-/// Each entry of the list takes 8 bytes, and 8 more once [`position`](Sampler::position) has been
-/// called. A sample that is listed more than once is augmented differently each time.
+/// An entry takes 8 bytes, and 8 more once [`position`](Sampler::position) has been called. A
+/// sample that is listed more than once is augmented differently each time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
     inner: O,

@@ -1,4 +1,4 @@
-//! Compares changeable orders with lists that are built draw by draw.
+//! Compares orders that change during a run with lists built draw by draw.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Naive {
             return proportions.clone();
         }
         let mut found = self.proportions.clone();
-        // Use the same operations as the mixture, because remainders may be tied.
+        // The mixture's own operations: different rounding could break a tie between remainders.
         let normal = |list: &[f64]| {
             let largest = list.iter().copied().fold(0.0, f64::max);
             list.iter().map(|p| p / largest / list.iter().map(|p| p / largest).sum::<f64>()).collect::<Vec<_>>()
@@ -133,8 +133,8 @@ impl Draw {
     }
 }
 
-/// Returns the batches that all ranks together deliver in `epoch`. The number of ranks differs from
-/// batch to batch.
+/// Returns the batches that all ranks together deliver in `epoch`, with a different number of ranks
+/// for each batch.
 fn delivered(
     order: &Arc<dyn Changing>,
     draw: &mut Draw,
@@ -177,7 +177,7 @@ fn saved(order: &dyn Changing) -> History {
     History { changes: serde_json::from_str(&text).unwrap(), known_from }
 }
 
-/// A random mixture: its list, its options, and how its epochs are divided into batches.
+/// A random mixture: its naive list, its options, and how its epochs are divided into batches.
 struct Configuration {
     naive: Naive,
     options: MixtureOptions,

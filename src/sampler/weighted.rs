@@ -1,4 +1,4 @@
-//! Draws with replacement, using the alias method.
+//! Draws samples with replacement, using the alias method.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Weighted {
 #[derive(Debug, Clone)]
 struct Table {
     from: u64,
-    // This is not an `Arc<[Cell]>`, because creating one would copy the table.
+    // Creating an `Arc<[Cell]>` would copy the table.
     cells: Arc<Vec<Cell>>,
     /// The change that set the weights; `None` for the first weights.
     change: Option<Arc<Change>>,
@@ -66,8 +66,8 @@ impl Weighted {
                 weights[place]
             )));
         }
-        // Divide by the largest weight first, so that the sum stays finite for weights near the
-        // limit of f64.
+        // Weights may be near the limit of f64. Dividing by the largest weight first keeps their
+        // sum finite.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
             return Err(Error::config(format!("weights: all {} weights are 0", weights.len())));
@@ -149,8 +149,8 @@ impl Sampler for Weighted {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        // Do not use the seed itself, because the augmentation of sample `position` is drawn with
-        // that seed.
+        // The augmentation of sample `position` is drawn with the seed itself, so draws need a
+        // different one.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.table(epoch, position);
         let cell = rng.below(cells.len() as u64);

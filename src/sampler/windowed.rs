@@ -47,8 +47,8 @@ impl Windowed {
         Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
     }
 
-    /// Like [`new`](Windowed::new), but with blocks of `block` samples. `window` is rounded up to a
-    /// multiple of `block`.
+    /// Creates a sampler with blocks of `block` samples; see [`new`](Windowed::new). `window` is
+    /// rounded up to a multiple of `block`.
     pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
         let block = block.clamp(1, len.max(1));
         Windowed { len, seed, block, per_window: window.min(len).div_ceil(block).max(1) }
@@ -169,7 +169,7 @@ mod tests {
                     sorted.sort_unstable();
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
 
-                    // Check that each window contains only complete blocks.
+                    // Each window must contain only complete blocks.
                     let mut left = samples.as_slice();
                     while !left.is_empty() {
                         let mut blocks: Vec<u64> = vec![];

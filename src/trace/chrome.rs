@@ -228,7 +228,8 @@ impl Trace {
         self.record_at(row, name, self.at(begin), self.at(end), args);
     }
 
-    /// Like [`record`](Trace::record), but with times in ns since the trace was created.
+    /// Records a span as [`record`](Trace::record) does, with times in ns since the trace was
+    /// created.
     pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, begin: u64, end: u64, args: Args) {
         if let Row::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();
@@ -248,7 +249,7 @@ impl Trace {
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let phase = self.machine().schedule.phase(delivered);
-        // Hold no lock during this call, because the source may be user code.
+        // The source may be user code, so no lock is held during this call.
         let network = (self.is_on() || phase != Phase::Off).then(|| (self.network)()).flatten();
         let mut machine = self.machine();
         let mut written = None;
@@ -309,7 +310,7 @@ impl Trace {
         let (end, _) = machine.closed.take()?;
         let mut file = machine.file.take()?;
         events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
-        // Sort outer spans before the spans that they contain.
+        // Outer spans come before the spans that they contain.
         events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
         counted.retain(|interval| machine.begin <= interval.begin && interval.end <= end);
         let mut text = machine.format(&events);
@@ -317,7 +318,7 @@ impl Trace {
         let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|at| {
             text.extend(TAIL);
             file.write_all(&text).inspect_err(|_| {
-                // If the disk is full, keep the earlier windows readable. Rewriting the tail
+                // If the disk is full, the earlier windows must stay readable. Rewriting the tail
                 // requires no additional space.
                 let _ =
                     file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at))).and_then(|_| file.write_all(TAIL));
@@ -367,7 +368,6 @@ impl Machine {
             };
             if self.named.get(&event.row) != Some(&name) {
                 let process = if pid == 1 { "host" } else { "device" };
-                // Show the consumer's row first.
                 let order = if name == "consumer" { 0 } else { tid };
                 for (what, value) in [
                     ("process_name", json!({ "name": process })),

@@ -1,7 +1,7 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
-//! NVTX ranges for Nsight Systems. They have the same names as the spans of a trace, and are opened
-//! on the threads that do the work. Without the `nvtx` feature, the functions in this module do
-//! nothing.
+//! Opens NVTX ranges, which Nsight Systems shows, on the threads that do the work. The ranges have
+//! the same names as the spans of a trace. Without the `nvtx` feature, the functions in this module
+//! do nothing.
 //!
 //! A profiling tool sets the `NVTX_INJECTION64_PATH` environment variable to the path of its
 //! library. When the first range is opened, this module loads the library and calls its function

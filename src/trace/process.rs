@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Operating-system counters of this process and its threads. On systems other than Unix, all
-//! counters are 0.
+//! Reads the operating system's counters for this process and its threads. On systems other than
+//! Unix, all counters are 0.
 
 use std::fs;
 use std::io::Read;

@@ -7,8 +7,8 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// Minimum fraction of the time without a free batch for which the batches that the program holds
-/// are the bottleneck.
+/// The batches that the program holds are the bottleneck if none was free for at least this
+/// fraction of the time.
 const MIN_BLOCKED: f64 = 0.1;
 
 impl Evidence<'_> {

@@ -1,4 +1,4 @@
-//! [`Stage`] is a step in the processing of a sample. [`StageMap`] holds one value per stage.
+//! [`Stage`]: a step in the processing of a sample. [`StageMap`]: one value per stage.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};

@@ -1,4 +1,4 @@
-//! Statistics of a loader, and the counters behind them.
+//! Defines the statistics of a loader, and the counters behind them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The verdict for a loader that reads its dataset from a store.
+//! Determines the verdict for a loader that reads its dataset from a store.
 
 use warpfeed_sources::internal::ratio;
 

@@ -1,4 +1,4 @@
-//! The rule for loaders whose batches wait for slow samples.
+//! Finds the slow samples that batches wait for.
 
 use warpfeed_sources::internal::ratio;
 
@@ -52,7 +52,7 @@ impl Evidence<'_> {
         let (excess, large) = (sum(true), sum(false));
         // The waits for late batches cover all samples, but `slowest` lists only a few.
         let late = stats.behind.seconds.min(stats.waited_seconds);
-        // Subtract the waits for a core, because they make samples appear slow.
+        // Waits for a core make samples appear slow, so they are subtracted.
         let explained = f64::max(f64::max(excess, late) - stats.delayed_seconds, late * large / excess);
         (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, most))
     }
@@ -62,7 +62,7 @@ impl Evidence<'_> {
     fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, most: f64) -> Judgment {
         let (stats, large) = (self.stats, self.is_large(first));
         let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());
-        // Exclude samples whose excess is less than a tenth of the slowest sample's.
+        // Only samples with an excess of at least a tenth of the greatest excess count.
         let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
         let (headline, them) = match count {
             1 => ("limited by 1 slow sample".into(), "it"),

@@ -100,7 +100,8 @@ impl Stats {
 impl Verdict {
     fn of(stats: &Stats) -> Verdict {
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // Ignore the wait on the host: a host that is ahead of the device waits at no cost.
+            // A host that is ahead of the device waits at no cost, so only the device's wait
+            // counts.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => stats.stall_fraction().max(device.unwrap_or(0.0)),
         };

@@ -375,8 +375,9 @@ impl Augment {
         self.plan_with(size, &[], rng)
     }
 
-    /// Like [`plan`](Augment::plan), but for a sample that has `boxes`. Each box is (x1, y1, x2,
-    /// y2) in pixels of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes.
+    /// Decides how to transform a sample that has `boxes`, each of which is (x1, y1, x2, y2) in
+    /// pixels of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes; for other crops,
+    /// the result is the same as for [`plan`](Augment::plan).
     ///
     /// # Errors
     /// Same as [`plan`](Augment::plan).

@@ -28,8 +28,8 @@ pub(super) enum Crop {
     Cover,
     /// The whole image, which must already have the output's size.
     Exact,
-    /// The whole image in the upper left corner, without resizing. If `shrink` is set, an image
-    /// that is larger than the output is resized to fit.
+    /// The whole image in the upper left corner, at its own size. With `shrink`, one that is larger
+    /// than the output is resized to fit.
     Own { shrink: bool },
     /// The whole image at the largest size that fits, centered.
     Letterbox,
@@ -38,8 +38,7 @@ pub(super) enum Crop {
     /// is placed in the upper left corner.
     Jitter(Interval),
     /// A random area that overlaps enough with one of the sample's boxes, resized to the size of
-    /// the output. With `Some`, the area may be cropped from a larger canvas on which the image was
-    /// placed.
+    /// the output. With `Some`, the image may first be placed on a larger canvas.
     Iou(Option<Zoom>),
     /// A random area of the image and the border around it, without resizing.
     Padded { padding: u32, border: Border, if_needed: bool },
@@ -165,8 +164,8 @@ fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
 
 fn check_padding(padding: u32, border: Border, output: Size) -> Result<()> {
     let side = output.width.min(output.height);
-    // With this limit, every crop contains a part of the image, and all of the pixels that the
-    // visible part of the border repeats.
+    // Within this limit, every crop contains a part of the image, and every pixel that its border
+    // repeats.
     let factor = if matches!(border, Border::Constant | Border::Edge) { 1 } else { 2 };
     if u64::from(padding) * factor < u64::from(side) {
         return Ok(());
@@ -274,7 +273,8 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Transform);
         assert!(e.cause().contains("32x32 with a padding of 2 is larger than the image of 40x20"), "{e}");
         assert!(e.cause().contains("pad the image with Augment::pad_if_needed"), "{e}");
-        // 20 + 2 * 2 is 8 less than 32, so the border becomes 2 + 8 pixels wide on both sides.
+        // With a padding of 2, the 20 rows become 24. That is 8 less than 32, and torchvision pads
+        // by the difference on both sides: 2 + 8.
         let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
         let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
         assert_eq!((low, high), (-10, -2));

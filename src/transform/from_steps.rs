@@ -12,8 +12,8 @@ use crate::transform::settings::Settings;
 use crate::transform::step::{Call, Setting, Step};
 
 impl Augment {
-    /// Returns the calls that build this augmentation. A setter that adds several steps, such as
-    /// [`simclr`](Augment::simclr), is replaced by these steps.
+    /// Returns the setter calls that build this augmentation. Shorthands such as
+    /// [`simclr`](Augment::simclr) are expanded.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -70,7 +70,6 @@ impl Augment {
         self
     }
 
-    /// Makes the call that `step` represents.
     fn call(self, step: Step) -> Result<Self> {
         let sampled = |policy: Policy, by, fill: Option<[u8; 3]>| {
             let policy = policy.interpolation(by);
@@ -106,7 +105,7 @@ impl Augment {
     }
 }
 
-/// Compares the effect on samples. Two augmentations can be equal even if their steps differ.
+/// Compares what happens to samples, so augmentations with different steps can be equal.
 impl PartialEq for Augment {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings && self.later == other.later

@@ -5,16 +5,16 @@ use crate::decode::{Rect, Size};
 use crate::sampler::Rng;
 use crate::transform::geometry::contains_center;
 
-/// Thresholds to choose from. A threshold is the minimum intersection over union of the crop and a
-/// box. The threshold 1 is an exception: it selects the whole image.
+/// Minimum intersection over union of the crop with a box, one of which is drawn. 1 means: take the
+/// whole image.
 const THRESHOLDS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
 /// Maximum number of crops drawn per threshold.
 const MAX_CROPS: usize = 40;
 
-/// Maximum number of thresholds drawn before the whole image is used. Because each draw selects the
-/// whole image with a probability of 1/7, at most (6/7)^100 of the samples (2 in 10 million) reach
-/// this limit.
+/// Maximum number of thresholds drawn before giving up and taking the whole image. torchvision
+/// loops forever. Each draw takes the whole image anyway with a probability of 1/7, so only
+/// (6/7)^100 of the samples (2 in 10 million) get here.
 const MAX_THRESHOLDS: usize = 100;
 
 /// Draws a crop of an image of `size`. Each of `boxes` is (x1, y1, x2, y2). Returns `None` for the
@@ -35,7 +35,7 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
             let width = (f64::from(size.width) * rng.range(0.3, 1.0)) as u32;
             let height = (f64::from(size.height) * rng.range(0.3, 1.0)) as u32;
             let ratio = f64::from(width) / f64::from(height);
-            // The ratio of an empty crop is 0, infinite or NaN.
+            // An empty crop, whose ratio is 0, infinite or NaN, fails this test too.
             if !(0.5..=2.0).contains(&ratio) {
                 continue;
             }

@@ -73,7 +73,7 @@ impl Mix {
     /// Returns how to mix batch `batch` of epoch `epoch`, or `None` if it is not mixed. `size` is
     /// the size of the images in the batch.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
-        // Change the seed, so that the sample whose index equals `batch` draws different numbers.
+        // A different seed keeps these numbers independent of the numbers of sample `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
         if !rng.chance(self.probability) {
             return None;

@@ -3,12 +3,11 @@
 use crate::decode::Size;
 use crate::transform::Augment;
 
-/// The output sizes in each epoch. A variant is one combination of sizes, with one size for each
-/// image of a sample.
+/// The output sizes in each epoch. A variant is one combination of sizes, one for each image of a
+/// sample.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputSizes {
-    /// Consecutive ranges of epochs in which no size changes. Each element is the first epoch of a
-    /// range and the index of the variant.
+    /// Ranges of epochs in which no size changes: the first epoch of each, and its variant.
     sections: Vec<(u64, usize)>,
     /// First epoch of each variant.
     first: Vec<u64>,

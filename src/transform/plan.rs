@@ -163,8 +163,7 @@ impl Plan {
     /// outside the output.
     fn to_unflipped_output(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
-        // Divide after multiplying, so that the edges of the crop map exactly to the edges of the
-        // target.
+        // Dividing last maps the edges of the crop exactly to the edges of the target.
         let along = |v: f64, [start, from, to, offset, target]: [u32; 5]| {
             (v - f64::from(start)) * f64::from(to) / f64::from(from) - f64::from(offset) + f64::from(target)
         };

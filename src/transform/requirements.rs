@@ -1,5 +1,5 @@
-//! Checks the options of an augmentation, and provides its properties that a loader needs when it
-//! is opened.
+//! Checks the options of an augmentation, and tells an opening loader what the augmentation
+//! requires.
 
 use crate::decode::Size;
 #[cfg(doc)]

@@ -1,4 +1,4 @@
-//! Augmentations that combine the images of several samples: mosaics and copy-paste.
+//! Combines the images of several samples: mosaics and copy-paste.
 
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -17,9 +17,8 @@ impl Augment {
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
     /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
-    /// itself. A loader rejects two kinds of fields, which cannot be combined. The first kind is
-    /// labels, because a label is the class of a single image. The second kind is all other field
-    /// types that are transformed with the image.
+    /// itself. A loader rejects labels, because a label is the class of a single image, and all
+    /// other field types that are transformed with the image.
     ///
     /// For each mosaic, the worker threads read and decode four images. If a partner cannot be read
     /// or decoded, the sample fails, and the error names the partner.

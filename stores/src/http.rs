@@ -1,5 +1,5 @@
-//! Creates the HTTP clients. They do not limit the total duration of a response, and their errors
-//! preserve the server's status.
+//! Creates the HTTP clients. A response may take any time in total, and errors preserve the
+//! server's status.
 
 use std::fmt;
 use std::time::Duration;

@@ -44,7 +44,7 @@ async fn commit_of(client: &HttpClient, location: &StorePath) -> Result<String> 
     let (response, _) = body_of(client, &url).await?;
     let broken = || Error::new(ErrorKind::Io, format!("listing {url}: the response contains no commit"));
     let commit = commit(&response).ok_or_else(broken)?;
-    // Another thread may have requested the commit at the same time. All threads use the first
+    // If another thread has requested the commit at the same time, all threads use the first
     // response.
     Ok(commits()?.entry(url).or_insert(commit).clone())
 }

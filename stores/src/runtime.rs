@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Holds the state of one process: its threads and its clients.
+//! Per-process state: the threads that transfer bytes, and the clients.
 //!
-//! A runtime does not survive a `fork`, and a lock that a different thread held during the fork is
-//! never released in the child process. Therefore, the state is stored with the id of its process,
-//! and looking it up takes no lock.
+//! A tokio runtime does not survive a `fork`, and a lock that another thread held at that moment is
+//! never released in the child. So the state is stored with the ID of its process, and looked up
+//! without a lock.
 //!
 //! # Invariants
 //! 1. The pointer in a [`PerProcess`] is null or points to a leaked value. The pointer is published
@@ -17,12 +17,11 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed_sources::{Error, ErrorKind, Result};
 
-/// Minimum and maximum number of transfer threads. Within these limits, there is one thread per
-/// four cores. Without TLS, a thread transfers about 1.5 GB/s in large requests, and less in small
-/// requests.
+/// Minimum and maximum number of transfer threads; in between, one per four cores. Without TLS, a
+/// thread transfers about 1.5 GB/s in large requests, and less in small ones.
 const THREADS: (usize, usize) = (2, 4);
-/// Stack size of each thread in bytes. It exceeds tokio's default of 2 MiB, because the futures of
-/// requests are large in builds without optimization.
+/// Stack size of each thread, in bytes. Tokio's default of 2 MiB is too small for the futures of
+/// requests in builds without optimization.
 const STACK: usize = 8 << 20;
 
 /// A value that exists once per process. It is never freed, because threads use it for as long as
@@ -49,8 +48,7 @@ impl<T: Sync> PerProcess<T> {
                 return Ok(value);
             }
             let new = Box::leak(Box::new((pid, make()?)));
-            // If another thread has published its value in the meantime, that value is used, and
-            // the new value is never freed.
+            // If another thread got there first, use its value, and leak this one.
             let _ = self.0.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         }
     }

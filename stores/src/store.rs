@@ -23,16 +23,16 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Timeout for a request that receives no bytes. This timeout is longer than the client's own,
-/// whose message is more precise.
+/// Timeout for a request that receives no bytes. Longer than the client's own timeout, so that the
+/// client, whose message is more precise, gets to report it.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
 /// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of folders that are listed concurrently. It is large enough to list the class
 /// folders of a small dataset in one round trip.
 const MAX_LISTINGS: usize = 128;
-/// Prefix of the tag of an object that has neither an ETag nor a version. The modification time, in
-/// whole seconds, follows. The tag is weak because an object may change twice within a second.
+/// Prefix of a tag made from the modification time, for objects with neither an ETag nor a version.
+/// It is weak, because it counts whole seconds, and an object may change twice within one.
 const MODIFIED: &str = "W/modified ";
 /// Prefix of the tag of an object that has a version but no ETag. The version follows.
 const VERSION: &str = "version ";
@@ -199,7 +199,7 @@ fn version(meta: &ObjectMeta) -> Option<String> {
 /// Returns the modification time in whole seconds, because listings contain fractions of a second
 /// but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
-    // If a server does not know the modification time, it reports a time in 1970.
+    // Servers that don't know the modification time report 1970.
     let known = meta.last_modified.timestamp() > 0;
     known.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
@@ -228,8 +228,7 @@ fn remove(stores: &impl Find, url: &str) -> Result<()> {
 }
 
 fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
-    // The server lists whole folders, so the part of the prefix after the last slash is matched
-    // here.
+    // Servers list whole folders. Match the rest of the prefix, after the last slash, here.
     let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |at| at + 1)];
     let location = Arc::new(stores.find(folder)?);
     if open::is_hub(folder) {
@@ -312,8 +311,8 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
             let (response, canceled) = (pin!(bytes(&location, &object, range, &reply)), pin!(canceled(&reply)));
             match select(response, canceled).await {
                 Either::Left((bytes, _)) => bytes,
-                // The end of this block drops the request, which frees its connection even if the
-                // server does not respond.
+                // Leaving this block drops the request, which frees its connection even if the
+                // server never responds.
                 Either::Right(_) => Err(Error::new(ErrorKind::Io, "canceled").at_path(&object.url).transient()),
             }
         };
@@ -321,7 +320,7 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
     });
 }
 
-/// Completes when the result is no longer needed.
+/// Completes once nobody waits for the result any more.
 async fn canceled(reply: &ReadCompletion) {
     while !reply.is_cancelled() {
         sleep(POLL_INTERVAL).await;
@@ -347,13 +346,13 @@ async fn bytes(location: &StorePath, object: &Object, range: Range<u64>, reply: 
     } else if let (Some(time), true) = (tag.strip_prefix(MODIFIED), location.conditional) {
         options.if_unmodified_since = time.parse().ok();
     } else if location.conditional && tag.starts_with('"') {
-        // In HTTP, a weak ETag never matches, so the condition is used only with strong ETags.
+        // A weak ETag would never match.
         options.if_match = Some(tag.to_owned());
     }
     let response = within_timeout(location.store.get_opts(&location.path, options), url, &what).await?;
     reply.first_byte();
-    // Not every server honors the condition, so the versions are compared here. A response may
-    // contain a different kind of version than a listing.
+    // Not every server honors the condition, so compare the versions as well. A response may
+    // contain a different kind of version than the listing did.
     let now = match tag {
         _ if tag.starts_with(MODIFIED) => modified(&response.meta),
         _ if tag.starts_with(VERSION) => version(&response.meta),

@@ -111,8 +111,8 @@ impl Uploading {
         let parts = Arc::<Mutex<Parts>>::default();
         self.state = State::Parts(parts.clone());
         let (store, path, url, shared) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
-        // The request is a separate task, which runs to completion even if its caller gives up.
-        // Without the response, the upload could not be aborted.
+        // The request is a separate task, so that it runs to completion even if its caller gives
+        // up. An upload can be aborted only if this response arrives.
         let task = Process::current()?.runtime.spawn(async move {
             let mut parts = shared.lock().await;
             parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, WHAT))?);
@@ -198,8 +198,8 @@ impl Uploading {
             }
             let _ = done.send(());
         });
-        // This thread waits because the process may be about to exit, but only briefly, because the
-        // server might not respond.
+        // If the process is about to exit, it must not exit before the upload is aborted. The wait
+        // is short, because the server might not respond.
         let _ = is_done.recv_timeout(ABORT_TIMEOUT);
     }
 }
@@ -218,7 +218,8 @@ impl Upload for Uploading {
             return Err(self.failed_upload_error());
         }
         while !bytes.is_empty() {
-            // Send a part only when more bytes follow, so that the last part is never empty.
+            // A full part is sent only when more bytes follow, so that the last part is never
+            // empty.
             if self.buffer.len() == PART
                 && let Err(e) = self.send()
             {

@@ -1,4 +1,4 @@
-//! Digests of all observations, for comparing two builds.
+//! Digests of everything a run observes, to find out whether a new build behaves differently.
 
 use std::collections::BTreeMap;
 use std::fs;

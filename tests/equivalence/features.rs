@@ -1,4 +1,4 @@
-//! Formats with writers that need optional dependencies.
+//! Writes the formats that need optional dependencies.
 #![cfg_attr(not(all(feature = "parquet", feature = "hdf5")), allow(dead_code, unused_imports))]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Every dataset format: a writer that produces a minimal valid file, and a predicate for the
-//! datasets that the format can represent.
+//! Lists every dataset format, with a writer that produces a minimal valid file, and a predicate
+//! for the datasets that the format can represent.
 
 use std::fs;
 use std::path::Path;
@@ -211,7 +211,7 @@ fn tar(dataset: &RandomDataset, root: &Path) -> String {
 }
 
 fn shards(dataset: &RandomDataset, root: &Path) -> String {
-    // Keep damaged images byte for byte.
+    // Damaged images are copied byte for byte.
     let source = memory(dataset);
     let pack = Pack::new(&source).recode(Recode::KeepBytes).keep_bad(true).shard_samples(SHARD as u64);
     pack.to(root.join("dataset.tar")).unwrap();

@@ -1,4 +1,4 @@
-//! With any options, a dataset has the same batches in every format and in every kind of storage.
+//! Tests that a dataset produces the same batches in every format and storage, with any options.
 //!
 //! Each seed generates a random dataset and random loader options. The test writes the dataset in
 //! every format that can represent it, and opens it with memory maps, without memory maps, and from

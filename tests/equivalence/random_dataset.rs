@@ -169,7 +169,8 @@ impl RandomDataset {
             };
             let pixels = pixels(random, size);
             let mut encoded = encoded(extension, &pixels, size);
-            // Never damage the first sample: tables detect their image column from it.
+            // Tables detect their image column from the first sample, so this sample is never
+            // damaged.
             let damaged = damaged && n > 0 && random.one_in(4);
             if damaged {
                 let len = encoded.len();
@@ -182,8 +183,8 @@ impl RandomDataset {
             }
             let mask: Vec<u8> = (0..size.0 * size.1).map(|at| (at / 7 % 5) as u8).collect();
             let mask = gray(&mask, size);
-            // Give each class at least one box, because Pascal VOC lists no classes besides the
-            // names in boxes.
+            // Pascal VOC lists no classes besides the names in boxes, so each class gets at least
+            // one box.
             let of_class = (kind == Kind::Boxes && n < classes.len()).then_some(n);
             let more = if kind == Kind::Boxes { random.below(4) } else { 0 };
             let boxes = (0..more + usize::from(of_class.is_some())).map(|number| {

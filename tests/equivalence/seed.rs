@@ -110,7 +110,6 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
             } else {
                 *counts.by_format.entry(words).or_default() += 1;
                 if let Some(difference) = difference(&dataset, format, &expected, &found) {
-                    // Describe only the first difference of a seed in full.
                     let what = if reported { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
                     reported = true;
                     counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.storage));

@@ -1,5 +1,5 @@
-//! Intercepts the C library functions that this program calls, and the program's allocator, so that
-//! any single call can be made to fail.
+//! Intercepts the allocator and the C library functions that this program calls, so that any single
+//! call can be made to fail.
 //!
 //! The linker prefers these definitions to those of the C library, for this program and for all
 //! crates and C code that are linked into it. Calls inside the C library itself are not
@@ -107,7 +107,7 @@ static COUNTS: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicUsize; Kind::ALL.len()] = [const { AtomicUsize::new(0) }; Kind::ALL.len()];
 /// Kind of the call selected to fail, or `usize::MAX` if there is none.
 static FAILING_KIND: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Number of the call selected to fail, among the calls of its kind, starting at 1.
+/// Which call of that kind fails, starting at 1.
 static FAILING_NUMBER: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static FAILED: AtomicBool = AtomicBool::new(false);
 /// Callback that runs just before the failing call returns.
@@ -117,8 +117,8 @@ pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local!(static IGNORES: Cell<bool> = const { Cell::new(false) });
 
-/// Starts counting the calls of the process. `fails` selects the call to fail by its kind and its
-/// number among the calls of that kind, counted from 1. `note` runs just before that call returns.
+/// Starts counting the calls of the process. `fails` selects the n-th call of a kind to fail,
+/// counted from 1, and `note` runs just before that call returns.
 pub(crate) fn begin(fails: Option<(Kind, usize)>, note: fn()) {
     let _ = BEFORE_FAILURE.set(note);
     CALLS.iter().for_each(|calls| calls.store(0, SeqCst));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::calls::{self, Kind};
 
-/// Resources still held after all objects of the library have been dropped (leaks).
+/// Resources that are still held after all objects of the library were dropped. They are leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldResources {
     threads: usize,
@@ -153,9 +153,8 @@ impl Drop for Child {
 }
 
 static PANICS: Mutex<String> = Mutex::new(String::new());
-/// The stream to the parent. RandomDataset only in the child.
+/// The stream to the parent. Only the child sets it.
 static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
-/// Addresses of the functions on the stack of the failed call.
 static FAILED_STACK: OnceLock<Backtrace> = OnceLock::new();
 
 /// Runs just before the selected call fails: records the stack and notifies the parent.
@@ -278,7 +277,6 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
 fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
     *PARENT.lock().unwrap() = Some(to);
     std::panic::set_hook(Box::new(|panic| PANICS.lock().unwrap().push_str(&format!("{panic}\n"))));
-    // Suppress the allocator's abort message and core dumps.
     quiet();
     // SAFETY: the handler only writes to the parent, and then the process ends.
     unsafe { libc::signal(libc::SIGABRT, aborted as *const () as usize) };
@@ -303,7 +301,7 @@ fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce(
 
 fn quiet() {
     let none = File::options().write(true).open("/dev/null").unwrap();
-    // SAFETY: the descriptors are open, and `limit` is a valid `rlimit`.
+    // SAFETY: `dup2` gets open descriptors, and `setrlimit` a valid `rlimit`.
     unsafe {
         libc::dup2(none.as_raw_fd(), 2);
         libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });

@@ -1,4 +1,4 @@
-//! Datasets in every format, written with the code of `tests/equivalence`.
+//! Writes datasets in every format, with the code of `tests/equivalence`.
 #![allow(dead_code, unreachable_pub)] // the shared files define more than this file uses
 
 #[path = "../equivalence/bytes.rs"]

@@ -1,4 +1,5 @@
-//! Describes a loader's batches as text, and checks a loader after one of its calls failed.
+//! Describes a loader's batches as text, and checks a loader after one of its system calls has
+//! failed.
 
 use warpfeed::{HostBatch, Loader, Result};
 

@@ -1,6 +1,6 @@
-//! Makes any one system call fail while a loader is opened or run. Either the batches must not
-//! change, or an error must name the file, sample or option. Nothing may leak, and the next loader
-//! must work.
+//! Lets each system call fail in turn, while a loader opens and while it runs. Either the batches
+//! are still correct, or an error names the file, sample or option. Nothing may leak, and the next
+//! loader must work.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! If any single system call fails while a dataset is packed or merged, no incomplete file has its
-//! final name. A second run completes the dataset and leaves no temporary files behind.
+//! Lets each system call fail in turn, while a dataset is packed or merged. No incomplete file may
+//! have its final name. A second run must complete the dataset and leave no temporary files behind.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Runs a case repeatedly and makes a different call fail each time, until each of the selected
-//! calls has failed once.
+//! Runs a case over and over, and makes a different call fail each time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,10 +20,10 @@ pub(crate) struct Case<'a> {
     pub(crate) name: String,
     /// Prepares the folder of a run before its process starts.
     pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
-    /// Performs the operation in a new process and a new folder. Returns a description of
-    /// everything that must be equal in all runs. The first run receives `None`, and all later runs
-    /// receive the description from the first. After an error, the function may check which files
-    /// remain. If it finds a problem, it returns a message that starts with `wrong`.
+    /// Performs the operation in a new process and a new folder. Returns a description of what must
+    /// be equal in all runs. Later runs receive the first run's description. After an error, the
+    /// function may check which files remain, and reports a problem with a message that starts with
+    /// `wrong`.
     pub(crate) run: Box<Run<'a>>,
     /// Kinds of calls that are made to fail.
     pub(crate) kinds: &'static [Kind],
@@ -37,7 +36,7 @@ pub(crate) type Run<'a> = dyn Fn(&Path, Option<&str>) -> Result<String, String> 
 pub(crate) struct Table {
     /// For each case and kind: the number of failed calls, and how the runs ended.
     rows: BTreeMap<(String, Kind), Row>,
-    /// For each stack, the number of allocation failures that ended the process.
+    /// How many failed allocations ended the process, by stack.
     aborts: BTreeMap<String, usize>,
     wrong: Vec<String>,
     /// The functions on the stack of a call, by the hash of the stack.
@@ -77,7 +76,7 @@ impl Table {
             }
             for number in numbers(calls, &case.name, index) {
                 let mut seen = run(Some((kind, number)), Some(&expected));
-                // Each run divides the calls differently among the threads, so a run may not reach
+                // Threads share the calls differently in each run, so a run may not get as far as
                 // the selected call.
                 if seen.place.is_some() {
                     self.note(case, (kind, number), &mut seen, (&expected, &clean));

@@ -1,6 +1,6 @@
-//! The batches of an annotated dataset are bit-identical after packing. A sample with an invalid
-//! annotation fails, or is skipped and listed. Packing refuses to resize images whose boxes are in
-//! pixels.
+//! Tests annotated datasets. Their batches must be bit-identical after packing. A sample with an
+//! invalid annotation fails, or is skipped and listed. Packing must refuse to resize images that
+//! have boxes in pixels.
 
 use std::path::Path;
 

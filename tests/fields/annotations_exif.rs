@@ -1,6 +1,7 @@
-//! Annotations stay correct when EXIF rotates an image. Annotations of the stored image are rotated
-//! with the image; annotations of the upright image are not. A sample fails if the dataset does not
-//! state which of the two was annotated, or if the annotated image had a different size.
+//! Tests that annotations stay correct when EXIF rotates an image. Annotations of the stored image
+//! are rotated with the image, but not annotations of the upright image. A sample must fail if the
+//! dataset does not state which of the two was annotated, or if the annotated image had a different
+//! size.
 //!
 //! `fixtures/orientation/make.py` generated the images and, using torchvision and pycocotools, the
 //! expected annotations.

@@ -1,5 +1,5 @@
-//! Each array in a batch has the declared type and shape. Its values follow from the `u8` images by
-//! the documented formula, for any number of workers.
+//! Tests that each array in a batch has the declared type and shape, and that its values follow
+//! from the `u8` images by the documented formula, for any number of workers.
 
 use crate::reference::{self, Ops};
 use crate::support::{self, Draw, Numbers, loader, reference};
@@ -155,8 +155,8 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
     Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
 
-/// Compares mixed batches with a reference that has the arithmetic of the device kernel.
-/// `tests/gpu/kernels.rs` compares the kernel with the same reference.
+/// Compares mixed batches with a reference that does the device kernel's arithmetic.
+/// `tests/gpu/kernels.rs` compares the kernel with the same reference, so host and device agree.
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
@@ -271,8 +271,7 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
     assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
-/// Checks that options are rejected if no field uses them. Otherwise, such options would silently
-/// have no effect.
+/// An option that no field uses would silently have no effect.
 #[test]
 fn options_that_no_field_uses_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);
@@ -314,8 +313,7 @@ fn mixing_without_soft_labels_is_refused_with_advice() {
     }
 }
 
-/// A batch of one sample contains no partner to mix with. Its image and its label are not mixed,
-/// and the batch reports that nothing was mixed.
+/// A batch of one sample has no partner to mix with, and must report that nothing was mixed.
 #[test]
 fn a_batch_of_one_stays_unmixed() {
     let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);

@@ -1,8 +1,7 @@
-//! Boxes, their masks and their keypoints are transformed together with the image. Boxes are
-//! clipped, and dropped if too little of them remains visible. Dropping a box also drops its class,
-//! columns, mask and keypoints. Batches are padded and contain the number of boxes of each sample.
-//! A sample with an invalid box, or with a box outside the image, fails with an error that contains
-//! the coordinates.
+//! Tests boxes, which are transformed together with their image, their masks and their keypoints. A
+//! box is clipped, and dropped if too little of it remains visible. Its class, columns, mask and
+//! keypoints are dropped with it. Batches are padded, and contain the number of boxes of each
+//! sample. The error for an invalid box, or for a box outside the image, contains the coordinates.
 
 use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
@@ -30,7 +29,8 @@ fn truth(seed: u64) -> Truth {
     let mut rng = Rng::new(seed, 2, 2);
     let size = Size::new(20 + rng.below(60) as u32, 20 + rng.below(50) as u32);
     let (width, height) = (f64::from(size.width), f64::from(size.height));
-    // Multiples of a quarter, so that `f32` represents sums and halves exactly.
+    // Coordinates are multiples of a quarter, so that `f32` represents their sums and halves
+    // exactly.
     let mut quarters = |low: f64, high: f64| (rng.range(low, high) * 4.0).floor() / 4.0;
     let (mut boxes, mut masks, mut points) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..seed % (MAX_BOXES as u64 + 1) {
@@ -294,7 +294,7 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                         parts(expected)
                     );
                     if relative {
-                        // Here, the sample itself states the units of its boxes.
+                        // This sample states the units of its boxes.
                         assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
                     }
                 }

@@ -1,5 +1,6 @@
-//! A clip is an image field of T frames that share one plan. Each frame is bit-identical to the
-//! image that a loader makes of this frame alone, for any number of workers. Errors name the frame.
+//! Tests clips, which are image fields of T frames that share one plan. Each frame must be
+//! bit-identical to the image that a loader makes of this frame alone, for any number of workers.
+//! Errors must name the frame.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::Size;

@@ -1,5 +1,5 @@
-//! Each dataset of a mixture has its own augmentation. A sample is the same as in a loader with this
-//! augmentation for all datasets: its image and all fields that follow the image.
+//! Tests that each dataset of a mixture gets its own augmentation: a sample's image, and the fields
+//! that follow it, equal those from a loader with this augmentation for all datasets.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn pairs() -> Vec<(Augment, Augment)> {
     ]
 }
 
-/// Selects the row of each sample from a run with the augmentation of its dataset.
+/// Takes each sample's row from the run with its dataset's augmentation.
 fn chosen(of_first: &[Row], of_second: &[Row]) -> Vec<Row> {
     let chosen = |(first, second): (&Row, &Row)| if first.0 < FIRST { first.clone() } else { second.clone() };
     of_first.iter().zip(of_second).map(chosen).collect()

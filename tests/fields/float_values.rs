@@ -1,7 +1,7 @@
-//! A dense map delivers the values that are stored in a PNG or TIFF: 8-bit, 16-bit or float, with
-//! any number of channels. It is transformed like an array with the same values. An 8-bit image
-//! field never silently reduces the bit depth of a file. A one-channel image field delivers the
-//! luma of the RGB image.
+//! Tests the values of images with other types than 8-bit RGB. A dense map delivers the stored
+//! values of a PNG or TIFF (8-bit, 16-bit or float, with any number of channels), and is
+//! transformed like an array with the same values. An 8-bit image field never silently reduces the
+//! bit depth of a file. A one-channel image field delivers the luma of the RGB image.
 
 use std::io::Cursor;
 
@@ -342,7 +342,7 @@ fn one_channel_is_the_brightness_of_the_finished_image() {
 
 #[test]
 fn one_channel_is_erased_and_mixed_like_the_first_of_three() {
-    // Gray images, so that each RGB channel equals the luma.
+    // In gray images, each RGB channel equals the luma.
     let (w, h) = (SIZE.width, SIZE.height);
     let sample = |seed: u8| {
         let gray = image::GrayImage::from_fn(w, h, |x, y| image::Luma([(x * 5 + y * 3) as u8 ^ seed]));

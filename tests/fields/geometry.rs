@@ -1,5 +1,5 @@
-//! Masks, boxes, points and dense maps are transformed in the same way as `tv_tensors` in
-//! torchvision v2. Masks are equal bit for bit; boxes, points and float maps agree to within 1e-4.
+//! Tests that masks, boxes, points and dense maps are transformed like `tv_tensors` in torchvision
+//! v2. Masks must be equal bit for bit. Boxes, points and float maps must agree to within 1e-4.
 //! `tests/fixtures/geometry/make.py` generated the expected files with torchvision.
 
 use crate::reference_fields;

@@ -1,4 +1,4 @@
-//! Reading missing labels fails, unless an option reads them as -1.
+//! Tests that a missing label is an error, unless an option reads it as -1.
 
 use std::io::Write as _;
 use std::path::Path;

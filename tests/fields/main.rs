@@ -1,4 +1,4 @@
-//! Tests of the fields of a batch and their values.
+//! Tests the fields of a batch and their values.
 
 #[path = "../support/annotated.rs"]
 mod annotated;

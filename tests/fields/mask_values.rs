@@ -1,8 +1,7 @@
-//! Mask values are the loader's class indices. With `classes` and in joined datasets, the values of
-//! Pascal VOC masks become the same indices as the classes of boxes, before and after packing. A
-//! map assigns class indices to values or colors. A sample fails if its mask contains a value that
-//! is not in the map, and the error contains the value. A mask has the same values in every
-//! lossless format.
+//! Tests that mask values are the loader's class indices. With `classes` and in joined datasets,
+//! Pascal VOC masks must be renumbered like the classes of boxes, before and after packing. A map
+//! assigns class indices to values or colors. The error for a value that is not in the map must
+//! contain this value. A mask must have the same values in every lossless format.
 
 use std::collections::BTreeMap;
 use std::fs;

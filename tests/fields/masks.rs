@@ -1,7 +1,7 @@
-//! A mask is cropped, resized, flipped and padded together with its image. Resizing uses
-//! nearest-neighbor sampling and never interpolates values. This holds for palettes, gray values of
-//! 1 to 16 bits, interlaced PNGs, and arrays of any integer type. A sample fails if its mask has
-//! the wrong size, contains an unknown value, or is damaged.
+//! Tests masks, which are cropped, resized, flipped and padded together with their image. Resizing
+//! selects the nearest value and never interpolates. The tests cover palettes, gray values of 1 to
+//! 16 bits, interlaced PNGs, and arrays of every integer type. A mask of the wrong size, an unknown
+//! value and a damaged mask must fail.
 
 use std::io::Cursor;
 

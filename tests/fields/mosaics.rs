@@ -1,6 +1,6 @@
-//! A mosaic is a function of (seed, epoch, sample). Its partners are samples of the same epoch, and
-//! do not depend on the number of workers or ranks. If a partner cannot be read or decoded, the
-//! sample fails, and the error names the partner.
+//! Tests that a mosaic is a function of (seed, epoch, sample), for any number of workers and ranks,
+//! and that its partners are samples of the same epoch. If a partner cannot be read or decoded, the
+//! sample must fail, and the error must name the partner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -337,8 +337,8 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     }
     let decoder = annotated::refused(plain.decoder().host()).to_string();
     assert!(decoder.contains("augment combines images (mosaic)"), "{decoder}");
-    // These combinations must open: a mask, MixUp without annotations, and views in addition to the
-    // image.
+    // A mask, MixUp without annotations, and views in addition to the image can be combined with
+    // mosaics.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
     assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);
     let both = plain.clone().views([Augment::train(16)]).field("image", Image::new()).batch_size(4);

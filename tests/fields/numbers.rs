@@ -1,6 +1,6 @@
-//! A batch may contain any number of named fields: images, fixed-shape arrays, variable-length rows
-//! with counts, and custom types. Each sample is written to its row of each array, for any number
-//! of workers.
+//! Tests batches with any number of named fields: images, fixed-shape arrays, variable-length rows
+//! with counts, and custom types. Each sample must be in its row of each array, for any number of
+//! workers.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;

@@ -1,6 +1,6 @@
-//! Pasted objects are a function of (seed, epoch, sample). The objects are taken from samples of
-//! the same epoch, and do not depend on the number of workers or ranks. If a partner cannot be read
-//! or decoded, the sample fails, and the error names the partner.
+//! Tests that pasted objects are a function of (seed, epoch, sample), for any number of workers and
+//! ranks, and come from samples of the same epoch. If a partner cannot be read or decoded, the
+//! sample must fail, and the error must name the partner.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A batch contains the patches of its images in the order of the image processors of
-//! `transformers`, packed without padding, with their grids and cumulative lengths.
+//! Tests that a batch contains its images' patches in the order of `transformers`' image
+//! processors, packed without padding, with their grids and cumulative lengths.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::{Codecs, EncodedImage, Pixels, Rect, Size};
@@ -183,7 +183,7 @@ fn a_batch_may_have_no_patches() -> Result<()> {
     Ok(())
 }
 
-/// Two fields of patches and an augmented image. The image size changes after the first epoch.
+/// Two fields of patches next to an augmented image whose size changes after the first epoch.
 #[test]
 fn patches_do_not_depend_on_other_fields() -> Result<()> {
     let lists: Vec<Vec<usize>> = (0..10).map(|n| vec![n]).collect();

@@ -1,7 +1,7 @@
-//! The image size may change from one epoch to the next, for example for progressive resizing. The
-//! batches of an epoch equal those of a loader with the same fixed size, for any number of workers,
-//! prefetch depth, rank and resume point. Slots are large enough for the largest size. On request,
-//! images keep their original sizes.
+//! Tests image sizes that change from one epoch to the next, for example for progressive resizing.
+//! An epoch must have the same batches as in a loader with that fixed size, for any number of
+//! workers, prefetch depth, rank and resume point. Slots must be large enough for the largest size.
+//! On request, images keep their original sizes.
 
 use std::sync::Arc;
 

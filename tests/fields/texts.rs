@@ -1,6 +1,6 @@
-//! A text field delivers the stored string of each sample, of any length, for any number of workers
-//! and in every epoch. This includes replacements for skipped samples, and packed datasets. Samples
-//! with invalid UTF-8 fail.
+//! Tests that a text field delivers each sample's stored string, whatever its length, for any
+//! number of workers and in every epoch, including replacements for skipped samples and packed
+//! datasets. Samples with invalid UTF-8 fail.
 
 use crate::reference_fields::image;
 use crate::support::no_hang;

@@ -1,5 +1,5 @@
-//! Views are several images made from one source image, each with its own augmentation and size.
-//! Each view is a function of (seed, epoch, sample, view), for any number of workers.
+//! Tests views, which are several images made from one source image, each with its own augmentation
+//! and size. A view must be a function of (seed, epoch, sample, view), for any number of workers.
 
 use std::path::Path;
 

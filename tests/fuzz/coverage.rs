@@ -41,7 +41,7 @@ impl Coverage {
         let counters = COUNTERS.lock().expect("no code panics while holding this lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
         let mut coverage = Coverage { counters, reached, edges: 0 };
-        // Reset the counters, so that edges reached at startup are not attributed to a case.
+        // This resets the counters, so that edges reached at startup are not attributed to a case.
         coverage.see();
         coverage.reached.fill(false);
         coverage.edges = 0;
@@ -200,8 +200,8 @@ impl Corpus {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&address) {
-                // Write under a temporary name and then rename, because a concurrent process may be
-                // reading the folder.
+                // A concurrent process may be reading the folder, so the file gets its name when it
+                // is complete.
                 let name = format!("{:016x}", hash(&input));
                 let unfinished = folder.with_extension(std::process::id().to_string());
                 fs::write(&unfinished, &input).expect("the file can be written");

@@ -92,8 +92,8 @@ fn arrays() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Checks that the numbers have exactly as many bytes as their shape requires, and that each one is
-/// in the range of its type.
+/// Checks that the number of bytes matches the shape, and that every number is in the range of its
+/// type.
 fn numbers(files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let bytes = random.mutated(files, &NUMBERS);

@@ -1,5 +1,5 @@
-//! Fuzzes parsers. Needs no tool other than cargo. Each case is generated from a seed and can be
-//! replayed. A harness runs for a given time.
+//! Fuzzes parsers, for a given time, with no tool other than cargo. Each case is generated from a
+//! seed and can be replayed.
 //!
 //! | folder | file | what it mutates |
 //! |---|---|---|
@@ -65,8 +65,8 @@ impl Random {
     /// insert a chunk of another file, or one of `words`, which are tokens of the format. In a
     /// build with edge counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        // Use a separate generator, so that this call takes one number from `self`, however many
-        // numbers the mutations draw.
+        // With a separate generator, this call takes one number from `self`, however many numbers
+        // the mutations draw.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();

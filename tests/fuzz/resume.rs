@@ -127,7 +127,7 @@ fn change(value: &mut Value, random: &mut Random) {
             let item = random.below(items.len());
             change(&mut items[item], random);
         }
-        // Turn a struct into a list, as formats without field names would write it.
+        // Formats without field names write a struct as a list.
         Value::Object(fields) => *value = fields.values().cloned().collect(),
         Value::Array(items) if random.below(2) == 0 => items.truncate(random.below(items.len() + 1)),
         Value::Array(items) => {
@@ -160,8 +160,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         for _ in 0..random.below(4) {
             change(&mut value, random);
         }
-        // Set the number of samples in the epoch to match the position, so that more checkpoints
-        // are accepted.
+        // If the number of samples in the epoch matches the position, more checkpoints are
+        // accepted.
         if random.below(2) == 0 && value.is_object() {
             let far = if random.below(4) == 0 { 0 } else { random.below(64) };
             value["epoch"] = (random.next() >> far).into();
@@ -201,8 +201,8 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
             found["key"] = own["key"].clone();
         }
     }
-    // Compare augmentations as parsed values, because the same one can be written in several ways.
-    // Skip the comparison if the augmentation is missing.
+    // The same augmentation can be written in several ways, so parsed values are compared. A
+    // checkpoint may lack the augmentation.
     let augments =
         |of: &Value| of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"));
     if augments(&found).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {

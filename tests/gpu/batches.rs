@@ -1,5 +1,6 @@
-//! Batches on a GPU equal batches on the host, including images, labels, mixing, and all fields.
-//! Batches are never torn, stale or out of order. Other frameworks can share the memory of a batch.
+//! Tests that batches on a GPU equal batches on the host, including images, labels, mixing, and all
+//! fields. Batches must never be torn, stale or out of order. Other frameworks can share the memory
+//! of a batch.
 //!
 //! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.

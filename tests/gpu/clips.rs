@@ -1,4 +1,5 @@
-//! The frames of a clip are bit-identical on a device and on the host, for all types and layouts.
+//! Tests that the frames of a clip are bit-identical on a device and on the host, for all types and
+//! layouts.
 //!
 //! If there is no driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]

@@ -1,5 +1,5 @@
-//! The device decodes images to the same bits as the host, with the same errors and replacements.
-//! This holds no matter which images are decoded on the device and which on the host.
+//! Tests that the device decodes images to the same bits as the host, with the same errors and
+//! replacements, however the images are divided between the two.
 //!
 //! `WARPFEED_PHOTOS=PATH[:PATH..]` adds datasets to compare, and `WARPFEED_BATCHES=10000` sets how
 //! many batches are compared. `WARPFEED_DAMAGED=FOLDER` names a folder with damaged files.
@@ -21,8 +21,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// Generates JPEGs of all types that the encoder supports. If `damaged` is set, damages some of
-/// them.
+/// Generates JPEGs of every type that the encoder supports, some of them `damaged` if set.
 fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -95,8 +94,8 @@ fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what
     device
 }
 
-/// Returns how many images of each epoch are decoded by workers, for epochs that consist of one
-/// batch. First waits until prefetching has stopped, because only then are all batches complete.
+/// Returns how many images of an epoch the workers decode, if an epoch is one batch. Waits for
+/// prefetching to stop, because until then some batches are only half counted.
 fn decoded_by_workers(device: &Batches<CudaBatch>, batch: u64) -> u64 {
     let mut stats = device.stats();
     loop {
@@ -172,7 +171,7 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let small = decoded_by_workers(&compared(&of(&images), &stream, DecodeOn::Gpu, "small"), 200);
     images.extend([large, packed]);
     let all = decoded_by_workers(&compared(&of(&images), &stream, DecodeOn::Gpu, "large"), 202);
-    // A batch with large images has space for more encoded bytes, so more small images may fit.
+    // A loader of large images reserves more space for encoded bytes, so more small images may fit.
     assert!(all <= small, "workers decode {all} images of an epoch, but only {small} without the large images");
     compare(&of(&images), &stream, DecodeOn::Auto, "large");
 }
@@ -271,7 +270,7 @@ fn faults_and_replacements_equal_those_of_the_host() {
     compare(&loader.on_error(OnError::Skip { max_skipped: 3 }), &stream, DecodeOn::Gpu, "skipped");
 }
 
-/// Returns the file with `rest` inserted after the last MCU of its first or last segment.
+/// Inserts stray bytes at the end of the first or last entropy-coded segment.
 fn with_rest(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
     let data = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 2;
     let mut ends = (data..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);

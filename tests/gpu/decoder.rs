@@ -1,6 +1,6 @@
-//! A decoder answers each request with the same pixels as a loader. Images that cannot be decoded
-//! are reported individually. The decoder reuses its memory, however many threads use it and in
-//! whatever order they drop batches.
+//! Tests that a decoder answers each request with the same pixels as a loader. Images that cannot
+//! be decoded are reported individually. The decoder must reuse its memory, however many threads
+//! use it and in whatever order they drop batches.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 

@@ -1,5 +1,6 @@
-//! Dynamic batching combines the requests of many clients into full batches. No request waits
-//! longer than `max_delay` for its batch to start, and each request receives its own images.
+//! Tests dynamic batching, which combines the requests of many clients into full batches. No
+//! request may wait longer than `max_delay` for its batch to start, and each request must receive
+//! its own images.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 

@@ -1,5 +1,5 @@
-//! The kernels on a GPU produce the same bits as the host, and streams, events and page-locked
-//! memory behave as the loader assumes.
+//! Tests that the kernels produce the same bits as the host, and that streams, events and
+//! page-locked memory behave as the loader assumes.
 //!
 //! If there is no driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`.
@@ -213,7 +213,7 @@ fn every_effect_gives_the_bits_of_the_host() {
     }
 }
 
-/// Hue and saturation depend only on the pixel itself, so this test can try all 2^24 colors.
+/// Hue and saturation depend only on the pixel itself, so all 2^24 colors can be tried.
 #[test]
 fn every_color_is_jittered_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -290,9 +290,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// The driver allocates small blocks of page-locked memory. The library itself maps and registers
-/// large blocks, even if a block ends in the middle of a page. A forked child shares a block or has
-/// no access to it, but never gets a copy.
+/// The driver allocates small blocks of page-locked memory; large ones are mapped and registered by
+/// the library, even if they end in the middle of a page. After a fork, the child must share a
+/// block or not have it at all: with a copy on write, the device would go on reading the old page.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };

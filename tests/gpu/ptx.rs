@@ -1,6 +1,6 @@
-//! Checks that the committed PTX equals the compiled source. Even without NVRTC,
-//! `kernels/compiled.txt` reveals a source file that was changed but not compiled. Without this
-//! check, the device could lack a new effect.
+//! Checks that the committed PTX equals the compiled source. Otherwise, the device could lack a new
+//! effect. Even without NVRTC, `kernels/compiled.txt` reveals a source file that was changed but
+//! not compiled.
 //!
 //! NVRTC needs no GPU, so the test runs wherever NVRTC is installed. `WARPFEED_NVRTC` is the path
 //! of `libnvrtc.so.12`; by default, the dynamic linker searches for this name. The PyPI package

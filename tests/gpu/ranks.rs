@@ -1,5 +1,5 @@
-//! Ranks and resumed runs on devices deliver the same batches as on the host. Each rank uses only
-//! the device of its local rank.
+//! Tests that ranks and resumed runs get the same batches on devices as on the host, and that each
+//! rank uses only the device of its local rank.
 //!
 //! If there is no driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
@@ -15,7 +15,7 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::{Augment, Checkpoint, CudaBatch, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, Rank};
 
-/// Identifies a batch by its epoch, number, samples, validity and a checksum of its images.
+/// A batch: its epoch, number, samples, validity, and a checksum of its images.
 type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {

@@ -1,5 +1,5 @@
-//! A batch in page-locked memory may be uploaded by safe asynchronous calls, on any stream, and
-//! dropped immediately. The device receives exactly that batch.
+//! Tests that a batch in page-locked memory may be uploaded by safe asynchronous calls, on any
+//! stream, and dropped immediately, and that the device receives exactly that batch.
 //!
 //! Needs a GPU. Without a driver, each test prints why it was skipped. `WARPFEED_BATCHES=10000`
 //! runs that many batches.
@@ -128,7 +128,7 @@ fn a_batch_that_outlives_its_loader_stays_intact() {
         let expected = checksum(batch.images().bytes());
         probe.spin(&stream, 5_000_000);
         let images = stream.clone_htod(batch.images().bytes()).unwrap();
-        // The memory is freed eventually, but not before the copy has read it.
+        // It is freed eventually, but not before the copy has read it.
         drop(batch);
         probe.checksum(&stream, &images.as_view(), &mut sums.slice_mut(0..1));
         assert_eq!(stream.clone_dtoh(&sums).unwrap(), [expected]);

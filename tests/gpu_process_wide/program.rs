@@ -1,5 +1,5 @@
-//! A loader on a device does not disturb the surrounding program's CUDA graph captures, errors,
-//! current device or queued work.
+//! Tests that a loader on a device does not disturb the program around it: its CUDA graph captures,
+//! errors, current device and queued work.
 //!
 //! Needs a GPU. Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
@@ -113,8 +113,8 @@ fn pinned_batches_may_be_dropped_and_received_during_a_capture() {
     }
 }
 
-/// Every slot waits until the capture ends, and only this thread can end it. Waiting for a batch
-/// would therefore hang.
+/// No slot becomes free before the capture ends, and only this thread can end it. So waiting for a
+/// batch would hang.
 #[test]
 fn exhausting_the_slots_during_a_capture_fails() {
     let _serial = serial();

@@ -1,5 +1,5 @@
-//! A custom codec adds a format, or replaces the codec of a built-in format. Files with its
-//! extensions are then found in folders. An image is opened only once, by a single codec.
+//! Tests that a custom codec can add a format or replace a built-in one, that folders then include
+//! files with its extensions, and that each image is opened only once, by a single codec.
 
 use std::fs;
 use std::sync::Arc;
@@ -299,8 +299,8 @@ fn an_open_image_reports_its_header() {
     assert!(e.cause().contains("`Codecs::open`"), "{e}");
 }
 
-/// Checks that format names appear only in the format table and in the codecs, so that a new codec
-/// takes one file and one line.
+/// Keeps format names in the format table and the codecs, so that a new codec takes one file and
+/// one line.
 #[test]
 fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
-//! The cache of decoded images changes neither batches nor errors nor damage counts. It stays
-//! within its size, and an image that has changed is decoded again.
+//! Tests that the cache of decoded images changes neither batches nor errors nor damage counts. It
+//! must stay within its size, and decode an image that has changed again.
 
 use std::collections::BTreeSet;
 use std::fs;

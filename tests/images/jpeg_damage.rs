@@ -1,5 +1,5 @@
-//! A truncated JPEG fails with the same error for every crop and in every source. Other damage to
-//! the data is counted and reported, and fails in a strict loader.
+//! Tests damaged JPEGs. A truncated one must fail with the same error for every crop and in every
+//! source. Other damage to the data is counted and reported, and fails in a strict loader.
 
 use std::fs;
 use std::path::Path;
@@ -207,7 +207,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         assert_eq!(batches.stats().damaged, u64::from(met), "{kind}");
     }
-    // Test bytes between the markers of a header, and a different version of JFIF.
+    // Bytes between the markers of a header, and a different version of JFIF.
     let version = find(&plain, 0, *b"JF") + 5;
     for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
         assert!(matches!(check(&sound), Condition::Sound), "{:?}", check(&sound));

@@ -1,5 +1,5 @@
-//! A JPEG of an unusual type decodes to Pillow's pixels, or is rejected with an error that names
-//! the type.
+//! Tests unusual types of JPEG. Each decodes to Pillow's pixels, or is rejected with an error that
+//! names the type.
 //!
 //! `tests/fixtures/jpeg_kinds/make.py` generated the files and the expected pixels.
 

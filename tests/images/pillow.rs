@@ -1,5 +1,6 @@
-//! Images other than JPEG decode to the pixels of Pillow's `convert("RGB")`, and files that the
-//! `image` crate writes decode to the crate's pixels. A TIFF with several pages fails.
+//! Tests that images other than JPEG decode to the pixels of Pillow's `convert("RGB")`, that files
+//! written by the `image` crate decode to what was written, and that a TIFF with several pages
+//! fails.
 
 use std::fs;
 use std::io::Cursor;

@@ -1,4 +1,4 @@
-//! Cropping, resizing and random crops agree with torchvision and Pillow.
+//! Compares cropping, resizing and random crops with torchvision and Pillow.
 //! `tests/fixtures/parity/make.py` generated the expected images with both libraries.
 
 use warpfeed::decode::{Pixels, Rect, Size};
@@ -198,7 +198,7 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
     for case in 0..400 {
         let crop = rng.below(40) as u32 + 1;
         let shorter = crop + rng.below(20) as u32;
-        // In a third of the cases, make the shorter side equal to the target.
+        // In a third of the cases, the shorter side equals the target.
         let side = if case % 3 == 0 { shorter } else { rng.below(90) as u32 + 1 };
         drawn[(side.cmp(&shorter) as i8 + 1) as usize] += 1;
         let longer = side + rng.below(2) as u32 * rng.below(50) as u32;
@@ -317,7 +317,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
         let mut side = || rng.below(most) as u32 + 1;
         let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
         let mut pixels = Pixels::new();
-        // Alternate between noise and constant runs, to test clamping to black and to white.
+        // Constant runs next to noise test clamping to black and to white.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();

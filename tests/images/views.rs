@@ -1,5 +1,5 @@
-//! Views of one image are decoded together where this is faster. Pixels, errors and damage counts
-//! are the same as if each view were decoded separately.
+//! Tests views of one image, which are decoded together where this is faster. Pixels, errors and
+//! damage counts must be the same as if each view were decoded separately.
 
 use warpfeed::field::Image;
 use warpfeed::sampler::Rng;

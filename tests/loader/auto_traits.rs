@@ -1,5 +1,4 @@
-//! The public types implement `Send`, `Sync` and `Debug` as listed below. This is checked at
-//! compile time.
+//! Checks at compile time which public types implement `Send`, `Sync` and `Debug`.
 
 use std::fmt::Debug;
 

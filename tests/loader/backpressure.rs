@@ -1,5 +1,6 @@
-//! Memory is bounded, because slots are allocated only once. While the program holds all slots,
-//! workers wait, and a request for the next batch fails with an error that gives the reason.
+//! Tests that memory is bounded, because slots are allocated only once. While the program holds all
+//! slots, workers wait, and a request for the next batch must fail with an error that gives the
+//! reason.
 
 use std::time::{Duration, Instant};
 
@@ -193,8 +194,8 @@ fn an_oversized_plan_is_refused_before_allocation() {
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
     let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-    // Request 1.5 times the available memory. The operating system would grant it, and would kill
-    // the process as soon as the memory is used.
+    // The operating system would grant 1.5 times the available memory, and kill the process as soon
+    // as the memory is used.
     let prefetch = available() / slot * 3 / 2;
     let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);

@@ -1,4 +1,5 @@
-//! An error that `main` returns is printed as a sentence. Its `source` is the underlying error.
+//! Tests errors: one that `main` returns is printed as a sentence, and its `source` is the
+//! underlying error.
 
 use std::error::Error as _;
 use std::io;
@@ -119,8 +120,8 @@ fn an_option_for_opening_that_no_dataset_uses_is_rejected() {
     }
     let e = source::Options::new().index(true).open(&table).err().unwrap();
     assert!(e.cause().contains("index(true) saves the listing"), "{e}");
-    // An option is accepted if at least one of the datasets uses it, if a dataset was opened with
-    // it before, or if it has its default value.
+    // An option is accepted in three cases: at least one of the datasets uses it, a dataset was
+    // opened with it before, or it has its default value.
     let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).index(true).keep_labels();
     eval(both).unwrap();
     let [half, _] = Loader::new(&table).table(columns()).split([0.5, 0.5], 1).unwrap();

@@ -1,5 +1,6 @@
-//! A sample that cannot be loaded either fails with an error that names it, or is skipped and
-//! listed. A panic in user code becomes an error. The loader stays usable.
+//! Tests that a sample that cannot be loaded either fails with an error that names it, or is
+//! skipped and listed, that a panic in user code becomes an error, and that the loader stays
+//! usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -198,8 +199,8 @@ fn an_invalid_order_fails_and_does_not_hang() {
     });
 }
 
-/// Checks that an error of a sampler is reported instead of the batch that it concerns, although
-/// the loader calls the sampler ahead of time.
+/// The loader calls the sampler ahead of time, but must report its error only in place of the batch
+/// that it concerns.
 #[test]
 fn an_error_of_the_order_is_reported_in_sequence() {
     quiet();
@@ -351,8 +352,8 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     assert_eq!(e.to_string(), "panic: the sampler panicked while computing the length of epoch 0: no list");
 }
 
-/// A source may return an error of kind `Timeout`. The loader must not mistake it for a timeout of
-/// its own wait and keep waiting for the batch.
+/// If a source returns an error of kind `Timeout`, the loader must not take it for a timeout of its
+/// own and go on waiting for the batch.
 #[test]
 fn a_source_timeout_fails_its_batch_like_any_error() {
     struct Slow(Numbers);
@@ -481,7 +482,7 @@ fn a_source_that_panics_in_path_does_not_hide_the_error() {
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
 
-/// A source that reports 60 samples in the first `self.1` calls to `len`, and 20 afterward.
+/// A source whose `len` returns 60 for the first `self.1` calls, and 20 afterward.
 struct Shrinks(AtomicU64, u64);
 
 impl Sampler for Shrinks {

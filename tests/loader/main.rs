@@ -1,4 +1,4 @@
-//! Tests of the loader: options, fault handling, limits, statistics and traces.
+//! Tests the loader: options, fault handling, limits, statistics and traces.
 
 #[path = "../support/process.rs"]
 mod process;

@@ -1,5 +1,5 @@
-//! Loaders of host batches do not require CUDA and do not look for a driver. Without a usable
-//! driver, only loaders of device batches fail. Each test runs a child process, to observe the
+//! Tests that loaders of host batches neither need CUDA nor look for a driver, and that without a
+//! usable driver, only loaders of device batches fail. Each test runs a child process, to watch the
 //! dynamic linker and to provide a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
@@ -74,7 +74,7 @@ fn the_host_path_does_not_look_for_a_driver() {
     let searched = text(&host.stderr);
     assert!(searched.contains("libc.so.6"), "the linker logged nothing: {searched}");
     assert!(!searched.contains(DRIVER), "{searched}");
-    // Check that the log would show the search: a device loader looks for the driver.
+    // A device loader does look for the driver, so the log would show it.
     assert!(text(&run(child!(load_on_a_device), None).stderr).contains(DRIVER));
 }
 

@@ -1,6 +1,6 @@
-//! With the `nvtx` feature, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight Systems,
-//! receives the ranges of a trace. The tool in this test is a small C library that records each
-//! call with its thread. The test is skipped if there is no C compiler.
+//! Tests that, with the `nvtx` feature, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight
+//! Systems, receives the ranges of a trace. Here, the tool is a small C library that records each
+//! call with its thread, so the test needs a C compiler.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]
 
 use std::collections::{BTreeMap, BTreeSet};

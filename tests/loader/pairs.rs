@@ -1,4 +1,4 @@
-//! Any two options either work together, or opening fails with an error that names both.
+//! Tests that any two options either work together, or fail to open with an error that names both.
 //!
 //! Opens a loader with each pair of [`Loader`]'s setters, and checks that both take effect. Each
 //! setter has a condition on the batches that holds only if the setter was called.
@@ -197,8 +197,7 @@ static SETTERS: &[Setter] = &[
 
 const SCHEDULE: Schedule = Schedule { wait: 0, warmup: 0, active: 2, repeat: 1 };
 
-/// Pairs in which the second setter cancels the effect of the first, although the loader opens. The
-/// third string is the reason.
+/// Pairs that open although the second setter cancels the first, and the reason why that is right.
 const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
     ("batch_size", "global_batch_size", LATER),
@@ -296,7 +295,7 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
     let both = match both {
         Ok(both) => both,
         Err(e) => {
-            // If a setter is rejected even alone, the error need not name the other one.
+            // A setter that is rejected even on its own need not name the other one.
             let is_same = |name: &str| alone.run(name, &data).as_ref().as_ref().is_err_and(|alone| *alone == e);
             let own: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
             let mut wanted = if own.is_empty() { names.to_vec() } else { own };
@@ -359,7 +358,7 @@ fn check_pairs() {
             (Shows(shows), Ok(run)) if !shows(run, &without) => {
                 problems.push(format!("{} does not have the expected effect", setter.name));
             }
-            // A condition that also holds without the setter would make the check of pairs useless.
+            // A condition that holds without the setter, too, proves nothing.
             (Shows(shows), Ok(_)) if without.opened && shows(&without, &without) => {
                 problems.push(format!("the condition of {} also holds without it", setter.name));
             }

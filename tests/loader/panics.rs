@@ -1,5 +1,5 @@
-//! A panic on any loader thread is reported to the consumer as an error. The loader does not touch
-//! the program's panic hook.
+//! Tests that a panic on any loader thread reaches the consumer as an error, and that the loader
+//! leaves the program's panic hook alone.
 //!
 //! Each test reruns itself in a child process, because the panic hook and the `tracing` subscriber
 //! are global.
@@ -49,7 +49,6 @@ fn open(source: impl Source + 'static) -> Batches<HostBatch> {
     loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap()
 }
 
-/// Checks that the loader does not install a panic hook, because the hook belongs to the program.
 #[test]
 fn a_hundred_panics_fail_and_keep_the_panic_hook() {
     let said = in_a_process(child!(a_hundred_panics_fail_and_keep_the_panic_hook), || {
@@ -199,8 +198,8 @@ impl Source for FailsSixthRead {
     }
 }
 
-/// If a worker panics, it does not read the remaining samples of its part. Their rows must not show
-/// the keys of the slot's previous batch.
+/// A worker that panics leaves the rest of its part unread. Those rows must not show the keys of
+/// the slot's previous batch.
 #[test]
 fn samples_left_unread_by_a_panic_have_no_stale_keys() {
     in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {

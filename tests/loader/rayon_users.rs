@@ -1,5 +1,5 @@
-//! Calls to rayon inside a user's transform run in parallel on the loader's own pool and cannot
-//! hang.
+//! Tests that a user's transform may call rayon: the calls run in parallel on the loader's own
+//! pool, and cannot hang.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

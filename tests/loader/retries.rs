@@ -1,5 +1,5 @@
-//! A read that fails with a transient error is retried a limited number of times, and retries are
-//! counted. Permanent errors are not retried.
+//! Tests retries. A read that fails with a transient error is retried a limited number of times,
+//! and retries are counted. A permanent error must not be retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,8 +122,7 @@ fn reads_during_opening_are_retried() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // Select only sample 5, so that the checkpoint compares no other sample. The key of this
-        // sample distinguishes the datasets.
+        // The checkpoint compares only sample 5, whose key distinguishes the datasets.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();

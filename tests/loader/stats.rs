@@ -1,5 +1,5 @@
-//! `batches.stats()` returns a plain struct with totals for every stage of loading. The totals
-//! include every sample.
+//! Tests `batches.stats()`, a plain struct with totals for every stage of loading, which must count
+//! every sample.
 
 use std::time::Duration;
 

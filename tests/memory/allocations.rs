@@ -1,6 +1,6 @@
-//! After a warm-up, no thread allocates memory per sample or per batch. This is tested with two
-//! sources: an LMDB of real JPEGs with `.npy` masks, boxes and points, and a table of JPEGs with
-//! numbers. All images are in formats that the crate decodes itself.
+//! Tests that, after a warm-up, no thread allocates memory per sample or per batch. One source is
+//! an LMDB of real JPEGs with `.npy` masks, boxes and points. The other is a table of JPEGs and
+//! numbers. All images are JPEGs, because the crates that decode other formats allocate memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,8 +44,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
-        // Convert PNGs to JPEGs, because the crate that decodes PNG allocates memory for each
-        // image.
+        // The crate that decodes PNGs allocates memory for each image.
         let every_jpeg = Recode::Quality { quality: 90, max_side: None };
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let packed = warpfeed::source::open(&lmdb).unwrap();
@@ -93,7 +92,7 @@ fn annotated(source: &dyn Source) -> Memory {
         let read = source.read(index, &mut scratch).unwrap();
         let (name, bytes) = read.image().unwrap();
         let size = Codecs::new().open(bytes).unwrap().size();
-        // Store masks as arrays, because the crate that decodes PNG allocates memory for each mask.
+        // The crate that decodes PNGs allocates memory for each mask, so masks are arrays.
         let mask: Vec<u8> =
             (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x / 9 + y / 7) as u8)).collect();
         let shape = [size.height as usize, size.width as usize];

@@ -1,4 +1,4 @@
-//! For any header, checking an image takes no more memory than estimated.
+//! Tests that checking an image takes no more memory than estimated, for any header.
 
 use crate::process::serial;
 use crate::scratch::{MIB, peak};
@@ -14,7 +14,7 @@ const VALUES: usize = 1024 * 1024 * 24;
 fn a_check_of_many_channels_takes_the_memory_of_one_strip() {
     let _serial = serial();
     let (data, codecs) = (vec![7; VALUES], Codecs::new());
-    // Test interleaved channels, then planar channels.
+    // Interleaved channels, then planar channels.
     for (planes, rows) in [(1, 1024), (1, 64), (12, 1024), (12, 64)] {
         let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let (opening, image) = peak(|| codecs.open(&file).unwrap());
@@ -39,7 +39,7 @@ fn damage_in_any_strip_is_detected() {
         let whole = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let strip = (VALUES * rows as usize / 1024 / usize::from(planes)) as u32;
         let strips = VALUES as u32 / strip;
-        // Move the last strip to the end of the file, where no data follows.
+        // At the end of the file, no data follows the last strip.
         let last = (8 + (strips - 1) * strip).to_le_bytes();
         let entry = whole.windows(4).rposition(|bytes| bytes == last).unwrap();
         let mut damaged = whole.clone();

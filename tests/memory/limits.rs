@@ -1,5 +1,5 @@
-//! Sizes that a file declares are compared with limits before memory is allocated, and paths stored
-//! in a file are never opened.
+//! Tests that sizes that a file declares are compared with limits before memory is allocated, and
+//! that paths stored in a file are never opened.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! The memory plan includes the workers' scratch memory, and no image makes the workers exceed the
-//! plan. Memory for an unusually large image is freed afterward. Batches do not depend on the
-//! scratch memory.
+//! Tests the workers' scratch memory. The memory plan must include it, and no image may make the
+//! workers exceed the plan. Memory for an unusually large image is freed afterward. Batches must
+//! not depend on the amount of scratch memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -136,13 +136,13 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     no_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // With batches of 16 on 64 workers, each sample is a separate part. Without a limit on
-        // shared memory, eight large images would therefore be decoded at once.
+        // With batches of 16 on 64 workers, each sample is a separate part. Only the limit on
+        // shared memory keeps the workers from decoding all eight large images at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
-        // Load only one epoch, so that no worker decodes the next epoch during the measurement.
+        // With one epoch, no worker decodes the next epoch during the measurement.
         let mut batches = loader.memory_limit(limit).epochs(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -302,8 +302,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
-        // Test limits that leave no shared scratch memory, enough for a few images, and more than
-        // enough.
+        // No shared scratch memory, enough for a few images, and more than enough.
         for spare in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();

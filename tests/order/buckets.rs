@@ -1,5 +1,5 @@
-//! Batches contain samples of similar lengths, for any number of ranks and workers, and after
-//! resuming at any point.
+//! Tests that buckets group samples of similar lengths into batches, for any number of ranks and
+//! workers, and after resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;

@@ -1,5 +1,5 @@
-//! With a budget, every batch contains as many samples of one bucket as fit into the budget, on any
-//! number of ranks and after resuming at any point.
+//! Tests budgets. Every batch must contain as many samples of one bucket as fit into the budget, on
+//! any number of ranks and after resuming at any point.
 
 use warpfeed::field::Ragged;
 use warpfeed::sampler::Rng;

@@ -1,6 +1,6 @@
-//! A training program can change weights and proportions. A change takes effect at the batch that
-//! the call returns, on all ranks and regardless of which batches have been prepared. A resumed run
-//! applies the same changes.
+//! Tests changes of weights and proportions during training. A change must take effect at the batch
+//! that the call returns, on all ranks and regardless of which batches have been prepared. A
+//! resumed run must apply the same changes.
 
 use std::sync::{Arc, Mutex};
 
@@ -77,7 +77,7 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
                     let loader = weighted(&OLD).prefetch(prefetch).workers(workers).rank(rank, world);
                     run(loader, 3, |batches, step| {
                         if (step.0, step.1) == at {
-                            // Give the workers time to prepare later batches.
+                            // Meanwhile, the workers prepare later batches.
                             std::thread::sleep(std::time::Duration::from_millis(10));
                             let BatchIndex { epoch, batch } = batches.set_weights(&new(), after).unwrap();
                             assert_eq!(7 * epoch + batch, effective);

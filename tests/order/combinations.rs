@@ -1,6 +1,6 @@
-//! Every combination of options that choose samples gives the same batches as a single-threaded
-//! reference that works on plain lists. This holds for any number of ranks and workers, for every
-//! setting of the last batch, and after resuming at any point.
+//! Tests every combination of options that choose samples. Each must produce the same batches as a
+//! single-threaded reference that works on plain lists, for any number of ranks and workers, for
+//! every setting of the last batch, and after resuming at any point.
 
 use std::sync::Arc;
 
@@ -116,8 +116,8 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Each rank gets as many samples as if they were dealt out one by one. However, the samples
-        // of a rank are consecutive.
+        // Each rank gets as many samples as if they were dealt out one by one, but its samples are
+        // consecutive.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();

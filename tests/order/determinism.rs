@@ -1,5 +1,5 @@
-//! Batches are a function of the data, the seed and the epoch. The number of workers and the
-//! prefetch depth affect only the speed. The batch size does not change the samples.
+//! Tests that batches are a function of the data, the seed and the epoch. The number of workers and
+//! the prefetch depth may affect only the speed, and the batch size must not change the samples.
 
 use crate::support::{Content, Draw, Numbers, loader, no_hang, reference};
 use warpfeed::sampler::{Sampler, Shuffled};

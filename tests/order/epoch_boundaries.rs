@@ -1,7 +1,7 @@
-//! The consumer does not wait between epochs, because the first batches of the next epoch are
-//! prepared in free slots while the current epoch ends. If the caller requests a different epoch,
-//! the prepared batches are discarded. Batches, checkpoints, errors and statistics are the same as
-//! without preparation.
+//! Tests that the consumer does not wait between epochs. While the current epoch ends, the first
+//! batches of the next epoch are prepared in free slots. If the caller requests a different epoch,
+//! they are discarded. Batches, checkpoints, errors and statistics must be the same as without
+//! preparation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

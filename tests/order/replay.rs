@@ -1,4 +1,4 @@
-//! `batches.replay(n)` repeats n ready batches without doing any work.
+//! Tests that `batches.replay(n)` repeats n ready batches without doing any work.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -95,7 +95,7 @@ fn a_monitor_does_not_advance_during_a_replay() {
         let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), seen: Arc::clone(&seen) };
         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.workers(2).prefetch(2).host().unwrap();
-        // Take a checkpoint now, because the first one reads samples.
+        // The first checkpoint reads samples.
         batches.checkpoint();
         monitor.set(batches.handle()).unwrap();
         assert_eq!(batches.replay(3).unwrap().take(3).map(|batch| batch.len()).sum::<usize>(), 21);

@@ -1,6 +1,6 @@
-//! A run resumes after the last delivered batch, from any point, with a different number of workers
-//! or ranks, and after `kill -9`. A different dataset, seed, batch size, order or augmentation is
-//! refused.
+//! Tests that a run resumes after the last delivered batch: from any point, with a different number
+//! of workers or ranks, and after `kill -9`. A different dataset, seed, batch size, order or
+//! augmentation must be refused.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Batches of size buckets contain images of one bucket in the size of that bucket, on any number of
-//! ranks and workers and after resuming at any point.
+//! Tests that every batch of size buckets contains images of a single bucket, in that bucket's
+//! size, for any number of ranks and workers and after resuming anywhere.
 
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
@@ -111,7 +111,7 @@ impl Case {
         counts
     }
 
-    /// Returns the pixels of sample `id` in `epoch`, prepared alone.
+    /// Returns the pixels of sample `id` in `epoch`, loaded on its own.
     fn alone(&self, epoch: u64, id: u64) -> Vec<u8> {
         let size = self.sizes[self.buckets()[id as usize]];
         let augment = self.augment.clone().output(size.width, size.height);
@@ -204,7 +204,7 @@ fn the_memory_plan_of_size_buckets_fits_the_largest_batch() {
     let slot = |loader: Loader| loader.prefetch(2).host().unwrap().memory_plan().slot_bytes;
     let bucketed = loader.size_buckets(images, sizes);
     assert_eq!(slot(bucketed.clone()), (40 * 30_000_usize).next_multiple_of(256));
-    // Two images of 10,000 pixels, or 40 of 300.
+    // The budget allows two images of 10,000 pixels or 40 of 300, and a slot must hold either.
     assert_eq!(slot(bucketed.budget(25_000)), (2 * 30_000_usize).next_multiple_of(256));
 }
 

@@ -1,5 +1,5 @@
-//! One call splits a dataset into fractions that share the open source. A seed determines the
-//! split. Each class can be split separately.
+//! Tests that one call splits a dataset into fractions that share the open source, as the seed
+//! determines, and optionally class by class.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
-//! If two runs pack to the same name at the same time, the second run is rejected or does no harm.
-//! Files that a killed run leaves behind are removed. The files of different runs are never
-//! combined into one dataset.
+//! Tests that of two runs that pack to the same name at the same time, the second is rejected or
+//! does no harm, that files of a killed run are removed, and that files of different runs never end
+//! up in one dataset.
 
 use std::fs;
 use std::path::Path;
@@ -166,7 +166,7 @@ fn old_shards_are_removed_before_new_ones_get_their_names() {
     assert_eq!(shards(root.path(), 1, 5, false).unwrap(), 5);
     assert_eq!(shards(root.path(), 2, 3, true).unwrap(), 3);
     assert_eq!((set_at(root.path()), names(root.path()).len()), ((2, 3), 3));
-    // Make publishing fail halfway, as in a crash: a folder has the name of a shard.
+    // Make publishing fail halfway, as in a crash: put a folder where a shard should go.
     let middle = root.path().join("x-000001.tar");
     fs::remove_file(&middle).unwrap();
     fs::create_dir(&middle).unwrap();

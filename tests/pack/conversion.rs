@@ -1,6 +1,6 @@
-//! Packing never silently changes the pixels of an image. Only on request, images of more than 8
-//! bits are reduced to 8 bits, and transparent pixels are blended with a background. The manifest
-//! records both conversions.
+//! Tests that packing never silently changes the pixels of an image. It reduces images to 8 bits
+//! and blends transparent pixels with a background only on request. The manifest records both
+//! conversions.
 
 use std::io::Cursor;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Packing recodes the image fields of a sample like its main image, and reports how much they have
-//! changed. Masks and other fields are not changed.
+//! Tests that packing recodes the image fields of a sample like its main image, and reports how
+//! much they have changed. Masks and other fields must not change.
 
 use std::io::Cursor;
 

@@ -1,7 +1,7 @@
-//! If processes that pack or merge are killed at any time, no sample is lost or packed twice. The
-//! finished dataset has the same bytes as without kills, and it cannot be opened before it is
-//! finished. If a process is suspended while other processes pack its part and merge the dataset,
-//! the suspended process changes nothing when it continues.
+//! Kills processes that pack or merge at random moments. No sample may be lost or packed twice, the
+//! finished dataset must have the same bytes as without kills, and it must not open before it is
+//! finished. A process that was suspended while others packed its part and merged the dataset must
+//! change nothing when it continues.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -96,8 +96,8 @@ fn lasts(folder: &Path, work: &str) -> Duration {
     begun.elapsed()
 }
 
-/// Kills processes `kills` times at random moments, or suspends them until their dataset is merged.
-/// With `plain`, the dataset is packed without parts.
+/// Kills processes `kills` times, or suspends them until their dataset is merged. With `plain`, the
+/// dataset is packed without parts.
 fn kill(kills: u64, seed: u64, plain: bool) {
     let source = Slow(numbers(SAMPLES));
     let reference = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of writing datasets.
+//! Tests packing.
 
 #[path = "../support/process.rs"]
 mod process;

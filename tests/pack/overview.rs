@@ -1,5 +1,5 @@
-//! The progress of all parts of a dataset can be read at any time and from any machine. This holds
-//! for folders and for object stores.
+//! Tests that the progress of all parts of a dataset can be read at any time and from any machine,
+//! in folders and in object stores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,7 +35,7 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     // If the plan is missing, the totals are taken from a part's manifest.
     std::fs::remove_file(root.path().join("x.plan.partial")).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
-    // Pack the dataset again, in a single part. Of the two sets of parts, only this one is
+    // The dataset is packed again, in a single part. Of the two sets of parts, only this one is
     // complete, so it is merged.
     part(&set, root.path(), (0, 1)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, Some(1), "", false));

@@ -1,6 +1,6 @@
-//! A dataset has the same bytes for any number of parts, even if processes that pack the parts are
-//! killed or repeated. Merging detects missing parts, changes and damage. A dataset can be opened
-//! only once it is complete.
+//! Tests that a dataset has the same bytes for any number of parts, even if packing a part is
+//! killed or repeated, that merging detects missing parts, changes and damage, and that a dataset
+//! opens only once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -158,8 +158,7 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // Planning reads all samples, because there are few. Planning succeeds, and a later read
-        // fails.
+        // With so few samples, planning reads all of them. Let that succeed, and a later read fail.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);
@@ -213,7 +212,7 @@ fn a_late_attempt_does_not_change_the_merged_dataset() {
     let expected = files(whole(&set).path());
     for stop_at in [0, 5, 12, 19] {
         let root = tempfile::tempdir().unwrap();
-        // The slow attempt has read its probe samples, and waits in the middle of a shard.
+        // Stop the slow attempt in the middle of a shard, after it has read its probe samples.
         let (reads, gate) = (AtomicUsize::new(0), (Mutex::new(false), std::sync::Condvar::new()));
         let waits = Hooked(numbers(40), |index| {
             if reads.fetch_add(1, Ordering::Relaxed) >= 40 && index == stop_at {
@@ -263,7 +262,7 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
         let e =
             Pack::new(&original).recode(Recode::KeepBytes).shard_samples(4).part(1, 2).to(root.path().join("x.tar"));
         assert!(e.unwrap_err().cause().contains("plans differ in recode.how"));
-        // Parts packed on machines without a shared folder are compared when they are merged.
+        // Without a shared folder, only merging can compare the parts.
         let other = tempfile::tempdir().unwrap();
         part(&changed, other.path(), (1, 2)).unwrap();
         for (name, bytes) in files(other.path()).into_iter().filter(|(name, _)| !name.contains(".plan.")) {
@@ -300,8 +299,8 @@ impl Source for Unlisted {
 
 #[test]
 fn a_sample_that_moves_between_parts_is_detected_without_a_list() {
-    // Remove one sample from the first half and add one to the second. This moves the boundary
-    // between the parts by one sample. The plan need not probe any of the samples that changed.
+    // Remove one sample from the first half and add one to the second. The boundary between the
+    // parts moves by one sample, which the plan's probes may miss.
     let before: Vec<usize> = (0..6400).collect();
     let mut after = before.clone();
     after.remove(3198);

@@ -1,5 +1,5 @@
-//! Samples can be packed from any source to any target. Packing either copies all samples or leaves
-//! the target unchanged.
+//! Tests that samples can be packed from any source to any target. Packing must either copy all
+//! samples or leave the target unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -425,7 +425,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Wait until the child has written more than one LMDB commit or more than one shard.
+        // By then, the child has written more than one LMDB commit or more than one shard.
         let begun = Instant::now();
         let written = || -> u64 {
             let files = names(&folder).into_iter().flat_map(|n| {

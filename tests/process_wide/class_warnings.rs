@@ -1,6 +1,6 @@
-//! Opening a loader logs one warning if one of its classes has a different index in a sibling
-//! split, or in another open dataset in the same folder. Passing an explicit class list silences
-//! the warning.
+//! Tests the warning about classes with different indices. It must be logged once if a sibling
+//! split, or another open dataset in the same folder, assigns a different index to a class. An
+//! explicit class list silences the warning.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn conflicting_class_indices_warn_once_per_opening() {
     for (text, place) in texts.iter().zip([&of_train, &of_val, &of_train, &of_val]) {
         assert!(text.starts_with(place) && text.contains("Loader::classes_file"), "{text}");
     }
-    // With a class list, both splits have the same indices, so there is no warning.
+    // With a class list, both splits have the same indices.
     let train = folder(root.path(), "listed/train", &["listed-a", "listed-b"]);
     let val = folder(root.path(), "listed/val", &["listed-b"]);
     let warnings = Warnings::default();
@@ -56,7 +56,7 @@ fn conflicting_class_indices_warn_once_per_opening() {
         }
     });
     assert!(warnings.0.lock().unwrap().is_empty());
-    // Folders that only share a class name are unrelated datasets, so there is no warning.
+    // Folders that only share a class name are unrelated datasets.
     let pets = folder(root.path(), "other/pets", &["cat-noticed", "dog-noticed"]);
     folder(root.path(), "other/cars", &["car-noticed", "dog-noticed"]);
     let warnings = Warnings::default();

@@ -1,5 +1,5 @@
-//! A forked child that uses its parent's loader or decoder gets an error and does not hang. The
-//! child may drop batches. The loader and the decoder continue to work in the parent.
+//! Tests that a forked child that uses its parent's loader or decoder gets an error instead of
+//! hanging, and may drop batches, and that both go on working in the parent.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! Tests that count threads, measure time, fork, or use process-wide state. Each test calls
-//! `process::serial` first, so that they run one at a time.
+//! `process::serial` first, so that only one of them runs at a time.
 
 #[path = "../support/process.rs"]
 mod process;

@@ -1,5 +1,5 @@
-//! A loader with the maximum number of workers starts and stops within a few seconds of CPU time.
-//! Larger numbers of workers are rejected.
+//! Tests that a loader with the maximum number of workers starts and stops within a few seconds of
+//! CPU time, and that more workers are rejected.
 #![allow(unsafe_code)] // `getrusage`
 
 use crate::process::serial;
@@ -31,8 +31,8 @@ fn core_time() -> i64 {
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
 }
 
-/// Pool threads synchronize with each other when they start and end. If this took longer per thread
-/// with more threads, thousands of threads would take seconds.
+/// Pool threads synchronize with each other when they start and end. If the cost for one thread
+/// grew with the number of threads, thousands of threads would take seconds.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_maximum_number_of_workers_starts_and_stops_quickly() {

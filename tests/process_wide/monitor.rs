@@ -1,5 +1,5 @@
-//! The position, the statistics and the bottleneck of a run are available inside a plain `for` loop
-//! and from other threads.
+//! Tests that a program can observe the position, the statistics and the bottleneck of a run,
+//! inside a plain `for` loop and from other threads.
 
 use crate::process::serial;
 use crate::support::{self, Numbers, loader, no_hang};

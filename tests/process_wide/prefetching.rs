@@ -1,7 +1,7 @@
-//! A source that prefetches receives the sample order in advance, across epoch boundaries. The
-//! number of reads in flight is limited by their bytes and not by the number of threads, and the
-//! memory plan includes these bytes. The memory of canceled reads is released. Batches, errors and
-//! retries are the same as without prefetching.
+//! Tests sources that prefetch. Such a source receives the sample order in advance, across epoch
+//! boundaries. A number of bytes, which is part of the memory plan, limits the reads in flight; the
+//! number of threads does not. Canceled reads release their memory. Batches, errors and retries
+//! must be the same as without prefetching.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -218,7 +218,7 @@ fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
         let mut plain = loader(Numbers::new(320)).host().unwrap();
         for epoch in 0..3 {
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            // Each read freed space for a later sample, so all samples of the next epoch have been
+            // Each read made space for a later sample, so all samples of the next epoch have been
             // requested by now.
             let state = store.state();
             let next: Vec<u64> = state.fetched.values().flatten().map(|(place, _)| place.epoch).collect();
@@ -251,8 +251,8 @@ fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
         let state = batches.checkpoint();
         drop(batches);
         let mut batches = loader(store.clone()).resume(state).host().unwrap();
-        // Resuming reads some samples directly, to compare them with the checkpoint. Do not count
-        // these reads.
+        // Resuming reads some samples directly, to compare them with the checkpoint. These reads do
+        // not count.
         store.state().direct = 0;
         let rest = contents(&mut batches, 5);
         assert!(rest[..] == contents(&mut plain, 5)[7..]);

@@ -1,7 +1,7 @@
-//! If reads block, reader threads read ahead for the workers. More reads are then in flight than
-//! there are workers, and the bytes read ahead are bounded. Batches, errors, retries and shutdown
-//! are the same as without readers. A source whose reads do not block gets no readers, at no extra
-//! cost. The number of readers grows while latency is the bottleneck.
+//! Tests the reader threads, which read ahead for the workers if reads block. There must be more
+//! reads in flight than workers, but a bounded number of bytes. Batches, errors, retries and
+//! shutdown must be the same as without readers. The number of readers grows while latency is the
+//! bottleneck. If no read blocks, no readers start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn readers_pause_while_reads_do_not_block() {
         let mut batches = loader(source).workers(2).host().unwrap();
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
-        // Wait for an epoch in which the readers read no sample.
+        // Eventually there must be an epoch in which the readers read no sample.
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));

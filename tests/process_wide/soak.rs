@@ -126,8 +126,8 @@ fn soak(length: Duration) {
             assert!(kept.is_some_and(|batch| batch.len() <= 10));
         }
     });
-    // Allow for growth in a short run: the buffers of a worker grow until each has held the largest
-    // image. On a busy machine, this takes more than a few seconds.
+    // The buffers of a worker grow until each has held the largest image. On a busy machine, this
+    // takes more than a few seconds, so memory may grow in a short run.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,

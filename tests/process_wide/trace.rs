@@ -1,6 +1,6 @@
-//! `Loader::trace` writes valid Chrome trace events. There is one row per thread that does work,
-//! with properly nested spans. Spans that the program records are included. The file is complete
-//! once the loader has been dropped.
+//! Tests that `Loader::trace` writes valid Chrome trace events, with one row for each thread that
+//! does work. Spans must be properly nested, and include the program's own spans. The file must be
+//! complete once the loader has been dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use warpfeed::{ErrorKind, Loader};
 /// Consumes `batches` batches of 7 samples inside spans of its own, then drops everything
 /// mid-epoch.
 fn train(path: &Path, schedule: Schedule, batches: usize) {
-    // Sleep, so that the first worker does not finish before the second one starts.
+    // Without the sleep, the first worker might finish before the second one starts.
     let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
         std::thread::sleep(Duration::from_micros(100));
         Ok(())

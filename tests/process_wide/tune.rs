@@ -1,6 +1,6 @@
-//! `prefetch(0)` tunes the prefetch depth while batches are delivered, within the memory limit and
-//! without changing the batches. Explicit settings are never changed. `workers(0)` means one worker
-//! per core.
+//! Tests that `prefetch(0)` tunes the prefetch depth while batches are delivered, within the memory
+//! limit and without changing the batches, that explicit settings are never changed, and that
+//! `workers(0)` means one worker per core.
 //!
 //! Related files: `benches/tune.rs` measures how close the depth gets to the optimum,
 //! `src/engine/settings/tune/tests.rs` simulates loaders to check that the depth converges, and
@@ -39,8 +39,8 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     let _serial = serial();
     no_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-        // The prefetch depth exceeds two only if the limit also allows for all the scratch memory
-        // that the workers can use.
+        // The depth goes beyond two only if the limit also has room for all the scratch memory that
+        // the workers may use.
         let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
         let limit = 7 * slot + slot / 2 + scratch;
         // Two workers produce a batch in 4 ms. Every twelfth step of the consumer takes as long as
@@ -138,8 +138,7 @@ fn a_loader_that_cannot_start_more_threads_continues() {
     let test = child!(a_loader_that_cannot_start_more_threads_continues);
     std::fs::copy(test.get_program(), &program).unwrap();
     std::fs::set_permissions(root.path(), open).unwrap();
-    // The limit applies to the program that `prlimit` executes, and counts the threads of all
-    // processes of that user.
+    // `prlimit`'s limit counts the threads of all processes of that user.
     for time in 0..5 {
         let output = std::process::Command::new("setpriv")
             .args(["--reuid=65534", "--clear-groups", "prlimit", "--nproc=20:20"])

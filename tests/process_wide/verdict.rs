@@ -1,6 +1,6 @@
-//! `stats.verdict()` names the bottleneck of a loader. For each bottleneck, there is a test with a
-//! loader that sleeps in the corresponding stage. Copies and conversions require a device, so
-//! `src/trace/verdict.rs` tests their rules on fixed statistics.
+//! Tests that `stats.verdict()` names the bottleneck: for each one, a loader sleeps in the
+//! corresponding stage. Copies and conversions would need a device, so `src/trace/verdict.rs` tests
+//! their rules on fixed statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -258,10 +258,10 @@ impl Codec for Counted {
     }
 }
 
-/// The length of each step depends on the loader's progress and not on a clock. The expected
-/// fractions of the time therefore hold on a busy machine as well. The consumer drains the slots in
-/// short steps, until it has waited for as long as filling them took. Then it takes a long step.
-/// The slots fill up, and stay full for as long as draining and filling took together.
+/// To get the same fractions of the time on a busy machine, steps follow the loader's progress
+/// instead of a clock. The consumer drains the slots in short steps, until it has waited for as
+/// long as filling them took. Then comes a long step: the slots fill up, and stay full for as long
+/// as draining and filling took together.
 #[test]
 fn uneven_steps_with_few_slots_are_named() {
     let _serial = serial();
@@ -292,7 +292,7 @@ fn uneven_steps_with_few_slots_are_named() {
         (batches.stats().since(&opened), cycles)
     });
     // Other programs may delay these threads, and a descheduled thread looks like a slow sample.
-    // The loader measures both correctly, but neither is the bottleneck that this test is about.
+    // That would be a correct verdict, but not the one under test.
     stats.delayed_seconds = 0.0;
     stats.slowest.clear();
     let verdict = stats.verdict();

@@ -1,8 +1,8 @@
-//! Modules are ordered along the data flow. A module imports only from modules upstream of it,
-//! under their original names. There are no circular dependencies between the files of a folder or
-//! between the groups of a module. A `mod.rs` contains only a table of contents. The
-//! `warpfeed-sources` crate follows the same rules with its own order. In the `warpfeed-jpeg`
-//! crate, there are no circular dependencies between files.
+//! Tests which module may import which. Modules are ordered along the data flow, and a module
+//! imports only from modules upstream of it, under their original names. The files of a folder and
+//! the groups of a module must not depend on each other circularly. A `mod.rs` contains only a
+//! table of contents. `warpfeed-sources` follows the same rules with its own order. `warpfeed-jpeg`
+//! only has to avoid circular dependencies between its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -505,8 +505,8 @@ const NAMES_THE_DRIVER: [&str; 6] = [
     "src/lib.rs",
     "src/loader/nvidia.rs",
 ];
-/// Types defined elsewhere that have additional methods in the driver's folder. Of all public
-/// methods, only these may mention types of `cudarc`.
+/// Types from other folders that get more methods in the driver's folder. Only these methods may
+/// mention types of `cudarc` in public.
 const NAME_CUDARC: [&str; 3] = ["DecoderBuilder", "DeviceTensor", "Loader"];
 
 /// Returns the paths in a file and in its inline modules, without tests.

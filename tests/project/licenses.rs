@@ -1,4 +1,4 @@
-//! Every package contains both licenses, even if it is packaged separately.
+//! Tests that every package ships both licenses.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ fn every_package_contains_both_licenses() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let license = fs::read_to_string(root.join(name)).unwrap();
-        // A package contains only files in its folder. The licenses there are symbolic links, which
-        // packing follows.
+        // `cargo package` takes only files in the package's folder, so the licenses there are
+        // symbolic links, which it follows.
         for package in
             ["cli", "jpeg", "python", "sources", "stores", "video", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
         {

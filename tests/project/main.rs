@@ -1,5 +1,5 @@
-//! Tests of the repository itself: module order, lists in the documentation, licenses, and skipped
-//! tests.
+//! Tests the repository itself: the order of its modules, lists in the documentation, licenses, and
+//! skipped tests.
 
 #[path = "../support/require.rs"]
 mod require;

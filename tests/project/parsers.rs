@@ -1,5 +1,5 @@
-//! SECURITY.md lists the parser of every format, with its limits, its fuzz harness, and the public
-//! files on which it is compared with other libraries.
+//! Tests that SECURITY.md lists the parser of every format, with its limits, its fuzz harness, and
+//! the public files on which it is compared with other libraries.
 
 use std::collections::BTreeSet;
 use std::fs;

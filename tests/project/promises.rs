@@ -1,5 +1,5 @@
-//! tests/PROMISES.md has a section for every section of docs/guarantees.md and every promise of the
-//! README. Each claim names tests, which must exist and must not be ignored.
+//! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every promise of the
+//! README, and that the tests it names exist and are not ignored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +44,7 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// Returns the names of the promises in the README, which are in bold at the start of list items.
+/// Returns the README's promises: the bold words at the start of list items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();

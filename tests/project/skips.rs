@@ -1,5 +1,5 @@
-//! A test that cannot run on a machine always calls `missing` (tests/support/require.rs and
-//! python/tests/conftest.py). `missing` reports that the test is skipped, or fails if
+//! Checks that a test that cannot run on a machine always calls `missing` (tests/support/require.rs
+//! and python/tests/conftest.py). This function reports that the test is skipped, or fails if
 //! `WARPFEED_REQUIRE` lists the requirement.
 
 use std::collections::BTreeSet;
@@ -140,7 +140,7 @@ fn silent(files: &[(String, String)]) -> Vec<String> {
         .map(|(path, text)| (path, syn::parse_file(text).unwrap_or_else(|e| panic!("{path}: {e}"))))
         .collect();
     let mut helpers = Helpers::default();
-    // Make two passes, because a helper may be defined before the helper that it calls.
+    // A helper may be defined before the helper that it calls, so one pass is not enough.
     for _ in 0..2 {
         parsed.iter().for_each(|(_, file)| helpers.visit_file(file));
     }

@@ -1,5 +1,5 @@
-//! No combination of faults causes a hang, a lost slot or a lost thread, and every sample is
-//! accounted for.
+//! Tests that no combination of faults causes a hang, a lost slot or a lost thread, and that every
+//! sample is accounted for.
 //!
 //! A seed determines a schedule: the options of the loader; which samples fail, panic or are slow
 //! in the source, the decoder and the transform; how many batches of each epoch the consumer takes;
@@ -349,7 +349,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let first = match begin {
             Begin::Batch(batch) => *batch,
             Begin::Resumed => {
-                // Saving and opening read some samples, so switch off faults while they run.
+                // Saving and opening read some samples, during which no faults may occur.
                 schedule.calm.store(true, Ordering::Relaxed);
                 let saved = batches.checkpoint();
                 drop(batches);
@@ -409,7 +409,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             if keeps {
                 kept.push_back((batch, samples));
             }
-            // Do not hold all slots, because requesting a batch would then fail.
+            // If all slots were held, requesting a batch would fail.
             if kept.len() == slots {
                 kept.pop_front();
             }

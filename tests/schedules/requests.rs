@@ -1,5 +1,5 @@
-//! Every request to a decoder is answered with its own images, rejected or canceled. This holds
-//! for any interleaving of the threads that submit, decode, receive and close.
+//! Tests that every request to a decoder is answered with its own images, rejected or canceled, for
+//! any interleaving of the threads that submit, decode, receive and close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -505,7 +505,7 @@ fn assert_packs_unchanged(source: &Arc<dyn Source>, folder: &Path) {
         assert_eq!(report.samples, expected.len() as u64);
         let packed = open(&path).unwrap();
         assert_eq!(packed.classes(), source.classes(), "{target}");
-        // Sort the fields, because their order depends on the format.
+        // The order of the fields depends on the format.
         let sorted = |samples: &[OwnedSample]| -> Vec<_> {
             samples
                 .iter()

@@ -1,5 +1,5 @@
-//! Tests that the next epoch detects that a dataset was modified, replaced or removed while a
-//! loader is running.
+//! Tests what the next epoch reads if a dataset is modified, replaced or removed while a loader
+//! runs.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,8 +9,8 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// Writes a dataset of four images with a single gray value, which distinguishes the old dataset
-/// from the new one.
+/// Writes a dataset of four images, all of a single gray value that tells an old dataset from a new
+/// one.
 fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
@@ -115,8 +115,7 @@ fn errors_of_modified_shards_state_the_growth_or_the_time() {
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }
 
-/// Tests that in each epoch, the worker that first reads from a shard checks it, and that workers
-/// that read valid shards do not wait for this check.
+/// Each epoch, the first worker to touch a shard checks it. Workers on other shards don't wait.
 #[test]
 fn a_modified_shard_fails_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();

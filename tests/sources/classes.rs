@@ -171,8 +171,7 @@ fn an_invalid_list_is_refused_with_the_position() {
     assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
-/// A field that contains a second class of each sample. The loader maps these classes like the
-/// classes of boxes.
+/// A field with a second class per sample, which the loader must map like the classes of boxes.
 #[derive(Debug)]
 struct Other;
 

@@ -1,6 +1,7 @@
-//! Clips of videos have the frames that a naive list of indices names, each equal to the frame that
-//! is read alone. The start of a clip depends only on the seed, the epoch and the sample. Short,
-//! damaged and empty videos are padded, or cause errors that name the file and the frame.
+//! Tests that clips contain exactly the frames that a naive index list predicts, and that each
+//! frame matches decoding it on its own. The start of a clip depends only on the seed, the epoch
+//! and the sample. Short, damaged and empty videos are padded, or cause errors that name the file
+//! and the frame.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -50,7 +51,7 @@ fn pixels(frame: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Reads each frame of a video alone.
+/// Decodes every frame of a video independently.
 fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
     let file = fs::read(path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -68,11 +69,12 @@ fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
     (track, frames)
 }
 
-/// A clip of the naive list: the base start, and the frames and the padding of each choice.
+/// An expected clip: its nominal start, and for each start that jitter allows, the frame indices
+/// and the padding flags.
 type Expected = (usize, Vec<(Vec<usize>, Vec<u8>)>);
 
-/// Lists the clips of a video with `times`, by trying all frames. `position` returns the frame at a
-/// position of a clip with the given start, or `None` after the end of the video.
+/// Lists the clips of a video of `len` frames by brute force. `position(start, n)` is the frame at
+/// position n of a clip that begins at `start`, or `None` after the end of the video.
 fn naive(
     len: usize,
     (frames, per_video, jitter): (usize, usize, usize),
@@ -231,7 +233,7 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     assert!(expected == sorted(epoch(open().batch_size(5).prefetch(1), 0)));
     let ranks = (0..3).flat_map(|rank| epoch(open().batch_size(2).rank(rank, 3), 0)).collect();
     assert!(expected == sorted(ranks));
-    // A sample of a subset has the same clip as a sample of the whole dataset.
+    // A sample gets the same clip in a subset as in the full dataset.
     let subset = sorted(epoch(open().subset([9_u64, 2, 4]), 0));
     let of_all: Vec<_> = expected.iter().filter(|row| [2, 4, 9].contains(&row.0)).cloned().collect();
     assert!(subset == of_all);

@@ -159,7 +159,7 @@ fn a_loader_closes_quickly_during_an_outage() {
                         let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
                         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // Set a limit that is low enough for only a few samples to be prefetched.
+                        // With this limit, only a few samples are prefetched.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.becomes(mode);

@@ -1,5 +1,5 @@
-//! Tests that a loader of joined datasets fails with advice unless the datasets agree on the
-//! meaning of each label. Matching by name must give every sample the label of its class name.
+//! Tests that joining datasets that number their classes differently fails with advice, and that
+//! matching by name gives every sample the label of its class name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -74,8 +74,7 @@ fn a_mixture_by_name_delivers_the_labels_of_its_classes() {
     }
 }
 
-/// Tests balanced weights with the `cat` class in both datasets, so that its weight must be the
-/// inverse of its total number of images.
+/// The `cat` class is in both datasets, so its weight must come from both counts together.
 #[test]
 fn balanced_draws_classes_of_joined_datasets_equally() {
     let root = tempfile::tempdir().unwrap();

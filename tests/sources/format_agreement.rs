@@ -307,7 +307,7 @@ fn open_detects_the_format_by_content() {
     assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
 }
 
-/// Tests that a loader accepts the source that `open` returns, and keeps the dataset's metadata.
+/// A loader accepts the source that `open` returns, and keeps the dataset's metadata.
 #[test]
 fn a_loader_accepts_a_shared_source() {
     let root = tempfile::tempdir().unwrap();

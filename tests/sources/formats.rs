@@ -52,8 +52,8 @@ pub(crate) fn reference() -> &'static Path {
             fs::create_dir_all(&copy).unwrap();
             let jpegs = listed(&class).into_iter().filter(|path| path.extension().is_some_and(|end| end == "jpg"));
             for jpeg in jpegs.take(PER_CLASS) {
-                // Rename each file into place when it is complete, because other processes may
-                // create the same folder concurrently.
+                // Other processes may create the same folder concurrently, so each file is renamed
+                // into place when it is complete.
                 let (name, partial) = (jpeg.file_name().unwrap(), copy.join(format!("{}.partial", std::process::id())));
                 fs::copy(&jpeg, &partial).unwrap();
                 fs::rename(partial, copy.join(name)).unwrap();
@@ -108,12 +108,12 @@ pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
     loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));
 }
 
-/// Like [`agrees`], but for loaders that `make` creates.
+/// Checks the same as [`agrees`] for loaders that `make` creates.
 pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
     loads_alike(name, make, &|| Loader::new(reference()));
 }
 
-/// Like [`agrees`], but for loaders that `make` creates, and with a different reference.
+/// Checks the same as [`agrees`] for loaders that `make` creates, with a different reference.
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);

@@ -1,6 +1,7 @@
-//! The samples of a LeRobot dataset equal those that the `LeRobotDataset` class of the `lerobot`
-//! library returns, including padding, tasks and pixels. Episodes, features and deltas that do not
-//! exist, cameras without a video file, and damaged files cause errors that say what is wrong.
+//! Compares the samples of LeRobot datasets with the samples that the `LeRobotDataset` class of the
+//! `lerobot` library returns, including padding, tasks and pixels. Episodes, features and deltas
+//! that do not exist, cameras without a video file, and damaged files must cause errors that say
+//! what is wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -376,7 +377,6 @@ fn a_damaged_or_missing_file_is_named() {
 
 #[test]
 fn rows_that_contradict_the_metadata_fail() {
-    // Swap the files of two episodes.
     let copy = writable("v21");
     let file = |episode: u64| copy.path().join(format!("data/chunk-000/episode_00000{episode}.parquet"));
     fs::copy(file(0), copy.path().join("other")).unwrap();
@@ -399,7 +399,6 @@ fn rows_that_contradict_the_metadata_fail() {
     assert!(e.contains("the frames 0 and 2 of episode 0 are 0.2") && e.contains("expected 0.1 s at fps=20"), "{e}");
     let loose = LeRobotOptions::new().delta_indices("action", [0, 2]).tolerance_s(0.06);
     assert!(LeRobot::with(copy.path(), &loose, &Options::new()).unwrap().read(0, &mut Vec::new()).is_ok());
-    // Remove a task that samples use.
     let copy = writable("v21");
     edit(copy.path(), "meta/tasks.jsonl", "\"task_index\": 1", "\"task_index\": 9");
     let set = LeRobot::open(copy.path()).unwrap();

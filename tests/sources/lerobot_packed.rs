@@ -1,6 +1,7 @@
-//! A LeRobot dataset that was packed with its frames, in parts or at once, has the samples of the
-//! original dataset: the same indices, windows, padding, numbers, texts and keys. Only recoded
-//! images differ. The packed dataset opens by its path, from a folder or a store.
+//! Tests LeRobot datasets that were packed with their frames, in parts or at once. Their samples
+//! must have the same indices, windows, padding, numbers, texts and keys as in the original
+//! dataset. Only recoded images differ. The packed dataset opens by its path, from a folder or a
+//! store.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,7 +1,7 @@
-//! If the cameras of a LeRobot dataset are stored as video, their frames equal those that the
-//! library's dataset class returns. This includes several frames per sample, padding, any sample
-//! order, and both file layouts. Frames at wrong times, damaged files and unsupported codecs cause
-//! errors that say what is wrong.
+//! Tests LeRobot datasets with cameras that are stored as video. The frames must equal the frames
+//! that LeRobot's own dataset class returns, also with several frames per sample, padding, any
+//! sample order, and both file layouts. Frames at wrong times, damaged files and unsupported codecs
+//! must cause errors that say what is wrong.
 
 use std::fs;
 use std::path::Path;

@@ -142,7 +142,7 @@ fn damaged_litdata_rows_fail_with_the_file() {
     fs::write(&path, &bytes).unwrap();
     let index = folder.path().join("index.json");
     let text = fs::read_to_string(&index).unwrap();
-    // Make the offset table agree with the index, but not with the rows.
+    // The offset table agrees with the index, but not with the rows.
     let more = [&2_u32.to_le_bytes()[..], &16_u32.to_le_bytes().repeat(3), &bytes[12..]].concat();
     let len_of = format!("\"chunk_bytes\": {}", more.len());
     fs::write(&path, &more).unwrap();

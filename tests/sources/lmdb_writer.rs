@@ -1,6 +1,5 @@
-//! Tests that a database can be opened again no matter how much another process has enlarged it. An
-//! open loader makes a database grow only as documented, and this growth is reported and can be
-//! limited.
+//! Tests that a database can be opened again however much another process has enlarged it, and that
+//! an open loader, which keeps a writer from reusing pages, makes it grow only as documented.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -138,8 +137,8 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     println!(
         "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
     );
-    // Each of the 100 commits adds eight images of one page each, and the few pages of the tree
-    // above them.
+    // Each of the 100 commits adds eight images of a page each, and the few pages of the tree above
+    // them.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);
 

@@ -40,7 +40,7 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     let found = verify(0..12);
     assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
     assert!(found[0].cause().starts_with("damaged: its xxh64 is "), "{}", found[0]);
-    // A shard is verified with the part that contains its first sample.
+    // Each shard is verified exactly once: with the part that contains its first sample.
     let parts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
     assert_eq!(parts.iter().sum::<usize>(), 1);
     let first = parts.iter().position(|&count| count == 1).unwrap();
@@ -248,7 +248,7 @@ fn damaged_mds_shards_fail_with_their_location() {
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(open(folder.path()).err().unwrap().kind(), ErrorKind::Io);
-    // The length of an image belongs to a single sample, so only this sample fails.
+    // Damage the length of one image: only its sample may fail.
     let first = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     fs::write(&path, number(first, 1 << 30)).unwrap();
     let source = open(folder.path()).unwrap();
@@ -321,7 +321,7 @@ fn arrays_of_pixels_in_mds_shards_are_images() {
         let mut batches = Loader::new(folder.path()).batch_size(3).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 1);
     }
-    // Gray images of varying sizes have their shapes in the values.
+    // Gray images of varying sizes store their shape in the value.
     let gray = |height: u8| [&[8, 8, height, 6][..], &vec![9; 6 * usize::from(height)]].concat();
     let samples: Vec<_> =
         [3, 5].map(|height| [&(gray(height).len() as u32).to_le_bytes()[..], &gray(height)].concat()).into();

@@ -85,7 +85,6 @@ fn a_pipe_in_a_dataset_is_rejected() {
             pipe(&at(name));
             is_refused(refused(open(at(name))));
         }
-        // Test shards and LMDB databases.
         fs::create_dir_all(at("shards")).unwrap();
         tar(&at("shards/a.tar"), 1);
         for other in [pipe, device] {

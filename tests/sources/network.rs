@@ -1,5 +1,5 @@
-//! Tests that the statistics count every network request, and that the verdict names the network if
-//! the loader waits for it. The counters in a trace must add up to the same counts.
+//! Tests that the statistics count every network request, that the counters in a trace add up to
+//! the same numbers, and that the verdict blames the network if the loader waits for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -189,8 +189,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
         };
         near(1e6 * sum("network, MB/s", "arrived", true), (network.bytes - opened.bytes) as f64, "bytes");
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
-        // The trace begins with the first requested batch, when the source has already sent some
-        // requests, but has not received any response.
+        // The trace begins with the first requested batch. By then the source has sent some
+        // requests, but has no response yet.
         let (sent, all) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
         assert!(sent > 0.5 * all && sent <= all + 1e-6, "{sent} of {all} requests");
         near(sum("retried requests", "refused", false), network.refusals as f64, "refusals");

@@ -1,5 +1,5 @@
-//! Tests that Parquet files have the samples that the library that wrote the files returns, and
-//! that reading them takes bounded memory.
+//! Tests that we read the same samples from Parquet files as the library that wrote them, in
+//! bounded memory.
 
 use std::fs;
 use std::path::Path;
@@ -134,7 +134,7 @@ fn damaged_files_are_rejected() {
 
 #[test]
 fn shards_with_different_class_names_name_both_files() {
-    // The second shard has a different order of classes, as after a second `cast_column`.
+    // Rename a class in the second shard, so that the shards disagree.
     for (folder, set, first, second) in [
         ("parquet/hub/data", "train", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
         ("arrow/saved", "", "dataset_info.json", "data-00001-of-00002.arrow"),
@@ -170,7 +170,7 @@ fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(Str
     Ok(sample.fields().iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect())
 }
 
-/// The columns with nested lists, and with structs inside structs.
+/// Columns with nested lists or nested structs.
 const NESTED: [&str; 6] =
     ["boxes", "ragged", "objects.bbox", "objects.category", "objects.about.area", "objects.about.note"];
 

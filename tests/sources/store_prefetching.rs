@@ -477,7 +477,7 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     let local = open(root.path()).unwrap();
     let files = Files::of(&root);
     let shard = files.0.keys().find(|url| url.ends_with("-000000.tar")).unwrap().clone();
-    // Opening writes an index only for shards of 1 MiB or more, so create this index from a padded
+    // Opening writes an index only for shards of 1 MiB or more, so this index comes from a padded
     // copy.
     let padded = tempfile::tempdir().unwrap();
     let path = padded.path().join("x.tar");
@@ -500,15 +500,15 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     for index in 0..len {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }
-    // Test the index of a tar with the same length and different files.
+    // The index of a tar with the same length and different files.
     let smaller = shards(30, 1000);
     let mut other = std::fs::read(smaller.path().join("s-000001.tar")).unwrap();
     other.resize(2 << 20, 0);
     let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
-    // Test tars with the same files in a different order, or with one file of a different size,
-    // type or name. Only the samples that differ must fail.
+    // Tars with the same files in a different order, or with one file of a different size, type or
+    // name. Only the samples that differ must fail.
     let at = |name: &str| {
         let found = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
         512 * found.expect("the shard contains this header")

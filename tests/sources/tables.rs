@@ -1,7 +1,7 @@
-//! Tests that the batches of a CSV, TSV or JSON Lines table are bit-identical to those of a folder
-//! with the same images and of a packed copy. Quotes, line ends, byte order marks and other
-//! encodings must be read as a naive parser reads them, or rejected with the line number. An
-//! invalid row must make only its own sample fail, with an error that names the file and the line.
+//! Tests that a CSV, TSV or JSON Lines table gives the same batches as a folder with the same
+//! images, and as a packed copy. Quotes, line ends, byte order marks and other encodings must be
+//! read as a naive parser reads them, or rejected with the line number. An invalid row makes only
+//! its own sample fail, with an error that names the file and the line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -150,7 +150,7 @@ fn columns_are_found_by_name_or_by_option() {
     ];
     assert_eq!(rows(&found), expected);
     assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
-    // By default, all columns are read, and the content of a file replaces the path of the file.
+    // By default, all columns are read, and a path is replaced by the file's content.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
     // Without images, the key is the row number.
@@ -303,7 +303,7 @@ fn a_missing_value_mark_among_integers_fails_its_row() {
         let e = table.label(0, &mut scratch).unwrap_err();
         assert_eq!(e.cause(), format!("line 2: label {mark:?} is not an integer"));
     }
-    // The mark is a class name in a column without integers, or with a class list.
+    // "unknown" is a class name like any other in a column without integers, or with a class list.
     let classes = |text: &str| Table::open(write(root.path(), "t.csv", text)).unwrap().classes().to_vec();
     assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
     assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);

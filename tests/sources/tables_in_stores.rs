@@ -1,7 +1,7 @@
-//! Tests that tables and COCO annotations, together with the files that they refer to, have the
-//! same samples in a store as on this machine. The same must hold for a local table that refers to
-//! files in a store. The files must be prefetched. A table of URLs must be read only if an option
-//! names the column of URLs.
+//! Tests that tables and COCO annotations in a store, with the files that they refer to, give the
+//! same samples as local copies. So must a local table that refers to files in a store. The files
+//! must be prefetched. URLs outside a table's own folder must be read only if an option names their
+//! column.
 
 use std::fs;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
     for (one, expected) in all.iter().zip(samples(&*here)) {
         assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
     }
-    // The table in the store contains URLs under its own folder, which need no option.
+    // URLs under the table's own folder need no option.
     assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);
     // The local table is refused without the option, even if it is in the current folder.
     for options in [TableOptions::new(), TableOptions::new().root("")] {
@@ -108,8 +108,8 @@ fn files_of_a_remote_table_are_prefetched() {
     }
     drop(follow);
     let after = source.network().unwrap();
-    // Only responses to prefetches are timed. All requests were prefetches, except that hedged
-    // requests were sent twice.
+    // Only responses to prefetches are timed. Every request was a prefetch; hedged ones were sent
+    // twice.
     let sent = after.requests - before.requests - after.hedges;
     assert!(sent > 0 && after.answers.count >= sent, "{before:?} {after:?}");
 

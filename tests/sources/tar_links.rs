@@ -1,5 +1,5 @@
-//! Tests that a link in a tar is read as its target in the same tar, on this machine and in a
-//! store. Links to other files must be left out, with a warning that counts them.
+//! Tests that links inside a tar resolve to members of that tar, for local and remote tars. Links
+//! that point outside the tar are skipped, and one warning says how many.
 
 use std::fs;
 use std::sync::Arc;

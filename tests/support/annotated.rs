@@ -1,4 +1,4 @@
-//! Small datasets in the layouts of COCO, YOLO and Pascal VOC.
+//! Writes small datasets in the layouts of COCO, YOLO and Pascal VOC.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::fs;

@@ -1,4 +1,5 @@
-//! A synthetic dataset, and a naive loop whose batches the loader must reproduce.
+//! A synthetic dataset, and a naive single-threaded loop that the loader must reproduce batch for
+//! batch.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -151,8 +152,8 @@ pub fn reference(
     batches
 }
 
-/// Runs epochs until `done` returns true, or for one minute. The consumer takes `step(n)` for batch
-/// `n`, and passes the batch to `see`. Returns whether `done` returned true in time.
+/// Runs epochs until `done` returns true, or for one minute. The consumer spends `step(n)` on batch
+/// `n`, and passes it to `see`. Returns whether `done` returned true in time.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -177,8 +178,8 @@ pub fn run_until(
     unreachable!("the range of epochs has no end")
 }
 
-/// Waits until the process has exactly `expected` threads of the crate. A thread gets its name
-/// shortly after it starts, and disappears from the list shortly after it has been joined.
+/// Waits until the process has exactly `expected` threads of the crate. It has to wait, because a
+/// thread gets its name a little after it starts, and leaves the list a little after it is joined.
 pub fn wait_for_threads(expected: usize) {
     for _ in 0..600_000 {
         if threads() == expected {

@@ -1,5 +1,5 @@
-//! Naive reference implementation for fields that are transformed with the image: applies a plan to
-//! a full-size plane, one step at a time.
+//! Transforms fields naively, as a reference: applies a plan to a full-size plane, one step at a
+//! time.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use warpfeed::batch::Field;

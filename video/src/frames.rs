@@ -53,8 +53,8 @@ impl FrameDecoder {
         decoded
     }
 
-    /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
-    /// this method between the frames of a clip.
+    /// Lets other threads use the GPU decoder until this thread decodes its next frame. Between the
+    /// frames of a clip, that would throw away the state that makes the next frame cheap.
     pub fn rest(&mut self) {
         #[cfg(feature = "nvdec")]
         self.nvdec.rest();

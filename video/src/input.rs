@@ -53,7 +53,7 @@ impl Input for std::fs::File {
         #[cfg(not(unix))]
         {
             use std::io::{Read, Seek, SeekFrom};
-            // Another thread may move the position of a shared handle, so use a separate handle.
+            // Another thread may move the position of a shared handle.
             let mut own = self.try_clone()?;
             own.seek(SeekFrom::Start(offset))?;
             return own.read_exact(std::mem::take(&mut to));

@@ -66,7 +66,7 @@ pub struct Record<'a> {
 pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, to: &mut Vec<u8>) -> Result<()> {
     let codec = CODECS.iter().position(|codec| *codec == config.codec);
     let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
-    // Truncate the label if it is too long, because it is used only in messages.
+    // The label is used only in messages, so it may be truncated.
     let cut = (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&at| label.is_char_boundary(at)).unwrap_or(0);
     let label = &label[..cut];
     reserve(to, HEAD + label.len() + config.record.len())?;

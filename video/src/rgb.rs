@@ -1,13 +1,12 @@
 //! Converts decoded frames to RGB.
 //!
-//! **Idea.** A pixel is a linear function of its luma and its chroma. The function depends on the
-//! matrix and the range of the stream. It is computed in fixed point with 20 fractional bits, and
-//! the result is rounded once. Each chroma sample applies to all pixels that it covers, without
-//! interpolation. For 8-bit video of even size, swscale with its default flags, torchcodec and PyAV
-//! also apply each chroma sample to all of its pixels.
+//! A pixel is a linear function of its luma and its chroma, which depends on the matrix and the
+//! range of the stream. It is computed in fixed point with 20 fractional bits, and rounded once.
+//! Each chroma sample applies to all pixels that it covers, without interpolation. That is what
+//! swscale with its default flags, and thus torchcodec and PyAV, do with 8-bit video of even size.
 //!
-//! **Cost.** Three multiplications per luma sample and four per chroma sample. The terms of a row
-//! of chroma are computed once for all rows of pixels that share it.
+//! This costs three multiplications per luma sample and four per chroma sample, because the terms
+//! of a chroma row are shared by all pixel rows that it covers.
 //!
 //! **Source.** ITU-T H.273, sections 8.3 and 8.4.
 //!
@@ -112,11 +111,11 @@ impl Sample for u16 {
     }
 }
 
-/// Computes the contribution of a row of chroma to the pixels. The first `skipped` pixels that the
-/// first sample covers are to the left of the area.
+/// Computes what a row of chroma contributes to the pixels. Of the pixels that the first sample
+/// covers, `skipped` are to the left of the area.
 #[inline(always)]
 fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: &Weights, terms: &mut [Vec<i32>; 3]) {
-    // Add one half here, so that the sum only has to be shifted.
+    // Fold the half for rounding in here, so that the sum only has to be shifted.
     let start = (1 << (BITS - 1)) - weights.black * weights.luma;
     let term = |channel: usize, u: S, v: S| {
         let (u, v) = (u.get() - weights.center, v.get() - weights.center);

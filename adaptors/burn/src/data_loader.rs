@@ -42,9 +42,8 @@ pub fn data_loader<O: Send + 'static>(
 ) -> Arc<BatchLoader<O>> {
     let (requests, incoming) = mpsc::channel::<Request>();
     let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
-    // burn's iterators share the loader, but an epoch borrows the batches exclusively. Therefore a
-    // separate thread owns the batches and sends them one at a time. The thread does not prefetch,
-    // because the loader prefetches.
+    // burn's iterators share the loader, but an epoch borrows the batches exclusively. So a thread
+    // owns the batches and sends them one at a time, without prefetching: the loader does that.
     let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &incoming));
     let requests = spawned.is_ok().then_some(requests);
     let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));

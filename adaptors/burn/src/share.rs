@@ -1,4 +1,4 @@
-//! Tensors and tensor data that share the memory of a batch.
+//! Creates tensors and tensor data that share the memory of a batch.
 
 use std::sync::Arc;
 

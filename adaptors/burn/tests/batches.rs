@@ -1,6 +1,6 @@
-//! Tests that burn uses the loader's memory. A CPU tensor aliases the memory of its batch's slot,
-//! for every field and element type. The tensor keeps the slot in use until the tensor is dropped.
-//! Writing to a tensor does not change the slot.
+//! Tests that burn uses the loader's memory. A CPU tensor of any field and element type must alias
+//! the slot of its batch, and keep the slot in use until the tensor is dropped. Writing to a tensor
+//! must not change the slot.
 
 mod samples;
 

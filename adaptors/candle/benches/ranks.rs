@@ -7,13 +7,13 @@
 //!
 //! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; 0 disables
 //! pinning). Each process trains the network of the `train` example on 224x224 images, in `f32`
-//! because candle's batch normalization does not train in `bf16`. The feeds are one batch that is
-//! repeated forever, and the loader with each [`DecodeOn`] setting.
+//! because candle's batch normalization does not train in `bf16`. The feeds are a single batch
+//! replayed forever (training without loading), and the loader with each [`DecodeOn`] setting.
 //!
-//! Each line of the output shows the combined throughput of all processes in images per second, and
-//! as a percentage of the throughput with the repeated batch. It also shows the following, each as
-//! the maximum over all processes: cores used, seconds to the first batch, p99 stall of the
-//! training stream, and page-locked and device memory of the loader.
+//! Each line of the output shows the images per second of all processes together, also in percent
+//! of replaying the batch. The other columns are maxima over the processes: cores used, seconds to
+//! the first batch, p99 stall of the training stream, and page-locked and device memory of the
+//! loader.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]
@@ -247,7 +247,7 @@ fn measure(
     trainer.largest([0.0])?;
     begin();
     let (began, used, mut steps) = (Instant::now(), core_seconds()?, 0);
-    // All processes must take the same number of steps, because each step waits for all of them.
+    // Each step waits for all processes, so all must take the same number of steps.
     loop {
         for _ in 0..STEPS {
             trainer.step(&images, &labels)?;

@@ -18,7 +18,7 @@ pub trait ToCandle: Fields {
     /// See [`candle_images`](ToCandle::candle_images) and
     /// [`candle_labels`](ToCandle::candle_labels).
     fn to_candle(&self, device: &Device) -> Result<(Tensor, Tensor)> {
-        // Convert the labels first, so that images are not copied if labels are missing.
+        // The labels are converted first, so that images are not copied if labels are missing.
         let labels = self.candle_labels(device)?;
         Ok((self.candle_images(device)?, labels))
     }

@@ -1,4 +1,4 @@
-//! Conversion of device batches, and candle's stream.
+//! Copies device batches to candle tensors, and returns the stream that candle uses.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Conversion of host batches.
+//! Converts host batches to candle tensors.
 
 use candle_core::{Device, Result, Tensor};
 use warpfeed::{Dtype, HostBatch, TensorView};

@@ -1,6 +1,6 @@
-//! Tests that tensors of device batches are bit-identical to tensors of host batches, whichever
-//! stream the loader uses. Tensors do not change when their batch is dropped immediately and its
-//! memory is overwritten. The same holds for tensors that are uploaded from page-locked batches.
+//! Tests that tensors of device batches are bit-identical to those of host batches, whichever
+//! stream the loader uses, and that they don't change when their batch is dropped at once and its
+//! memory overwritten. Tensors uploaded from page-locked batches are tested likewise.
 //!
 //! Without the `cuda` feature or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
@@ -73,7 +73,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
         let kept: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
         for number in 1..=20 {
             for batch in batches.epoch(number) {
-                // Work on candle's stream delays the copies, so that a missing wait is detected.
+                // Keep candle's stream busy, so that a missing wait would show.
                 let (images, _) = batch.unwrap().to_candle(&device).unwrap();
                 let flat = images.to_dtype(DType::F32).unwrap().flatten_from(1).unwrap();
                 flat.matmul(&flat.t().unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! Tests that the `train` example resumes mid-epoch, exactly where it stopped: a run that stops
-//! twice has exactly the losses and the accuracy of an uninterrupted run. Also tests that the
-//! learning curve is plotted, and that a step's autograd graph is freed when the step ends.
+//! twice reports the same losses and accuracy as an uninterrupted run. Also tests that the learning
+//! curve is plotted, and that a step's autograd graph is freed when the step ends.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;

@@ -7,10 +7,10 @@
 //!
 //! Compares, for 224 x 224 crops:
 //!
-//! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without conversion
-//!   to CPU tensors that share their memory;
-//! - with the `cuda` feature: device batches (`f16` (N, 3, 224, 224)), with and without conversion
-//!   to tensors that share their memory, on libtorch's stream and on a separate stream;
+//! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without wrapping
+//!   them as CPU tensors (no copy);
+//! - with the `cuda` feature: device batches (`f16` (N, 3, 224, 224)), with and without wrapping
+//!   them as tensors (no copy), on libtorch's stream and on a separate stream;
 //! - with the `cuda` feature: page-locked `u8` batches, with and without uploading them as libtorch
 //!   tensors.
 //!
@@ -53,8 +53,8 @@ fn main() -> Result<()> {
     })
 }
 
-/// Calls `round` repeatedly. For each variant, prints the median rate without tensors, the median
-/// rate with tensors, and their ratio.
+/// Calls `round` repeatedly. For each path, prints the median rates without and with tensors, and
+/// their ratio.
 fn print<const PATHS: usize, const RATES: usize>(
     paths: [&str; PATHS],
     rounds: u64,

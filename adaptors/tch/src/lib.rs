@@ -20,17 +20,15 @@
 //! # }
 //! ```
 //!
-//! A tensor shares the loader's memory without a copy. Each tensor keeps the buffer ("slot") of its
-//! batch in use, as does every tensor that shares its storage (`shallow_clone`, `view`, `narrow`,
-//! tensors that a graph saved for the backward pass). The slot is refilled after the last of these
-//! tensors is dropped.
+//! A tensor shares the loader's memory without a copy, and so keeps the buffer ("slot") of its
+//! batch in use. The same goes for every tensor that shares its storage (`shallow_clone`, `view`,
+//! `narrow`, tensors that a graph saved for the backward pass). The slot is refilled once the last
+//! of them is dropped.
 //!
-//! - Every tensor that you hold keeps a slot in use. While all slots are in use, workers have no
-//!   slot to fill, and the loader returns an error after
-//!   [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, make a copy with
-//!   `images.copy()` and drop the tensor.
-//! - You may write to a tensor (`images.fill_(0.0)`), because its memory is refilled for every
-//!   batch.
+//! - If your tensors keep every slot in use, workers have none to fill, and the loader returns an
+//!   error after [`Loader::timeout`](warpfeed::Loader::timeout). To hold on to the data, take a
+//!   copy with `images.copy()` and drop the tensor.
+//! - You may write to a tensor (`images.fill_(0.0)`): nothing else reads its memory.
 //! - `images.to_device(Device::Cuda(0))` uploads with one copy. From page-locked memory
 //!   ([`Loader::pinned`](warpfeed::Loader::pinned)) the copy may be asynchronous, and the batch may
 //!   be dropped immediately.
@@ -43,7 +41,7 @@
 //!
 //! # CUDA
 //!
-//! With the `cuda` feature, open the loader with [`stream`], the stream that libtorch uses.
+//! With the `cuda` feature, pass [`stream`]`(device)`, libtorch's current stream, to `cuda`.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use warpfeed_tch::{ToTch, stream};

@@ -1,4 +1,4 @@
-//! Tensors that share the memory of a batch.
+//! Creates tensors that share the memory of a batch.
 
 use std::collections::HashMap;
 use std::sync::Arc;

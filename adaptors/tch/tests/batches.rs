@@ -1,6 +1,6 @@
-//! Tests that torch uses the loader's memory. Tensors alias the memory of their batch's slot, for
-//! every field and element type. The slot stays in use until the last tensor that uses the slot's
-//! memory is dropped. Errors name the field or the sample.
+//! Tests that torch uses the loader's memory. Tensors of every field and element type must alias
+//! the slot of their batch, which stays in use until the last of them is dropped. Errors must name
+//! the field or the sample.
 
 mod samples;
 

@@ -2,12 +2,11 @@
 
     python measure.py FOLDER warpfeed simplejpeg torchvision [--passes 3] [--rounds 3]
 
-An image that any of the decoders cannot decode to three channels is excluded and counted.
-Each run is a fresh process on one core. imread-benchmark's `decode-memory` protocol validates the
-output, warms up, and times passes over JPEGs held in memory, with the garbage collector off. The
-rounds alternate between the decoders. The table lists images per second, as the median and the
-range of all passes. The table also counts the images whose pixels differ from those of the first
-decoder. Unlike a full run of imread-benchmark, this script only prints a table.
+Images that some decoder cannot decode to three channels are excluded and counted. Each run is a
+fresh process on one core. imread-benchmark's `decode-memory` protocol validates the output, warms
+up, and times passes over JPEGs held in memory, with the garbage collector off. Rounds alternate
+between the decoders. The table lists images per second (median and range over all passes), and how
+many images have different pixels from those of the first decoder.
 """
 
 import argparse

@@ -107,7 +107,7 @@ impl Recipe {
     pub(crate) fn augment(self, size: u32) -> Augment {
         match self {
             Recipe::Train => Augment::train(size),
-            // Use the common ratio of 256 to 224.
+            // 8/7 is the common ratio of 256 to 224.
             Recipe::Eval => Augment::eval(size.saturating_mul(8).div_ceil(7), size),
         }
     }

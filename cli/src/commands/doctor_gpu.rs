@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use warpfeed::{Loader, Result, Stats};
 
-/// Measures the speed of copies from page-locked memory to the first GPU, in bytes per second. Each
-/// copy has about the size of a batch.
+/// Measures the speed of batch-sized copies from page-locked memory to the first GPU, in bytes per
+/// second.
 #[cfg(feature = "cuda")]
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;

@@ -110,7 +110,7 @@ impl Args {
                 None if *label == -1 => String::new(),
                 None => label.to_string(),
             };
-            // Draw wide text with smaller dots, and truncate it if it is still too wide.
+            // Wide text gets smaller dots, and is truncated if it is still too wide.
             let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
             let text = truncate(&text, (self.size + dot) / (LETTER * dot));
             draw_text(&mut sheet, &text, (x, y + self.size + TEXT_GAP), self.size, dot, INK);
@@ -130,9 +130,9 @@ impl Args {
     }
 }
 
-/// Chooses the number of columns for `count` images. Of all sheets that are at most three times as
-/// wide as high, the sheet with the fewest empty cells in its last row is chosen. If there are
-/// several, the sheet that is closest to a square is chosen.
+/// Chooses the number of columns for `count` images: the fewest empty cells in the last row, and
+/// among equals the sheet closest to a square. Sheets more than three times as wide as high are
+/// out.
 fn columns(count: u32) -> u32 {
     let least = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let most = (f64::from(3 * count)).sqrt() as u32;

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Maximum number of spans in the page. Browsers draw this many without a noticeable delay.
+/// Maximum number of spans in the page, which browsers draw without a noticeable delay.
 const MAX_SPANS: usize = 4000;
 
 impl Args {

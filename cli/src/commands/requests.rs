@@ -110,7 +110,7 @@ fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
     let round = (ROUND_BYTES / mean).clamp(1, len.max(1));
     let most = (MAX_REQUEST_BYTES / mean).max(1);
-    // Count only a few rounds, which are representative of the epoch.
+    // A few rounds are representative of the epoch.
     let (mut requests, mut seen) = (0, 0);
     for begin in (0..len).step_by(round as usize).take(8) {
         let mut samples: Vec<u64> =

@@ -95,10 +95,9 @@ impl Limits {
         let fits = block > 0 && block <= self.threads_per_block;
         let by_warps = if fits { self.warps / warps } else { 0 };
 
-        // Registers are allocated to whole warps in units of 256, and each of the four partitions
-        // has a quarter of the register file. The number of warps of a block is rounded up to a
-        // multiple of the number of partitions. If the block then does not fit into the register
-        // file, the launch fails.
+        // A warp gets its registers in units of 256. Each of the four partitions has a quarter of
+        // the register file, so the number of warps of a block is rounded up to a multiple of four.
+        // If the block then does not fit into the register file, the launch fails.
         let per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
         let assumed = per_warp * warps.next_multiple_of(self.partitions);
         let by_registers = if usage.registers > self.registers_per_thread || assumed > self.registers {

@@ -1,5 +1,5 @@
-//! `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them, and `pack`
-//! preserves them. The tests run the real binary in a temporary folder.
+//! Tests that `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them,
+//! and `pack` preserves them, with the real binary.
 
 use std::fs;
 
@@ -36,8 +36,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         };
         assert_eq!(sheet(path, "a.png"), sheet(packed, "b.png"));
     }
-    // Check that annotations are drawn: the same images without annotations must produce a
-    // different sheet.
+    // Annotations are drawn, so the same images without them must give a different sheet.
     let sheet = |path: &str| {
         ok(dir.path(), &["preview", path, "--out", "x.png", "--images", "16", "--size", "64", "--augment", "eval"]);
         image::open(dir.path().join("x.png")).unwrap().into_rgb8()

@@ -1,4 +1,4 @@
-//! The public types of the library are `Send`, `Sync` and `Debug`.
+//! Tests that the public types of the library are `Send`, `Sync` and `Debug`.
 
 use std::fmt::Debug;
 

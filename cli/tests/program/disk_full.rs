@@ -1,5 +1,5 @@
-//! If the disk fills up while a file is written, the error names the file, and no partial files
-//! remain. A truncated trace stays readable.
+//! Tests what happens if the disk fills up while a file is written: the error must name the file,
+//! and no partial files may remain. A truncated trace must stay readable.
 //!
 //! The tests run the real binary with a limit on the file size. If mounting is allowed, they also
 //! run it on a file system of a few hundred KiB.
@@ -44,7 +44,7 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
     for name in ["x.tar", "x.lmdb"] {
         // LMDB returns EIO for a short write.
         let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
-        // Make the first write, a write in the middle, and the last write fail.
+        // The first write, a write in the middle, and the last write fail.
         for most in [0, 100 << 10, 500 << 10] {
             let root = tempfile::tempdir().unwrap();
             let target = root.path().join(name);

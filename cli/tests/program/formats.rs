@@ -51,8 +51,8 @@ fn copy(from: &Path, to: &Path) {
 /// The label and the fields of a sample.
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
-/// Returns the samples without their keys. Packing turns numbers and text into files, so fields are
-/// compared as encoded files.
+/// Returns the samples without their keys. Packing writes numbers and text as files, so fields are
+/// compared in encoded form.
 fn samples(source: &dyn Source) -> Vec<Fields> {
     let mut scratch = Vec::new();
     (0..source.len())

@@ -1,4 +1,4 @@
-//! Tests of the command-line tool. Most of them run the built binary.
+//! Tests the command-line tool. Most tests run the built binary.
 
 mod annotated;
 mod auto_traits;

@@ -1,4 +1,4 @@
-//! The occupancy calculator agrees with the driver. The test is skipped if there is no driver.
+//! Tests that the occupancy calculator agrees with the driver, if there is one.
 #![cfg(feature = "cuda")]
 
 use warpfeed::cuda::cudarc::driver::sys::CUfunction_attribute;

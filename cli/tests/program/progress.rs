@@ -1,4 +1,4 @@
-//! Long commands show a progress bar on stderr if stderr is a terminal, and nothing otherwise.
+//! Tests that long commands show a progress bar if stderr is a terminal, and nothing otherwise.
 #![cfg(unix)]
 #![allow(unsafe_code)] // for the pseudo-terminal
 
@@ -30,8 +30,8 @@ fn shown(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
     command.args(args).env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::null()).stderr(written);
     let mut process = command.spawn().unwrap();
-    // Close this process's copy of the other end, so that reading ends when the child exits. As
-    // usual for terminals, reading ends with an error.
+    // Close our copy of the child's end, so that reading ends when the child exits. On a terminal,
+    // the end is reported as an error.
     drop(command);
     let mut text = Vec::new();
     let _ = shows.read_to_end(&mut text);

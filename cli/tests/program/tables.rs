@@ -1,5 +1,5 @@
-//! Runs the real binary on a table. Every command opens the table with the given columns and class
-//! list.
+//! Runs the real binary on a table. Every command must open the table with the given columns and
+//! class list.
 
 use std::fs;
 

@@ -1,8 +1,8 @@
 //! [`Machine`]: the lanes and their memory.
 //!
-//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], which
-//! consists of a range of each buffer, and free lanes decode the pieces of the image. Backends use
-//! unchecked pointers into the buffers, which saves several bounds checks per symbol.
+//! All lanes share one stream buffer and one block buffer. An image reserves a [`Slot`], a range of
+//! each buffer, and free lanes decode the pieces of the image. The backends' pointers into the
+//! buffers are unchecked, which saves several bounds checks per symbol.
 //!
 //! **Invariants** of [`Machine`], on which the unsafe code of the backends relies. Only this file
 //! changes the fields mentioned here.
@@ -36,9 +36,9 @@ pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
 /// Maximum number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
-/// Maximum number of tables in use for which vectors pay off. Vectors gather from the tables of all
-/// lanes, so these tables must stay in the L1 cache. Two images that each have their own tables use
-/// this many tables. Images that share the standard tables use four in total.
+/// Vectors gather from the tables of all lanes, and no longer pay off if these don't fit in the L1
+/// cache. This many tables, four per image, are those of two images with their own tables. Any
+/// number of images with the standard tables use four in total.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
 /// Minimum number of busy lanes for which vectors are faster than plain registers.
@@ -46,8 +46,7 @@ const MAX_VECTOR_TABLES: usize = 8;
 const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after a lane's end to which the lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Maximum number of cached tables. Tables are cached because most images have the same tables as
-/// earlier images.
+/// Maximum number of cached tables. Most images have the same tables as earlier ones.
 const MAX_TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
@@ -205,9 +204,8 @@ impl Machine {
             return Ok(i);
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
-        // Evict the least recently used table that has no users. Keep the tables that the current
-        // image has just requested, because an image becomes a user only once it has all of its
-        // tables.
+        // Evict the least recently used table without users. Spare those that the current image has
+        // just requested: it becomes their user only once it has all of them.
         let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
         match self.cached.iter().position(|c| self.cached.len() >= MAX_TABLES && Some(c.used) == oldest) {
@@ -228,8 +226,7 @@ impl Machine {
     /// Reserves memory for `bytes` bytes of stream and `blocks` blocks. Returns `None` if an
     /// allocation fails, or if offsets would not fit in 32 bits, which the vectors require.
     pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
-        // Reserve slack in each slot, so that a lane that runs past its segment stops before the
-        // next slot.
+        // With slack in each slot, a lane that runs past its segment stops before the next slot.
         let bytes = bytes + SLACK_BYTES;
         if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
             return Some(self.free.swap_remove(i));
@@ -360,7 +357,7 @@ mod tests {
 
     use super::*;
 
-    /// Safe callers must not be able to violate the preconditions of the backends' unsafe code.
+    /// `run` is safe, so it must refuse what would break the backends' invariants.
     #[test]
     fn a_machine_runs_only_lanes_that_have_not_finished() {
         let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
@@ -389,8 +386,8 @@ mod tests {
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..MAX_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
-            // These tables fill the cache. The code below marks them as used, so that only the
-            // image's own tables could be evicted.
+            // Fill the cache with tables that are in use, so that only the image's own could be
+            // evicted.
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }

@@ -14,8 +14,8 @@
 //! 6. `machine`: [`Machine`], the lanes and all of their memory.
 //!
 //! On 64-bit Arm, `scalar` is used. NEON has no gather instruction, so each lookup would have to
-//! move an address out of a vector and an entry back into a vector. 64-bit Arm has 31 registers,
-//! enough for the 24 numbers of three lanes.
+//! move an address out of a vector and an entry back into a vector. Plain registers suffice: 64-bit
+//! Arm has 31 of them, and three lanes have 24 numbers.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

@@ -1,8 +1,9 @@
-//! Decodes one to three lanes in plain registers. While one lane waits for a lookup, the others
-//! proceed.
+//! Decodes one to three lanes in plain registers. Each lane is a chain of dependent lookups; with
+//! three, one can wait while the others proceed.
 //!
-//! The branch that tests for the end of a block is mispredicted about once per block. Conditional
-//! moves that select the next table and position after every lookup would cost more.
+//! The branch at the end of a block is mispredicted about once per block. Avoiding it with
+//! conditional moves, which would select the next table and position after every lookup, costs
+//! more.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
 use super::table::{BITS, LONGEST, LONGEST_CODE, NO_SYMBOL, Table, TableEntry};
@@ -11,8 +12,8 @@ use super::table::{BITS, LONGEST, LONGEST_CODE, NO_SYMBOL, Table, TableEntry};
 const HELD: usize = 56;
 /// Maximum distance in bytes between a lane's next bit and the byte that it reads next.
 const AHEAD: usize = 8;
-/// There are at most two lookups between refills, a lane checks for the end of the stream only at
-/// the start of each block, and a block has at most 64 symbols.
+/// What makes unchecked reads safe: at most two lookups between refills, and a check for the end of
+/// the stream at the start of each block, which has at most 64 symbols.
 const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
 /// Decodes with the first `count` lanes, one to three, until at least one of them has reached its
@@ -70,8 +71,8 @@ struct Lane {
     end: *mut i16,
 }
 
-/// Decodes with `L` lanes. Macros repeat the code for each lane, because the compiler does not
-/// unroll a loop over the lanes, and would keep the state of the lanes in memory.
+/// Decodes with `L` lanes. Macros repeat the code for each lane: the compiler would not unroll a
+/// loop over them, and would keep their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! each {
@@ -99,8 +100,8 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     });
     macro_rules! steps {
         ($all:lifetime) => {
-            // Execute one step of each lane in turn, so that while one lane waits, the steps of the
-            // others are within the CPU's reorder window.
+            // Take turns step by step, so that while one lane waits, the others' next steps are
+            // within the CPU's reorder window.
             each!(I {
                 // SAFETY: the lane has not reached its end, and has read ahead enough bits for this
                 // lookup.
@@ -181,8 +182,8 @@ impl Lane {
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// Marks the lane as finished at a position after all segments, so that its owner finds that
-    /// the lane has left its segment.
+    /// Marks the lane as finished past all segments, which tells its owner that the data was
+    /// invalid.
     #[inline(always)]
     fn abandon(&mut self, memory: &Pointers) {
         self.next = memory.beyond();
@@ -267,8 +268,8 @@ unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
             }
         } else {
             *lane.last.offset(first) = entry.values[0];
-            // If the second symbol ends the block, `second` is the last position. Its value is
-            // zero, and so is the coefficient at that position.
+            // If the second symbol ends the block, `second` is the last position, and storing its
+            // value there is harmless: both are zero.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
             lane.take(entry.head());

@@ -1,16 +1,16 @@
 //! [`Table`]: a lookup table that decodes one or two symbols at a time.
 //!
-//! A symbol and its value take five bits on average, so an 11-bit window often contains two
-//! symbols. An entry contains everything that depends on the window: the total length, both
-//! advances and both values. Decoding two symbols at a time halves the number of dependent lookups,
-//! which are the bottleneck of Huffman decoding. However, a table has 2048 entries, which are slow
-//! to compute, so common tables are cached.
+//! Huffman decoding is a chain of lookups, each of which needs the previous one's length, so its
+//! speed is the number of lookups. A symbol and its value take five bits on average, and an 11-bit
+//! window often contains two of each. An entry therefore holds everything that follows from its
+//! window: the total length, both advances and both values. This halves the chain. The price is a
+//! table of 2048 entries that takes long to compute, so common tables are cached.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
 
-/// Number of bits that index `pairs`. Most photographs have their own tables, and with more bits,
-/// the tables of several images would not fit in the L1 cache.
+/// Number of bits that index `pairs`. Most photographs come with their own tables, and with more
+/// bits, those of several images would no longer fit in the L1 cache.
 pub(super) const BITS: usize = 11;
 
 /// Number of bits that index `codes`.
@@ -40,14 +40,14 @@ pub(super) struct Table {
 ///
 /// - `first` is the distance from the latest coefficient to the first value, and `second` is the
 ///   distance from the first value to the second.
-/// - In an entry of one symbol, the symbol is stored as the second one. The first value is zero,
-///   and decoding stores it at the next position, which does not contain a coefficient yet.
-/// - In an entry of one symbol, the value may extend past the window. The bits after the window are
-///   then added to the value. `rest` encodes the number of these bits.
-/// - An entry is not valid if `first` leads to the last coefficient of the block or beyond. There
-///   are three cases: the first value of a pair ends the block, a single symbol is at the last
-///   position, or `first` is [`NO_SYMBOL`]. `NO_SYMBOL` marks a code that is invalid, longer than
-///   the window, or exactly as long as the window, so that the sign of its value is unknown.
+/// - A single symbol is stored as the second one. The first value is then zero, and decoding may
+///   store it at the next position without harm, because nothing is there yet.
+/// - The value of a single symbol may extend past the window. Decoding then adds the missing bits,
+///   of which `rest` encodes the number.
+/// - One comparison tells whether an entry can be used: `first` must not reach the last coefficient
+///   of the block. It does if the first value of a pair ends the block, if a single symbol is at
+///   the last position, or if `first` is [`NO_SYMBOL`]: the code is invalid, longer than the
+///   window, or so long that the sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct TableEntry {

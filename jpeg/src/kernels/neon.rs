@@ -98,8 +98,7 @@ fn zip_high_i64(a: Vector, b: Vector) -> Vector {
     vreinterpretq_s16_s64(vzip2q_s64(vreinterpretq_s64_s16(a), vreinterpretq_s64_s16(b)))
 }
 
-/// Loads eight coefficients from `a`. A vector contains only one block, so both pointers are the
-/// same.
+/// Loads eight coefficients from `a`. Wider vectors load a second block from the other pointer.
 ///
 /// # Safety
 /// Eight coefficients must be readable at `a`.

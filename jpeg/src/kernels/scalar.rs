@@ -1,4 +1,4 @@
-//! Plain Rust code, the reference for the vector code.
+//! Plain Rust kernels. The vector kernels must produce the same results.
 //!
 //! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz,
 //! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989; 13-bit constants), with the

@@ -7,9 +7,9 @@ use crate::huffman::Spec;
 /// standard table.
 ///
 /// A decoder caches the standard tables, but must build any other table for each image. In this
-/// crate's decoder, building a table takes 7 us, which is as long as decoding 1,400 bytes. For
-/// images smaller than 300 pixels, all optimized tables together save less than 1,400 bytes. The
-/// threshold is below 1,400 bytes because bytes must also be stored and read.
+/// crate's decoder, building a table takes as long as decoding 1,400 bytes (7 µs). For images
+/// smaller than 300 pixels, all optimized tables together save less than that. The threshold is
+/// lower than 1,400 because bytes must also be stored and read.
 const MIN_SAVING: u64 = 512;
 
 /// Returns the table for symbols that occur `counts[symbol]` times, for AC coefficients if `ac` is
@@ -42,10 +42,10 @@ const LONGEST: usize = 128;
 /// bits, as libjpeg's `jpeg_gen_optimal_table` does. Symbols that do not occur have no code. Codes
 /// that consist only of ones stay unused.
 fn optimal(counts: &[u32; 256]) -> Spec {
-    // Figure K.1 searches for the two smallest weights. Here, two sorted queues, one for the
-    // symbols and one for the new nodes, replace this search. The reserved symbol 256 keeps the
-    // code that consists only of ones unused: this symbol is the rarest, and therefore has one of
-    // the longest codes.
+    // Figure K.1 searches for the two smallest weights. Two sorted queues, one for the symbols and
+    // one for the new nodes, make this search unnecessary. The code that consists only of ones must
+    // stay unused. It is assigned to the reserved symbol 256, which is the rarest and so gets one
+    // of the longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
     leaves.sort_unstable();

@@ -1,9 +1,9 @@
-//! Represents the coefficients of an image as Huffman symbols, the intermediate form between coded
-//! bits and blocks.
+//! Represents an image by its Huffman symbols, a form between coded bits and blocks of
+//! coefficients.
 //!
-//! Most files have a single sequential scan. Repacking then reuses the symbols of this scan, except
-//! for DC differences, and changes only the codes. Avoiding coefficient planes halves the time. All
-//! other files are first decoded to [`Coefficients`].
+//! Most files have a single sequential scan. Repacking such a file reuses the symbols of the scan,
+//! except for the DC differences, and only replaces their codes. Because no coefficient planes are
+//! built, this takes half the time. All other files are first decoded to [`Coefficients`].
 
 use crate::bits::Bits;
 use crate::coefficients::{Coefficients, NO_EOI};
@@ -228,7 +228,6 @@ impl Tokens {
             )));
         }
         *last = value;
-        // Reserve capacity for all symbols of the block.
         reserve(&mut self.list, 1 + 64)?;
         self.push(table_start(false, group(i)) + usize::from(size), bits);
         Ok(())

@@ -75,8 +75,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    // About one byte in 256 is `ff` and needs a stuffed zero. If more bytes are `ff`, the buffer
-    // grows.
+    // About one byte in 256 is `ff` and needs a stuffed zero; reserve for four times as many.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
@@ -100,8 +99,8 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
 }
 
 /// Appends an application segment with space for the lengths of all restart segments except the
-/// last, and returns the offset of this space. Appends nothing and returns `None` if there are so
-/// few restart segments that a search is fast, or too many for one application segment.
+/// last, and returns the offset of this space. Returns `None` without one if there are few enough
+/// restart segments to search for, or too many for one application segment.
 fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;
     let count = segments - 1;

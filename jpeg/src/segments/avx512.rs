@@ -1,8 +1,9 @@
 //! AVX-512 code that processes 64 bytes at a time.
 //!
-//! One comparison finds the `ff` bytes in a vector, and a second comparison, on the following
-//! bytes, finds the zeros after them. `VPCOMPRESSB` then removes these zeros and packs the other
-//! bytes. There is no branch per byte. The loop ends at the first marker.
+//! In the data, a zero is stuffed after each `ff` byte. One comparison finds the `ff` bytes in a
+//! vector, and a second comparison, on the following bytes, finds the zeros after them.
+//! `VPCOMPRESSB` then removes these zeros and packs the other bytes, without a branch per byte. The
+//! loop ends at the first marker.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` are called only through [`unstuff`], which checks that the
@@ -15,8 +16,8 @@ use super::unstuff::{self, Unstuff};
 
 /// Number of bytes per vector.
 const STEP: usize = 64;
-/// Distance in bytes from the data being copied to the data being prefetched. Prefetching helps
-/// because files are usually not in the CPU's caches, and the CPU does not prefetch across pages.
+/// Distance in bytes from the data being copied to the data being prefetched. Files are usually not
+/// in the CPU's caches, and the CPU itself does not prefetch across pages.
 const PREFETCH_DISTANCE: usize = 512;
 
 /// Returns the function of this file, if this CPU can run it.

@@ -39,8 +39,8 @@ pub(crate) fn collect(
     search(data, segments, stream, unstuff)
 }
 
-/// Like [`collect`], but computes positions from `lengths`. Returns `false` if these positions do
-/// not match `data`.
+/// Collects the segments at the positions that `lengths` implies. Returns `false` if these
+/// positions do not match `data`.
 fn jump(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -55,8 +55,7 @@ fn jump(
             let Some(length) = remaining.next() else { return Ok(false) };
             at += length;
             index += 1;
-            // Check every marker, as `search` does, so that both functions handle damage in the
-            // same way.
+            // Every marker is checked, as in `search`, so that both functions treat damage alike.
             match data.get(at..at + MARKER) {
                 Some(&[0xff, marker]) if is_before(index, marker) => at += MARKER,
                 _ => return Ok(false),
@@ -77,7 +76,7 @@ fn jump(
     Ok(true)
 }
 
-/// Like [`collect`], but searches for the markers.
+/// Collects the segments by searching for the markers.
 fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Unstuff) -> Result<(), Refusal> {
     let (mut index, mut at, mut written) = (0, 0, 0);
     let skip = |index: &mut u32, at: &mut usize| {

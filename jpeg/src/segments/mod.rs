@@ -4,7 +4,8 @@
 //! 2. `unstuff`: copies one segment, in plain Rust. `avx512` contains the same function for
 //!    AVX-512.
 //! 3. `collect`: finds the segments and copies their bytes.
-//! 4. `uncached`: copies bytes to the memory of a batch, bypassing the CPU's caches.
+//! 4. `uncached`: copies bytes to a batch, bypassing the CPU's caches, because only the device
+//!    reads them.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

@@ -62,8 +62,8 @@ fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
         let mut mask = 0;
         for (i, word) in bytes.chunks_exact(8).enumerate() {
             let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            // Set the highest bit of each byte that is zero, and then pack these bits. No carry
-            // crosses a byte.
+            // The highest bit of each zero byte is set, and these bits are packed. No carry crosses
+            // a byte.
             let low = 0x7f7f_7f7f_7f7f_7f7f;
             let zero = !(((word & low) + low) | word | low);
             mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);

@@ -1,6 +1,6 @@
-//! Decodes small images with every sampling in one group: whole, cropped and damaged. The images
-//! are encoded without C code, so Miri can run these tests and check every memory access. Without
-//! Miri, the tests also compare the pixels with libjpeg's.
+//! Decodes small images of every sampling in one group: whole, cropped and damaged. They are
+//! encoded without C code, so that Miri can run these tests and check every memory access. Without
+//! Miri, the pixels are also compared with libjpeg's.
 //!
 //! ```bash
 //! cargo +nightly miri test -p warpfeed-jpeg --lib tests::small

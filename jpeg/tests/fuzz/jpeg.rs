@@ -97,13 +97,12 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let Some(size) = size(&jpeg) else { return false };
     counts[0] += 1;
     if size.area() > 1 << 20 {
-        // Only check that a small region is rejected or decoded within bounds.
+        // A small region must be rejected or decoded within bounds.
         let region = Rect::new(size.width / 2, size.height / 2, 1, 1);
         decoders.iter_mut().for_each(|decoder| drop(decode(decoder, &jpeg, region, &mut Pixels::new())));
         return false;
     }
-    // Decode a region first. If the file has restart markers, only the needed segments are
-    // extracted.
+    // If the file has restart markers, decoding a region extracts only the needed segments.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |left: u32| 1 + random.below(left as usize) as u32;
     let region = decode_with_all(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));

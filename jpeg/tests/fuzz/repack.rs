@@ -16,7 +16,7 @@ fn check_repacked(seed: u64) -> bool {
         0 => FROM_A_SET.to_vec(),
         _ => random_jpeg(random, 48),
     };
-    // Damaged data is usually rejected, so leave a third of the files undamaged.
+    // Damaged data is usually rejected, so a third of the files stay undamaged.
     if random.below(3) > 0 {
         damage(random, &mut jpeg);
     }

@@ -1,5 +1,11 @@
-//! Wraps libjpeg. The JPEG tests use it as the reference decoder, and to write files of every kind.
-//! The library is mozjpeg's C code without SIMD. Its decoder is libjpeg-turbo's.
+//! Wraps libjpeg, the reference decoder of the JPEG tests, and their encoder for every kind of
+//! file. The library is mozjpeg without SIMD, which contains libjpeg-turbo's decoder.
+//!
+//! **Invariants**
+//! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or
+//!    `decompress`, between its creation and its destruction, and its error manager outlives it.
+//! 2. An error unwinds out of libjpeg, because `error_exit` must not return.
+//! 3. Row pointers come from slices of at least `width * channels` bytes.
 
 #![allow(unsafe_code, dead_code, unreachable_pub, missing_docs, clippy::undocumented_unsafe_blocks)]
 
@@ -12,7 +18,7 @@ use mozjpeg_sys::*;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub quality: u8,
-    /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. Black uses the factors of Y.
+    /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. K uses Y's factors.
     pub sampling: [(u8, u8); 3],
     /// Number of MCUs between restart markers. 0 means no restart markers.
     pub restart: u32,
@@ -29,7 +35,8 @@ impl Options {
     }
 }
 
-/// Inserts `rest` after the last MCU of segment `index`, before the marker.
+/// Inserts stray bytes at the end of entropy-coded segment `index`, just before the marker that
+/// ends it.
 pub fn with_rest(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
     // libjpeg wrote the file, so every marker before the scan is followed by a length.
     let mut scan = 2;

@@ -130,14 +130,14 @@ const SAMPLINGS: [SamplingFactor; 11] = [
 fn form() -> impl Strategy<Value = Form> {
     let color = prop::sample::select(vec![ColorType::Rgb, ColorType::Luma, ColorType::Cmyk, ColorType::CmykAsYcck]);
     let sampling = prop::sample::select(&SAMPLINGS[..]);
-    // With restart markers, the optimized Huffman tables of `jpeg_encoder` lack some codes.
+    // `jpeg_encoder` has a bug: with restart markers, its optimized Huffman tables lack some codes.
     let coding = prop_oneof![(0u16..40, Just(false)), Just((0, true))];
     (1u16..200, 1u16..200, color, sampling, 5u8..=100, any::<bool>(), coding).prop_map(
         |(width, height, color, sampling, quality, progressive, (restart, optimized))| Form {
             width,
             height,
             color,
-            // With black, the MCU would need eight more blocks and exceed the limit of ten.
+            // K, sampled like Y, would take the MCU past the limit of ten blocks.
             sampling: if color == ColorType::Luma || color == ColorType::Rgb || sampling != SamplingFactor::F_4_2 {
                 sampling
             } else {
@@ -268,8 +268,7 @@ fn huffman_tables_are_optimized_for_the_image() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
-    // The result is larger than a file with optimal tables only by the cost of the restart
-    // segments.
+    // Compared with optimal tables, only the restart segments cost bytes.
     let optimal = Form { optimized: true, ..form }.jpeg();
     let segments = restarts(&packed).1 + 1;
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());

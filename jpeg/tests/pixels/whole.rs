@@ -52,7 +52,7 @@ fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
         0 if channels < 4 => [(2, 2), (2, 1), (1, 2)],
         1 => [(1, 1), (2, 2), (1, 2)],
         2 if channels < 4 => [random.pick(&[(3, 1), (1, 3), (3, 2)]), (1, 1), (1, 1)],
-        // Black has the sampling factors of Y, and an MCU can have at most ten blocks.
+        // K uses Y's sampling factors, and an MCU is limited to ten blocks.
         _ if channels == 4 && luma.0 * luma.1 > 4 => [(2, 2), (1, 1), (1, 1)],
         _ => [luma, (1, 1), (1, 1)],
     };
@@ -74,7 +74,7 @@ fn random_region(random: &mut Random, size: Size) -> Rect {
     Rect::new(x, y, random.within(1, size.width - x), random.within(1, size.height - y))
 }
 
-/// Returns the pixels of `region` from the pixels of a whole image.
+/// Crops `region` out of an image.
 fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
     let row = |y: u32| ((y * width + region.x) as usize * 3, region.width as usize * 3);
     (region.y..region.y + region.height).map(row).flat_map(|(at, len)| rgb[at..at + len].to_vec()).collect()

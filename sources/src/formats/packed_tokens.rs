@@ -29,8 +29,9 @@ impl Packing {
         Packing { length, end, window: 1024, most: length, padding: 0 }
     }
 
-    /// Sets the number of consecutive documents that are packed together; 1,024 by default. A
-    /// larger number means less padding, but the documents of a row are further apart in the file.
+    /// Sets how many consecutive documents the packer considers at once; 1,024 by default. More
+    /// documents mean less padding, but the documents of a row then come from further apart in the
+    /// file.
     #[must_use]
     pub fn window(mut self, documents: usize) -> Self {
         self.window = documents;
@@ -56,8 +57,8 @@ impl Packing {
         let Packing { length, end, window, most, padding } = *self;
         if !(1..=MAX_TOKENS).contains(&length) || window == 0 || most == 0 {
             return Err(Error::config(format!(
-                "invalid packing into rows of {length} tokens and at most {most} documents, from windows of {window} \
-                 documents: expected rows of 1 to {MAX_TOKENS} tokens, and at least 1 document"
+                "invalid packing (length={length}, most={most}, window={window}): expected a length of 1 to {MAX_TOKENS} \
+                 tokens, and at least 1 document per row and per window"
             )));
         }
         for (name, token) in [("end of a document", end), ("padding", padding)] {
@@ -74,24 +75,26 @@ impl Packing {
 
 /// Rows of whole documents from token files, for training language models with little padding.
 ///
-///
-/// The files have the same formats as for [`TokenFile`](super::TokenFile). A document ends with a
-/// given token, which belongs to the document, or at the end of its file. The documents of a file
-/// are divided into windows of consecutive documents ([`Packing::window`]). Within a window, each
-/// document is put into the first row that has enough space (first-fit), in the order of the file.
-/// A document that is longer than a row is split into pieces. Each piece except the last fills a
-/// row, and counts as a document. All documents of a row are from one window of one
-/// file.
+/// The files have the same formats as for [`TokenFile`](super::TokenFile). A document runs up to
+/// and including its end token, or to the end of the file. The packer looks at a window of
+/// consecutive documents of one file at a time ([`Packing::window`]) and puts each document into
+/// the first row with enough space left (first-fit), in the order of the file. A document longer
+/// than a row is split. Each full piece fills a row; the remainder is packed like a document. The
+/// documents of a file are divided into windows of consecutive documents ([`Packing::window`]).
+/// Within a window, each document is put into the first row that has enough space (first-fit), in
+/// the order of the file. A document that is longer than a row is split into pieces. Each piece
+/// except the last fills a row, and counts as a document. All documents of a row are from one
+/// window of one file.
 ///
 /// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
-/// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` delivers
-/// both as an array of tokens, their positions within the documents, and the ends of the documents.
-/// A key consists of the name of the file, the index of the row in the file, and a hash of the
-/// positions of its documents, such as `corpus.bin/17-90c2ab41`.
+/// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
+/// two fields into three arrays: the tokens, the position of each token in its document, and the
+/// document ends. A key such as `corpus.bin/17-90c2ab41` consists of the file's name, the index of
+/// the row in the file, and a hash of where its documents are.
 ///
-/// The rows depend only on the files and the options. Therefore, orders, ranks and checkpoints work
-/// as for any other dataset. Opening the source reads every token once to find the rows. The index
-/// takes 16 bytes of memory for each document.
+/// The rows depend only on the files and the options, so shuffling, ranks and checkpoints work as
+/// with any other dataset. Opening the source reads every token once, to find the documents. The
+/// index takes 16 bytes of memory per document.
 ///
 /// ```no_run
 /// use warpfeed_sources::{PackedTokens, Packing, TokenType};
@@ -160,7 +163,7 @@ impl PackedTokens {
         self.most
     }
 
-    /// Returns the fraction of padding among the tokens of all rows.
+    /// Returns the fraction of all tokens that are padding.
     pub fn padding(&self) -> f64 {
         let documents = self.files.each().flat_map(|(_, rows, _)| &rows.documents);
         let tokens: u64 = documents.map(|document| u64::from(document.len)).sum();

@@ -115,10 +115,10 @@ struct Windows {
 }
 
 impl Windows {
-    /// Returns the bytes in `range` of `map`, a map of `file`. Loads only chunks that have not been
-    /// loaded before, and checks only occasionally that the file has not been truncated. Each of
-    /// the two is a system call, and making both for every window would take longer than the copy.
-    /// Returns `None` if loading or the check fails.
+    /// Returns the bytes in `range` of `map`, a map of `file`. Loading pages and checking that the
+    /// file has not been truncated are system calls, and doing both for every window would take
+    /// longer than the copy. Therefore a chunk is loaded only once, and the file is checked only
+    /// occasionally. Returns `None` if loading or the check fails.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let taken = self.taken.load(Relaxed);
         self.taken.store(taken.wrapping_add(1), Relaxed);
@@ -150,8 +150,8 @@ impl TokenFile {
         Self::with(path, kind, (length, stride), true)
     }
 
-    /// Like [`open`](TokenFile::open), but maps the files into memory only if `mapped` is true.
-    /// Otherwise, each read copies its tokens.
+    /// Opens token files as [`open`](TokenFile::open) does. If `mapped` is false, the files are not
+    /// mapped into memory, and each read copies its tokens.
     ///
     /// # Errors
     /// See [`open`](TokenFile::open).
@@ -332,8 +332,8 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     if halves.len() < 64 {
         return Ok(());
     }
-    // Returns whether most words at odd (or even) positions could be the upper half of a plausible
-    // 32-bit token.
+    // Whether most words at odd (or even) positions could be the upper half of a plausible 32-bit
+    // token.
     let are_small = |odd: usize| {
         let small = |half: &&[u8; 2]| u32::from(u16::from_le_bytes(**half)) < IMPLAUSIBLE >> 16;
         2 * halves.iter().skip(odd).step_by(2).filter(small).count() > halves.len() / 2

@@ -124,7 +124,7 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
         if left.is_zero() {
             return Ok(());
         }
-        // Without a token, nothing can interrupt the pause, so sleep for the remaining time.
+        // Without a token, nothing can interrupt the pause, so one sleep is enough.
         std::thread::sleep(if CancelToken::current().is_some() { left.min(POLL_INTERVAL) } else { left });
     }
 }

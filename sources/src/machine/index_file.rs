@@ -55,7 +55,7 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
             "the existing file is not an index, so it is not overwritten",
         ));
     }
-    // Write a temporary file, because other processes or threads may be writing the same index.
+    // Other processes or threads may be writing the same index.
     let (partial, mut file) = temp_files::create(target)?;
     let written = file.write_all(bytes).and_then(|()| file::rename(&partial, target));
     if written.is_err() {

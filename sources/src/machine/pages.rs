@@ -2,19 +2,18 @@
 //!
 //! Touching a mapped page that cannot be loaded, because the file was truncated or the disk failed,
 //! kills the process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and
-//! reports a failure as an error. A single system call replaces one page fault per 64 KiB. For
-//! 110 KB samples, the cost of the call is not measurable; for 3 KB samples, it is about 0.5
-//! µs, compared with 20 µs for decoding. The call does not protect later accesses: if a file is
-//! truncated while a worker decodes a sample from it, the process still dies. Other systems have no
-//! such call, so on these systems, truncating an open file can always kill the process.
+//! reports a failure as an error. It replaces one page fault per 64 KiB, so its cost is not
+//! measurable for 110 KB samples; for 3 KB samples, it is about 0.5 µs, compared with 20 µs for
+//! decoding. It does not protect later accesses: if a file is truncated while a worker decodes a
+//! sample from it, the process still dies. Other systems have no such call, and truncating an open
+//! file can always kill the process there.
 //!
-//! **One read per sample.** `MADV_POPULATE_READ` loads pages one by one, which is fast if the
-//! system reads ahead around a fault. LMDB's map, however, is marked for random access, so that
-//! each page costs a separate blocking read. `MADV_WILLNEED` requests all pages in advance, but
-//! takes time even if all pages are in memory. Therefore, `MADV_WILLNEED` is used for large
-//! samples. For small samples, it is used only on reader threads, which are active only when reads
-//! are slow. With `MADV_WILLNEED`, thumbnails from a cold LMDB load 1.8 times as fast
-//! (`benches/RESULTS.md`).
+//! **One read per sample.** `MADV_POPULATE_READ` loads pages one by one, which is fast where the
+//! system reads ahead around a fault. LMDB's map is marked for random access, so each page would
+//! cost a separate blocking read. `MADV_WILLNEED` requests all of them in advance, which makes
+//! thumbnails from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`), but it takes time
+//! even if every page is in memory. So it is used for large samples, and for small ones only on
+//! reader threads, which are active only when reads are slow.
 //!
 //! # Invariants
 //! 1. Every page in a range passed to the kernel contains a part of a live slice, and the advice
@@ -27,8 +26,8 @@ use std::cell::Cell;
 use crate::error::Error;
 use crate::error::Result;
 
-/// Minimum size of a sample whose pages are always requested in advance, in bytes. Smaller samples
-/// gain nothing from such a request if the system reads ahead around a fault.
+/// From this size on, in bytes, a sample's pages are always requested in advance. Smaller ones gain
+/// nothing where the system reads ahead around a fault.
 #[cfg(target_os = "linux")]
 const MIN_REQUESTED: usize = 32 << 10;
 
@@ -36,8 +35,8 @@ thread_local! {
     static IS_READER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the calling thread as a reader thread. Readers are active when reads are slow, so the
-/// pages that they need are probably not in memory.
+/// Marks the calling thread as a reader thread. Readers are active only when reads are slow, so
+/// their pages are probably not in memory.
 pub fn reads_ahead() {
     IS_READER.set(true);
 }
@@ -69,9 +68,8 @@ pub(crate) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
     let start = bytes.as_ptr().wrapping_sub(before).cast_mut().cast();
     let len = before + bytes.len();
     if bytes.len() >= MIN_REQUESTED || (map == Map::Random && len > *PAGE && IS_READER.get()) {
-        // In a map that is marked for random access, loading 110 KB takes 0.3 ms with this call,
-        // and 46 ms with `MADV_POPULATE_READ` alone. The call is a hint, so its result is ignored.
-        // SAFETY: invariant 1.
+        // With random access, loading 110 KB takes 0.3 ms with this call and 46 ms without. It is a
+        // hint, so ignore its result. SAFETY: invariant 1.
         unsafe { libc::madvise(start, len, libc::MADV_WILLNEED) };
     }
     // SAFETY: invariant 1.

@@ -30,7 +30,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
     on_threads(THREADS, items, open)
 }
 
-/// Like [`in_parallel`], but on up to `threads` threads.
+/// Calls `open` for each item, as [`in_parallel`] does, on up to `threads` threads.
 ///
 /// # Errors
 /// See [`in_parallel`].
@@ -129,7 +129,7 @@ pub(crate) fn in_order<T: Sync, R: Send>(
                 }
                 wait(now);
             };
-            // If a panic ended this loop, the threads would wait forever, so catch panics.
+            // If a panic ended this loop, the threads would wait forever.
             let taken = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
             now.started -= size(item);

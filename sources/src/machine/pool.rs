@@ -61,7 +61,7 @@ impl Deref for Pool {
 fn join(threads: &Threads) {
     let threads = std::mem::take(&mut *threads.lock().expect("no thread panics while holding the lock"));
     for thread in threads {
-        // Ignore a panic of the thread, because the task that panicked has already reported it.
+        // The task that panicked has already reported it.
         let _ = thread.join();
     }
 }

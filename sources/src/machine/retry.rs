@@ -14,8 +14,8 @@ const MAX_RETRIES: usize = 1000;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs `attempt`, which reads sample `sample`, and converts panics into errors. Retries up to
-/// `times` times, while the error is transient and `go_on` returns true.
+/// Runs `attempt`, which reads sample `sample`, and turns panics into errors. After a transient
+/// error, tries again up to `times` times, as long as `go_on` returns true.
 pub fn retried<T>(
     times: usize,
     sample: u64,

@@ -1,4 +1,4 @@
-//! Temporary files with unique names, and file locks.
+//! Creates temporary files with unique names, and locks files.
 //!
 //! A process locks each temporary file that it writes. The system releases the lock when the
 //! process exits. Therefore, a locked file is still being written, and an unlocked file was
@@ -88,7 +88,7 @@ pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
             Err(TryLockError::WouldBlock) => {}
             Ok(()) if !unique.exists() => {}
             // If the file system does not support locks, no process removes abandoned files, so
-            // continue without a lock.
+            // none is needed.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((unique, file)),
         }
         let _ = fs::remove_file(&unique);
@@ -97,8 +97,8 @@ pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
 
 /// Removes the file at `path` unless a process is still writing it.
 pub fn remove_abandoned(path: &Path) -> Result<()> {
-    // A process that is writing the file holds its lock. Open the file for writing, because NFS can
-    // lock only files that are open for writing.
+    // A process that is writing the file holds its lock. NFS can lock only files that are open for
+    // writing.
     if let Ok(file) = File::options().write(true).open(path)
         && file.try_lock().is_ok()
     {
@@ -135,8 +135,8 @@ pub fn is_hex(text: &str) -> bool {
 
 /// Returns whether `path` still refers to the open `file`, which is locked and empty.
 fn is_at(file: &File, path: &Path) -> bool {
-    // Outside Unix, the standard library does not expose file IDs, so set a random length and
-    // compare lengths.
+    // Outside Unix, the standard library does not expose file IDs, so files are told apart by a
+    // random length.
     #[cfg(not(unix))]
     if file.set_len(random() % (1 << 20)).is_err() {
         return false;

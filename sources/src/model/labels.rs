@@ -61,8 +61,8 @@ impl Labels<'_> {
         let label = |scratch: &mut Vec<u8>, position: usize| {
             let index = subset.map_or(range.start + position as u64, |indices| indices[position]);
             let label = || {
-                // Check the token here, because sources need not check it, and there may be
-                // millions of samples.
+                // There may be millions of samples, and sources need not check the token
+                // themselves.
                 check_stop()?;
                 source.label(index as usize, scratch)
             };
@@ -86,7 +86,7 @@ impl Labels<'_> {
                 let label = |scratch: &mut Vec<u8>, position| during(stop.clone(), || label(scratch, position));
                 (0..count).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
             })
-            // Collect in order, so that the returned error does not depend on timing.
+            // In order, so that which error is returned does not depend on timing.
             .into_iter()
             .collect()
     }
@@ -129,7 +129,8 @@ mod tests {
         });
         let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
         assert!(error.to_string().contains("the read was canceled"), "{error}");
-        // Each of the two threads may have checked the token before it was set.
+        // Each of the two threads may read one more sample, if it checked the token just before it
+        // was set.
         assert!((8..8 + 2).contains(&read.load(Ordering::SeqCst)), "{read:?}");
     }
 }

@@ -126,8 +126,8 @@ impl<'a> Sample<'a> {
         Ok(self)
     }
 
-    /// Like [`with_field`](Sample::with_field), but modifies the sample in place. For inner loops
-    /// of sources, because moving the sample for every field would be slow.
+    /// Adds a field in place. In the inner loop of a source, [`with_field`](Sample::with_field)
+    /// would be slow, because it moves the sample for every field.
     pub fn push(&mut self, name: &'a str, value: impl Into<Value<'a>>) -> Result<()> {
         let value = value.into();
         value.check_name(name)?;

@@ -82,8 +82,8 @@ pub trait Store: Send + Sync {
     /// If the objects cannot be listed. The message should contain the prefix.
     fn list(&self, prefix: &str) -> Result<Vec<Object>>;
 
-    /// Like [`list`](Store::list), but bypasses cached listings. For downloads, which are not
-    /// validated against the server again.
+    /// Lists the same objects as [`list`](Store::list), without using cached listings. Downloads
+    /// call this method, because they are not validated against the server again.
     ///
     /// # Errors
     /// See [`list`](Store::list).

@@ -47,8 +47,8 @@ enum Found {
 /// If nothing exists at the location, if no format is detected, or if the dataset cannot be opened
 /// in its format. Also fails if a folder cannot be listed, or contains both shards and images.
 pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFormat>, options: &Options) -> Opened {
-    // With an explicit format, skip the lookup in the store. The exception is a URL that may name a
-    // part of a dataset, such as `all.lmdb/train`.
+    // With an explicit format, save the request that looks up the URL, unless it may name a part of
+    // a dataset, such as `all.lmdb/train`.
     if let Some(format) = format.filter(|format| !format.has_parts && location.storage.is_store()) {
         return format.open(location, options);
     }
@@ -99,7 +99,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
         return Ok(Found::File);
     }
     let error = match location.list() {
-        // The request has already been retried, so the store is probably unreachable.
+        // This was already retried, so the store is probably unreachable.
         Err(e) if e.kind() == ErrorKind::Io && format.is_none() => return Err(e),
         // Some stores report an error for the listing of a folder that does not exist.
         Err(e) => Some(e),
@@ -156,7 +156,7 @@ fn enclosing_dataset(
     let mut dataset = DatasetLocation { path: parent, part: Some(part.to_owned()), storage: location.storage.clone() };
     let is_store = location.storage.is_store();
     let found = match look_up(&mut dataset, None) {
-        // The caller reports a clearer error for the URL itself.
+        // The caller's error for the URL itself is clearer.
         Err(_) if is_store => return Ok(None),
         found => found?,
     };
@@ -275,8 +275,8 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     Err(Error::in_source(cause + &hint).at_path(e.path().unwrap_or(&location.path)))
 }
 
-/// Checks that a folder of class folders is not an annotated dataset: names such as `train` would
-/// wrongly become class names. `images` yields the paths of the folders that contain images.
+/// Checks that what looks like class folders is not an annotated dataset, of which `train` and the
+/// like would become class names. `images` yields the paths of the folders that contain images.
 ///
 /// # Errors
 /// If the folder is an annotated dataset. The message names the path to open instead.
@@ -311,7 +311,7 @@ fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
 fn no_such_path(path: &Path) -> Error {
     match intended_url(path) {
         Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")),
-        // State the absolute path, so that the user sees how a relative path was resolved.
+        // An absolute path shows how a relative one was resolved.
         None => {
             let e = fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
             Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e)

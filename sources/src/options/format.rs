@@ -19,22 +19,22 @@ pub struct DataFormat {
     pub name: &'static str,
     /// Description of the files or folders of this format, for messages.
     pub looks_like: &'static str,
-    /// File extensions. A file with one of these extensions is opened as this format even if it is
-    /// damaged, so that the format can report the damage.
+    /// File extensions. They take precedence over the content, so that a damaged file still gets
+    /// this format's error.
     pub extensions: &'static [&'static str],
     /// Returns whether a folder is a dataset of this format.
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
-    /// Counts the files in a folder that indicate this format. Called only if the folder contains
-    /// no images and no format's `is_folder` returns true.
+    /// Counts the files in a folder that point to this format. The last resort: called only if the
+    /// folder contains no images and no format's `is_folder` returns true.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
     /// Returns whether a file is a dataset of this format, given its path and its first bytes. For
     /// a file in a store, the first bytes may be missing.
     pub(crate) is_file: fn(&Path, &[u8]) -> bool,
     /// Returns whether a path that does not exist is a pattern for several files.
     pub(crate) is_pattern: fn(&Path) -> Result<bool>,
-    /// Looks for annotations of this format near the images of a folder that would otherwise be
-    /// opened as class folders. If there are any, returns a message that describes the annotations
-    /// and names the path to open instead.
+    /// Called for a folder that is about to be opened as class folders: looks for annotations of
+    /// this format nearby. If there are any, the user probably meant those, and the returned
+    /// message names the path to open instead.
     pub(crate) annotates: fn(&Siblings<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,

@@ -80,9 +80,9 @@ impl TableOptions {
     }
 
     /// Declares a column that contains the paths of files, such as masks. The content of the file
-    /// becomes the sample's `<column>.<extension>` field, such as `mask.png`. Columns that are not
-    /// declared are treated in the same way if their first 32 values are paths with an extension,
-    /// and at least one of these files exists under the table's folder.
+    /// becomes the sample's `<column>.<extension>` field, such as `mask.png`. Undeclared columns
+    /// get the same treatment if their first 32 values look like paths with an extension, and at
+    /// least one of those files exists under the table's folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());
@@ -114,8 +114,7 @@ impl TableOptions {
         self
     }
 
-    /// Returns the name of an option that was set although it applies only to text tables, or
-    /// `None` if there is no such option.
+    /// Returns the name of an option that is set and applies only to text tables, if any.
     pub(crate) fn of_tables_only(&self) -> Option<&'static str> {
         let set = [
             ("root", self.root.is_some()),

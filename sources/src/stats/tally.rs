@@ -1,8 +1,8 @@
-//! Counters and latency histograms that are cheap enough to be always enabled.
+//! Counts entries and measures their times, cheaply enough to be always on.
 //!
-//! A tally has a single writer, so adding an entry costs only a few plain loads and stores. Bucket
-//! widths grow geometrically, with four buckets per power of two, so quantiles are accurate to
-//! 12.5 % in constant memory.
+//! Only one thread writes to a tally, so adding an entry costs a few plain loads and stores. The
+//! buckets of the histogram become wider geometrically, with four buckets per power of two.
+//! Quantiles are therefore accurate to 12.5 %, in constant memory.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
 use crate::model::Object;
 
-/// Maximum number of requests in flight. Downloads of small files need many requests in flight,
-/// because they are limited by the latency of the store rather than by its bandwidth.
+/// Maximum number of requests in flight. Small files need many, because the latency of the store
+/// limits their download, not its bandwidth.
 const MAX_REQUESTS: usize = 64;
 /// Maximum total number of bytes of the requests in flight.
 const MAX_BYTES: u64 = 128 << 20;
@@ -70,8 +70,8 @@ impl Downloader<'_> {
             Err(e) => {
                 return match self.list(url) {
                     Ok(objects) if !objects.is_empty() => self.objects(url, &objects).map(Some),
-                    // The listing may have failed because plain web servers cannot list objects.
-                    // Nothing exists at `url` if the object itself is absent.
+                    // Plain web servers cannot list objects. Nothing exists at `url` if the object
+                    // itself is absent.
                     _ if e.is_absent() => Ok(None),
                     _ => Err(e),
                 };

@@ -95,7 +95,7 @@ impl OpenFile {
     /// # Errors
     /// If the file has changed, or the check fails.
     pub(crate) fn check_once(&self, requested_checks: u64) -> Result<()> {
-        // Relaxed suffices, because the check concerns only the file and publishes no memory.
+        // Relaxed suffices: the check publishes no memory.
         if self.checked.load(Ordering::Relaxed) >= requested_checks {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl OpenFile {
         if changed.is_none() && self.checked.load(Ordering::Relaxed) < requested_checks {
             match self.check() {
                 Ok(()) => self.checked.store(requested_checks, Ordering::Relaxed),
-                // The next check may succeed, so do not store the error.
+                // Not stored: the next check may succeed.
                 Err(e) if e.is_transient() => return Err(e),
                 Err(e) => *changed = Some(e),
             }
@@ -120,8 +120,7 @@ impl OpenFile {
             Content::Map { identity, .. } | Content::Read { identity, .. } => {
                 identity.check(&self.path, false).map(drop)
             }
-            // Every read from a store requests the version that was opened, so the store detects
-            // changes.
+            // Every read from a store asks for the version that was opened.
             Content::Stored { .. } | Content::Memory(_) => Ok(()),
         }
     }
@@ -227,8 +226,8 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// If the pages cannot be loaded. If the file is still long enough, the storage device must
-    /// have failed, so the error is transient.
+    /// If the pages cannot be loaded. Unless the file has become too short, the storage device must
+    /// have failed, which counts as transient.
     pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
         fetch(bytes, Map::Usual).map_err(|e| {
             let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);

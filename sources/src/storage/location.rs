@@ -10,7 +10,7 @@ use super::tree::Tree;
 use crate::error::Result;
 use crate::model::{Location, Stores};
 
-/// The location of a dataset to open: a file or a folder, or a part of the dataset in it.
+/// Where a dataset is: a file or folder, or one named part of it.
 #[derive(Clone)]
 pub(crate) struct DatasetLocation {
     /// Path or URL of the file or folder.
@@ -47,8 +47,8 @@ impl DatasetLocation {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// Returns the folder as a [`Tree`], to find files in it. A folder in a store must have been
-    /// [listed](Storage::list).
+    /// Returns the folder as a [`Tree`] that can be searched for files. A folder in a store must
+    /// have been [listed](Storage::list) before.
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.storage {
             Storage::Machine { .. } => Tree::Local(&self.path),
@@ -86,8 +86,8 @@ impl DatasetLocation {
                 *listed = [object].into();
                 Ok(false)
             }
-            // If no objects exist under the URL either, return the error for the URL itself,
-            // because it is clearer than a message about an empty listing.
+            // If nothing exists under the URL either, report the URL itself: clearer than "the
+            // listing is empty".
             Err(e) => {
                 if matches!(self.list(), Ok(true)) {
                     Ok(true)

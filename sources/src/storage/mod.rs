@@ -1,5 +1,5 @@
-//! Reads the files of a dataset, local or in an object store. A format determines which bytes of
-//! which file a sample needs, and reads local and stored files in the same way.
+//! Reads the files of a dataset, local or in an object store. A format only says which bytes of
+//! which file it needs; it cannot tell the two apart.
 //!
 //! 1. `file`: [`OpenFile`], an open file: memory-mapped, read with system calls, or an object in a
 //!    store.

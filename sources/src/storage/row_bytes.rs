@@ -1,4 +1,4 @@
-//! [`RowBytes`]: bytes that are borrowed from a file or copied to a buffer.
+//! [`RowBytes`] borrows bytes from a file if possible, and otherwise copies them to a buffer.
 
 use std::ops::Range;
 

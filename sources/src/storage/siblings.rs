@@ -1,5 +1,6 @@
-//! Finds the files and folders near the images in a folder. Annotation formats use them to
-//! recognize their datasets, so that the folders of an annotated dataset are not opened as classes.
+//! Finds the files and folders near the images in a folder. From these, annotation formats
+//! recognize their datasets. Without this check, a folder of an annotated dataset would be opened
+//! as if its subfolders were classes.
 
 use std::path::Path;
 

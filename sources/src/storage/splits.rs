@@ -101,7 +101,7 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
     if let Some(twice) = indices.windows(2).find(|pair| pair[0] == pair[1]) {
         return error(format!("shard {} of {count} exists twice: remove the files of the older dataset", twice[0]));
     }
-    // Limit the search by the number of files, because the names may claim any number of shards.
+    // The names may claim any number of shards, so the number of files limits the search.
     let missing = (0..count).take(indices.len() + 1).find(|index| indices.binary_search(index).is_err());
     match missing {
         Some(missing) => error(format!("shard {missing} of {count} is missing; {} are present", indices.len())),

@@ -1,4 +1,4 @@
-//! Builds the fields of an annotated image. They have the same names for COCO, YOLO and Pascal VOC.
+//! Builds the fields of an annotated image, under the same names for COCO, YOLO and Pascal VOC.
 //!
 //! | field | content |
 //! |---|---|
@@ -29,15 +29,14 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::model::value::{Lists, Number, Numbers, append_lists};
 use crate::model::{Sample, Value};
 
-/// Builds a sample from its fields. Fields that are not in memory yet are appended to the worker's
-/// scratch buffer.
+/// Collects the fields of a sample. What is not in memory yet is appended to the worker's scratch
+/// buffer.
 pub(crate) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
     fields: ArrayVec<(&'static str, RowBytes<'s>), MAX_FIELDS>,
 }
 
-/// One field. If its bytes are in the scratch buffer, they end at the start of the next field in
-/// the buffer.
+/// One field. In the scratch buffer, a field ends where the next one starts.
 enum RowBytes<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },

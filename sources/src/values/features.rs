@@ -89,8 +89,7 @@ impl<'a> FileFeatures<'a> {
         label: Option<&str>,
     ) -> Result<Option<Vec<String>>> {
         let mut chosen = None;
-        // Parse each text once, because nearly all files contain the same text as the previous
-        // file.
+        // Nearly all files contain the same text as the previous file, so each text is parsed once.
         let mut texts: Vec<&(PathBuf, String)> = self.files.iter().collect();
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The number of bytes that each loader grants to the cache of a dataset. All loaders of the
-/// dataset share the cache, which may use the sum of the grants.
+/// How much of its memory budget each loader lets the dataset's cache use. The loaders share the
+/// cache, so it may use the sum.
 #[derive(Default)]
 pub(crate) struct Grants(Mutex<State>);
 

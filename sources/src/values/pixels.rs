@@ -86,8 +86,8 @@ impl Candidate {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// Returns whether the arrays may be gray images. Very narrow arrays are excluded, because a
-    /// narrow array is more likely a single row of pixels, of shape (width, channels).
+    /// Returns whether the arrays may be gray images. A very narrow one more likely is a single row
+    /// of pixels, of shape (width, channels).
     fn is_gray(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }

@@ -90,8 +90,8 @@ fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
         let set = random.below(all.len());
         let ((_, opened, names), files) = (&all[set], &sets[set]);
         let changed = random.below(files.len());
-        // Use a new folder for each case, because opening a dataset leaves decompressed files and
-        // indexes behind.
+        // Opening a dataset leaves decompressed files and indexes behind, so each case has its own
+        // folder.
         case += 1;
         let target = folder.path().join(case.to_string());
         fs::create_dir(&target).expect("a folder");

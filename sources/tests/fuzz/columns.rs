@@ -45,7 +45,7 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
         let Ok(sample) = source.read(row, &mut scratch) else { return false };
         let encoded = |field: &(&str, crate::model::Value<'_>)| field.1.encoded(field.0).into_owned();
         let other = source.read(row, &mut again).expect("the sample was read before");
-        // Compare the bytes, because NaN is not equal to itself.
+        // The bytes are compared, because NaN is not equal to itself.
         assert!(sample.fields().iter().map(encoded).eq(other.fields().iter().map(encoded)));
         let label = other.label();
         if let (Ok(own), Ok(label)) = (label, source.label(row, &mut Vec::new())) {

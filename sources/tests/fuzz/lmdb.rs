@@ -137,7 +137,6 @@ fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut pages = databases[random.below(databases.len())].clone();
     for _ in 0..random.below(4) {
-        // Mutate only the meta pages, which have few fields.
         let at = random.pick(&[0, 4096, 4096]) + random.below(160);
         let number = 1u64.checked_shl(random.below(65) as u32).unwrap_or(0).wrapping_sub(random.below(2) as u64);
         match random.below(4) {

@@ -1,6 +1,6 @@
 //! Fuzzes the readers of files that describe a dataset: COCO's JSON, YOLO's `data.yaml` and label
-//! files, Pascal VOC's XML, and tables. Each case is written to disk, because the readers resolve
-//! the paths in it.
+//! files, Pascal VOC's XML, and tables. Cases are written to disk, because the readers follow the
+//! paths in them.
 
 use std::fs;
 use std::path::Path;

@@ -38,8 +38,7 @@ fn shards() -> Vec<Vec<u8>> {
         include_bytes!("../fixtures/ustar.tar"),
     ]
     .map(|tar| {
-        // Remove the zeros that pad the file to a tape record, because most mutations would
-        // otherwise hit them.
+        // Remove the zeros that pad the file to a tape record, or most mutations would hit them.
         let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
         tar[..end + 2 * BLOCK].to_vec()
     })
@@ -144,8 +143,8 @@ fn mutated_sidecar(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let mut bytes =
         random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
-        // Usually restore the length and the time of the tar, because a sidecar with different
-        // values is rejected.
+        // Usually restore the length and the time of the tar, without which a sidecar is rejected
+        // at once.
         let body = bytes.len() - 8;
         if body >= 24 && random.below(8) > 0 {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());

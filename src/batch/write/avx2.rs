@@ -43,8 +43,8 @@ fn widen(bytes: i64) -> Floats {
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
     // Byte `i` of channel `c` is byte `3 * i + c` of the 48 bytes. `take` returns the shuffle that
-    // moves the bytes of channel `c` in vector `v` to their positions, and zeroes the remaining
-    // bytes.
+    // moves vector `v`'s bytes of channel `c` to where they belong and zeroes the rest. OR-ing the
+    // three results gives the channel.
     const fn take(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;

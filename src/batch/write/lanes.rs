@@ -27,8 +27,8 @@ pub(super) const fn width(kind: u8) -> usize {
     }
 }
 
-/// The float just below 0.5. Adding it to a number from 0 to 255 and truncating the sum rounds the
-/// number. Adding 0.5 itself would round 0.49999997 up to 1.
+/// The float just below 0.5. Adding it and truncating rounds a number from 0 to 255. With 0.5
+/// itself, 0.49999997 would become 1.
 pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
 
 macro_rules! lanes {
@@ -141,8 +141,7 @@ macro_rules! lanes {
                 return own;
             }
             let partner = mul_add(widen(partner), scale, bias);
-            // Round both products and the sum, as the device does. A fused multiply-add would round
-            // differently.
+            // Round both products and the sum, as the device does. No fused multiply-add here.
             let (a, b) = (repeated(weight), repeated(1.0 - weight));
             add(mul(partner, b), mul(own, a))
         }

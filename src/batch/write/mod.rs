@@ -1,4 +1,4 @@
-//! The last pass over an image: normalizes, casts and lays out its pixels.
+//! Writes an image to the batch: normalizes, casts and lays out its pixels, in one pass.
 //!
 //! Every path produces the same bits: `scale * pixel + bias` is one fused multiply-add in 32-bit
 //! floats, followed by one rounding to nearest even for the 16-bit types. The portable path looks

@@ -32,8 +32,8 @@ impl BatchWriter {
     pub(crate) fn write_changed(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // `write` ignores effects, so overwrite the pixels that the effects change. Few images have
-        // effects.
+        // `write` ignores effects, because few images have any. The pixels that the effects change
+        // are overwritten.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |at| self.value(image, at));
         }
@@ -49,8 +49,8 @@ impl BatchWriter {
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // Writing rounds, so apply all effects to a pixel at once, at the first effect that
-                // covers the pixel.
+                // Writing rounds, so all effects of a pixel must be applied at once. This happens
+                // at the first effect that covers the pixel.
                 if effects[..index].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
@@ -141,8 +141,8 @@ impl BatchWriter {
         let plane = self.size.area() as usize;
         let dst = dst.as_chunks_mut::<B>().0;
         let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
-        // Reuse the last result, because neighbors often have the same value, for example in an
-        // erased rectangle.
+        // Neighbors often have the same value, for example in an erased rectangle, so the last
+        // result is reused.
         let mut last = ([0.0; 3], cast([0.0; 3]));
         for at in pixels {
             let value = value(at);

@@ -209,8 +209,7 @@ mod tests {
                 [Normalize::IMAGENET, Normalize::UNIT, Normalize { mean: [-3.0, 0.1, 90.0], std: [1e-3, -2.0, 7.0] }];
             let mut writer = BatchWriter::new(size, dtype, layout, normalize[case % 3]).unwrap();
             let image = random(size.area() as usize * 3, case as u64);
-            // Try every alignment that a row can have, and check that the surrounding bytes do not
-            // change.
+            // A row may have any alignment, and the surrounding bytes must not change.
             let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
             let mut fast = vec![0xa5; before + bytes + 40];
             writer.write(&image, &mut fast[before..before + bytes]).unwrap();

@@ -120,8 +120,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // The header wrongly states that the pixels begin where the palette begins. Like
-                // Pillow, assume that the pixels follow the palette.
+                // The header wrongly states that the pixels begin where the palette begins. Pillow
+                // assumes that the pixels follow the palette.
                 start = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }

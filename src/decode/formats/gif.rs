@@ -46,8 +46,8 @@ impl Decoder for Gif<'_> {
         1
     }
 
-    /// Decodes the canvas. Transparent pixels have the color of their index. The canvas outside the
-    /// frame has the transparent index, or the index 0 if the frame has no transparent index.
+    /// Decodes the canvas. Transparent pixels get the color of their index. Outside the frame, the
+    /// index is the transparent one, or 0 if there is none.
     fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         let indices = self.canvas()?;

@@ -61,8 +61,8 @@ impl Decoder for Page<'_> {
             Meaning::Palette => {
                 let pixels = tiff.size.area() as usize;
                 tiff.read(1, &mut to[..pixels])?;
-                // Iterate from the last pixel to the first, so that no index is overwritten before
-                // it is read.
+                // Expand in place from the last pixel to the first, so that no index is overwritten
+                // before it is read.
                 for i in (0..pixels).rev() {
                     let color = palette[usize::from(to[i])];
                     to[3 * i..3 * i + 3].copy_from_slice(&color);
@@ -118,8 +118,8 @@ impl Decoder for Page<'_> {
     }
 }
 
-/// Converts CMYK values from 0 to `most` like Pillow's `convert("RGB")`. Each color is
-/// `left - ink * left / most`, where `left` is `most - black`, and the quotient is rounded.
+/// Converts CMYK, with values from 0 to `most`, like Pillow's `convert("RGB")`: each color is `left
+/// - round(ink * left / most)`, where `left = most - black`.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], most: u32) -> [u32; 3] {
     let left = most - black;
     [cyan, magenta, yellow]

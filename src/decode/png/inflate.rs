@@ -1,9 +1,9 @@
 //! Decompresses a PNG row by row, with limited memory.
 //!
-//! A window contains the last 32 KiB of decompressed data, because later data may refer to them,
-//! followed by newly decompressed rows. When the window is full, the last 32 KiB are moved to the
-//! front. Therefore, the memory depends only on the width of the image, and rows after the last
-//! requested row are not decompressed.
+//! The window contains the last 32 KiB of decompressed data, to which later data may refer,
+//! followed by newly decompressed rows. When the window is full, its last 32 KiB are moved to the
+//! front. So the memory depends only on the width of the image, not on its height. Rows after the
+//! last requested row are not decompressed.
 
 use fdeflate::Decompressor;
 
@@ -50,8 +50,7 @@ impl<'a> Inflated<'a> {
     /// all chunks.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
         let mut inflater = Decompressor::new();
-        // Ignore the checksum of the stream: the chunks have checksums, and often only a part of
-        // the stream is read.
+        // Often only a part of the stream is read, and the checksums of the chunks detect damage.
         inflater.ignore_adler32();
         Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, to: 0, depth }
     }

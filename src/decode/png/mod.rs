@@ -1,8 +1,9 @@
 //! Reads the gray values or palette indices of a PNG, row by row. This reader is for masks, whose
 //! values are classes. The `png` crate decodes color images.
 //!
-//! When a file is opened, the checksums of all chunks are verified, so that damage is detected even
-//! if only a few rows are read. Rows after the last requested row are not decompressed.
+//! Opening a file verifies the checksums of all chunks, because a crop may read only a few rows,
+//! and damage elsewhere must not go unnoticed. Rows after the last requested row are not
+//! decompressed.
 //!
 //! 1. `chunk`: reads chunks and verifies their checksums.
 //! 2. `filter`: reverses the filter of a row.

@@ -80,8 +80,8 @@ impl Tiff<'_> {
             let stored = Size::new(part.width, if self.tiled { part.height } else { inside.height });
             let bytes = row * stored.height as usize;
             if raw.len() != bytes {
-                // Allocate new, zeroed memory instead of resizing the buffer, because the system
-                // commits the pages of new memory only when they are written.
+                // The system commits the pages of new, zeroed memory only when they are written.
+                // Resizing the buffer would write all of them.
                 raw = vec![0; bytes];
             }
             self.unpack(index, stored, &mut raw)?;

@@ -78,8 +78,8 @@ pub(super) fn jpeg(
     let joined;
     let bytes = match tables {
         Some(tables) => {
-            // The tables begin with SOI and end with EOI, and the data begins with SOI. Concatenate
-            // both, leaving out the EOI and the second SOI.
+            // The tables begin with SOI and end with EOI, and the data begins with SOI. Without the
+            // EOI and the second SOI, both together are a JPEG.
             let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
             joined = [tables, data.get(2..).unwrap_or_default()].concat();
             &joined[..]

@@ -24,7 +24,7 @@ impl Watch for Sim {
             Recorded::Yes => Marked::At(event),
             Recorded::NotNow => Marked::Capturing,
             Recorded::Never if block => {
-                // Like the driver, wait for all work.
+                // The driver waits for all work.
                 self.record_anyway(&event);
                 event.passed()();
                 Marked::At(event)
@@ -76,8 +76,8 @@ enum Driver {
     Current,
     /// Can only wait for all work.
     Old,
-    /// Can mark all work, except while an unknown stream is being captured, which happens from time
-    /// to time.
+    /// Can mark all work, except when a stream that the loader does not know is being captured.
+    /// This happens from time to time.
     Captured,
 }
 

@@ -1,9 +1,9 @@
 //! Detects whether a stream of the user's program is being captured into a CUDA graph.
 //!
 //! Some calls would invalidate a capture, such as recording an event for all work in the context
-//! ([`Event::record_all`](super::Event::record_all)). The driver cannot list captures, so this
-//! module remembers the streams that the crate has seen, and queries each of them. Querying the
-//! legacy default stream covers all blocking streams of its context.
+//! ([`Event::record_all`](super::Event::record_all)). The driver can't list captures, so this
+//! module remembers every stream that it has seen, and asks each of them. Asking the legacy default
+//! stream covers all blocking streams of its context.
 //!
 //! **Invariants**
 //! 1. A handle is queried only while its `CudaStream` is alive.
@@ -33,9 +33,9 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     Ok(stream)
 }
 
-/// Wraps a stream that another library, such as PyTorch, has created. `stream` is the handle
-/// (`CUstream` or `cudaStream_t`), and `ordinal` is the index of the device. The handles 0 and 1
-/// denote the legacy default stream. The stream must belong to the device's primary context.
+/// Wraps a stream that another library, such as PyTorch, has created. `stream` is its handle
+/// (`CUstream` or `cudaStream_t`), where 0 and 1 mean the legacy default stream. It must belong to
+/// the primary context of device `ordinal`.
 ///
 /// ```no_run
 /// # let handle = 0;

@@ -91,8 +91,8 @@ impl Convert {
                 "the device cannot convert images of {width}x{height}: expected 1 to 2^30 pixels"
             )));
         }
-        // Without records, treat the image as a single row, because the position of a pixel does
-        // not matter.
+        // Without records, the position of a pixel does not matter, so the image is treated as a
+        // single row.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let EntryPoint { name, group, groups } = EntryPoint::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;

@@ -1,5 +1,5 @@
-//! Tests the decode kernels on a GPU: for any image, they either produce the same pixels as the
-//! host, or report a fault.
+//! Tests the decode kernels on a GPU. They must produce the same pixels as the host, or report a
+//! fault.
 //!
 //! Without a driver, each test prints why it was skipped. With `WARPFEED_SANITIZE=1`, which
 //! `benches/sanitize.sh` sets, the tests use fewer images and leave scratch memory uninitialized.
@@ -193,8 +193,7 @@ fn decoding_in_parts_gives_the_same_pixels() {
     }
 }
 
-/// Tests a batch that would have a long segment and its copy in different parts if it were decoded
-/// in three parts.
+/// Divided into three parts, this batch would have a long segment and its copy in different parts.
 #[test]
 fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     let Some(context) = context() else { return };
@@ -300,8 +299,8 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     }
 }
 
-/// Also prints how long the search for the pieces takes, here and in noise, because noise
-/// synchronizes.
+/// Prints how long the search for the pieces takes for this image and for noise, in which codes do
+/// synchronize.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };

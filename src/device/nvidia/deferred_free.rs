@@ -1,9 +1,9 @@
 //! Frees memory on a separate thread, once the device has finished its work.
 //!
-//! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device. In the
-//! meantime, they block driver calls of other threads (both observed on driver 580). This deadlocks
-//! if the work depends on something that the program's thread has yet to do. Therefore, a separate
-//! thread polls until the work is done, and then makes these calls.
+//! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device, and
+//! meanwhile block driver calls of other threads (both observed on driver 580). If the work depends
+//! on something that the program's thread has yet to do, this is a deadlock. Therefore, a separate
+//! thread polls until the work is done, and only then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn queue() -> MutexGuard<'static, Queue> {
 /// ends when no jobs remain.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
-    // Record the event immediately, because a capture may start while the device is busy.
+    // The event is recorded immediately, because a capture may start while the device is busy.
     after.try_mark();
     add(Job { after: Some(after), free: Box::new(free) });
 }

@@ -55,8 +55,8 @@ impl Devices {
             let refused = match recorded {
                 Recorded::Yes => None,
                 Recorded::NotNow => Some(Marked::Capturing),
-                // This driver cannot record the event, so block here instead. The unrecorded event
-                // in `mark` then reports that the work is done, which is true.
+                // This driver cannot record the event, so the thread waits here instead. After
+                // that, the unrecorded event in `mark` correctly reports that the work is done.
                 Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
                 Recorded::Never => Some(Marked::Unable),
             };

@@ -40,7 +40,7 @@ fn library() -> &'static Result<libloading::Library, String> {
     DRIVER.get_or_init(|| {
         // SAFETY: the initializers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
-            // Prefer the source of the error: the linker's message, which names the library.
+            // The source of the error is the linker's message, which names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
     })
 }
@@ -65,7 +65,7 @@ pub(super) fn device_count() -> usize {
     count.map_or(0, |count| count.max(0) as usize)
 }
 
-/// Like [`available`], but for device batches: the error suggests batches in host memory.
+/// Checks [`available`] for device batches. The error suggests batches in host memory.
 pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
@@ -80,7 +80,7 @@ impl Drop for Context {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
             let restore = Entered::nowhere();
             if restore.is_refused() {
-                // Leak the handle, because the driver releases the context when the process ends.
+                // The driver releases the context when the process ends.
                 std::mem::forget(context);
             } else {
                 drop(context);
@@ -96,8 +96,8 @@ impl Context {
     /// [`ErrorKind::Cuda`] if there is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Without this call, the driver has no capture mode to restore. Ignore an error, because a
-        // later call then fails as well and reports the error.
+        // Without this call, the driver has no capture mode to restore. If this call fails, a later
+        // one fails as well and reports the error.
         let _ = result::init();
         let restore = Entered::nowhere();
         if restore.is_refused() {

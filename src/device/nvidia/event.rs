@@ -1,4 +1,4 @@
-//! Events: marks in a stream or in all work of a context.
+//! Records events, which mark a point in a stream or in all work of a context.
 //!
 //! **Invariants**
 //! 1. `drop` destroys the handle, once. The driver allows this while work is pending.

@@ -32,7 +32,7 @@ impl Gate {
     }
 
     fn pass(&'static self) -> Option<Pass> {
-        // Count first, so that `close` either sees this call or makes it fail.
+        // The call is counted first, so that `close` either sees it or makes it fail.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let pass = Pass(self);
         (!self.closed.load(Ordering::SeqCst)).then_some(pass)

@@ -18,13 +18,13 @@ use crate::sampler::Rank;
 
 /// Allocates page-locked memory for `slots` slots of `bytes` bytes.
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<SlotMemory>> {
-    // Use the device of this rank, because a CUDA context takes memory on its device. If the
-    // launcher exposes only one device per rank, it is device 0.
+    // A CUDA context takes memory on its device, so it should be the device of this rank. If the
+    // launcher exposes only one device per rank, this is device 0.
     let context = match rank.local_rank {
         Some(ordinal) => Context::new(ordinal).or_else(|_| Context::new(0)),
         None => Context::new(0),
     }?;
-    // Share the slots, because a child process may read a batch that its parent held at `fork`.
+    // A child process may read a batch that its parent held at `fork`, so the slots are shared.
     (0..slots).map(|_| slot(&context, bytes, AfterFork::Shared)).collect()
 }
 

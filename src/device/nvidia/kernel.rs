@@ -18,12 +18,13 @@ use super::memory::DeviceBuffer;
 use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
-/// PTX from NVRTC 12.8 for compute capability 7.0, which later devices also support. This PTX
-/// requires driver 570 or later. The names of entry points are unique.
+/// PTX from NVRTC 12.8, which needs driver 570 or later. It targets compute capability 7.0, and the
+/// driver compiles it for any later device. Entry points have unique names.
 const PTX: [&str; 3] =
     [include_str!("kernels/convert.ptx"), include_str!("kernels/retouch.ptx"), include_str!("kernels/jpeg.ptx")];
 
-/// Maximum number of blocks along y. If there are more samples, the kernels loop over them.
+/// Maximum number of blocks along y, which is the sample index. Beyond this, each block handles
+/// several samples in a loop.
 const MAX_GRID_Y: usize = 65535;
 
 /// Returns the text of a module with only the entry point `name`, or `None` if there is no such
@@ -72,8 +73,8 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// Loads the entry point `name`, which takes some tens of milliseconds the first time on a
-    /// machine.
+    /// Loads the entry point `name`. The first time on a machine, this takes tens of milliseconds,
+    /// because the driver compiles the PTX and caches the result.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
         let _here = context.enter()?;
         let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);

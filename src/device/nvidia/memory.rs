@@ -1,4 +1,4 @@
-//! Device memory.
+//! Allocates device memory.
 //!
 //! **Invariants**
 //! 1. `start` comes from `cuMemAlloc` with `len` bytes, and `drop` passes it to `cuMemFree`, once.
@@ -91,8 +91,8 @@ impl DeviceBuffer {
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // cudarc may hold a deferred error for the program. Save and restore the error, because
-            // creating the slice would consume it and panic.
+            // cudarc may hold a deferred error for the program. Creating the slice would consume
+            // this error and panic, so the error is saved first.
             let kept = stream.context().check_err();
             // SAFETY: the block has `len` bytes at `start` (invariant 1), and the slice never frees
             // them (invariant 3).

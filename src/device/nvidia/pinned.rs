@@ -1,10 +1,10 @@
 //! Page-locked host memory.
 //!
-//! Large blocks are mapped, filled by several threads, and then registered with the driver, because
-//! `cuMemHostAlloc` fills one page after the other on a single thread. Small blocks come from
-//! `cuMemHostAlloc`, and so do large blocks that the driver cannot register. With a driver before
-//! CUDA 12.5, which cannot record an event for all work of a context, all blocks come from
-//! `cuMemHostAlloc`.
+//! `cuMemHostAlloc` touches one page after the other on a single thread, which takes most of the
+//! time to open a loader. So large blocks are mapped, touched by several threads, and then
+//! registered with the driver. Small blocks come from `cuMemHostAlloc`, and so does everything that
+//! the driver can't register. Drivers before CUDA 12.5 cannot record an event for all work of a
+//! context, and get only `cuMemHostAlloc`.
 //!
 //! **Invariants**
 //! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them, once, and then
@@ -13,11 +13,11 @@
 //! 2. The bytes are initialized: the system zeroes mapped pages, and this module zeroes allocated
 //!    ones.
 //! 3. Code that queues an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
-//!    until an event that is recorded after the copy has completed. This is the safety contract of
+//!    until an event recorded after the copy has fired. This is the safety contract of
 //!    `Stream::upload`, which the prefetch ring upholds.
-//! 4. After `fork`, a mapping is either shared with the child, like the driver's own allocations,
-//!    or absent in the child. With copy-on-write, the parent's first write to a page after `fork`
-//!    would move the page, and the device would still read the old one.
+//! 4. After `fork`, the child shares a mapping, as it does the driver's own allocations, or does
+//!    not have it at all. Copy-on-write must never happen: the parent's first write would move the
+//!    page, while the device goes on reading the old one.
 
 #![allow(unsafe_code)]
 
@@ -39,11 +39,11 @@ const MAPPED_FROM: usize = 4 << 20;
 /// Size of huge pages.
 #[cfg(target_os = "linux")]
 const HUGE_PAGE: usize = 2 << 20;
-/// Minimum number of bytes of a block that one thread fills.
+/// A thread touches at least this many bytes of a block.
 #[cfg(target_os = "linux")]
 const MIN_SHARE: usize = 8 << 20;
-/// Maximum number of threads that fill a block. With eight, the operating system takes three times
-/// as long to allocate huge pages.
+/// Maximum number of threads that touch a block. With eight, the kernel takes three times as long
+/// to allocate huge pages.
 #[cfg(target_os = "linux")]
 const MAX_THREADS: usize = 4;
 
@@ -53,9 +53,10 @@ pub enum AfterFork {
     /// The child shares the memory. Use this for memory that the program may still hold after a
     /// fork.
     Shared,
-    /// The memory is absent in the child, and an access ends the child with `SIGSEGV`. Large blocks
-    /// are allocated in a third of the time, because the system uses huge pages. Small blocks are
-    /// always shared, and so are all blocks if the system cannot hide memory from child processes.
+    /// The memory is absent in the child: an access ends the child with `SIGSEGV`. This makes
+    /// allocating large blocks three times as fast, because huge pages can be used. Small blocks
+    /// are always shared, and so is everything if the system cannot hide memory from child
+    /// processes.
     Absent,
 }
 
@@ -89,8 +90,8 @@ impl Pinned {
         if len == 0 {
             return Err(Error::config("cannot page-lock 0 bytes"));
         }
-        // Unlike freeing, unlocking does not necessarily wait for copies. Therefore, a mapping may
-        // be unlocked only after an event for all work, which old drivers cannot record.
+        // Freeing waits for copies; unlocking need not. A mapping may therefore be unlocked only
+        // after an event for all work, which old drivers can't record.
         #[cfg(target_os = "linux")]
         if marks_contexts()
             && let Some(start) = map_and_lock(len, after_fork)
@@ -129,8 +130,7 @@ fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
         return None;
     }
     let address = start as usize;
-    // The advice is optional: if the system does not support it, locking fills the pages, which
-    // takes longer.
+    // The advice only saves time. Without it, locking touches the pages.
     let advise = |begin: usize, end: usize, advice| {
         let (begin, end) = (len.min(begin), len.min(end));
         // SAFETY: the range is inside the mapping, and the advice does not change its contents.
@@ -149,7 +149,7 @@ fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     std::thread::scope(|scope| {
         let fill = &fill;
         for part in 1..threads {
-            // If the thread cannot be started, locking fills the range.
+            // If the thread can't be started, locking touches this range.
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || fill(part));
         }
         fill(0);

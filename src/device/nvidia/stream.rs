@@ -5,11 +5,11 @@
 //! launches and views allocate, but a loader must not allocate after it has been opened.
 //!
 //! **Invariants**
-//! 1. `drop` destroys a handle that was created here, once. The driver allows this while work is
-//!    pending. A stream that the program passed in is kept alive by its `Arc`, and never destroyed
-//!    here.
-//! 2. A call never combines handles of different contexts: `Stream` and `Event` store their
-//!    context, and every call compares the two.
+//! 1. A handle created here is destroyed exactly once, in `drop`; the driver allows this while work
+//!    is pending. A stream that the program passed in is kept alive by its `Arc`, and never
+//!    destroyed here.
+//! 2. A call never combines handles of different contexts: `Stream` and `Event` each store a
+//!    context, and every call checks that they match.
 //! 3. Addresses come from [`DeviceBuffer::at`], which checks the range.
 
 #![allow(unsafe_code)]
@@ -117,9 +117,9 @@ impl Stream {
     /// Queues a copy of `from` to offset `offset` of `to`.
     ///
     /// # Safety
-    /// `from` must stay allocated and unchanged until an event that is recorded in this stream
-    /// after the call has completed. Streams and events must order the copy with all other accesses
-    /// to the target on the device.
+    /// `from` must stay allocated and unchanged until the copy is done: record an event after this
+    /// call, and wait for that event. Streams and events must order the copy with all other
+    /// accesses to `to` on the device.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -147,9 +147,9 @@ impl Stream {
     /// page-locked, waits for the copy.
     ///
     /// # Safety
-    /// `to` must stay allocated, and must not be accessed otherwise, until an event that is
-    /// recorded in this stream after the call has completed. Streams and events must order the copy
-    /// with all other writes to the source on the device.
+    /// `to` must stay allocated, and must not be accessed in any other way, until an event recorded
+    /// after this call has fired. Streams and events must order the copy with all other writes to
+    /// `from` on the device.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -165,9 +165,9 @@ impl Stream {
     /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.
     ///
     /// # Safety
-    /// Both buffers must stay allocated until an event that is recorded in this stream after the
-    /// call has completed. Streams and events must order the copy with all other writes to the
-    /// source and all other accesses to the target.
+    /// Both buffers must stay allocated until an event recorded after this call has fired. Streams
+    /// and events must order the copy with all other writes to `from` and all other accesses to
+    /// `to`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -219,7 +219,7 @@ impl Stream {
     }
 }
 
-/// Defined here, because the `event` module cannot import from `stream`.
+/// Lives here because `event` comes before `stream` in the module order.
 impl Event {
     /// Records the event in `stream`, after the work that has been queued so far.
     ///
@@ -242,8 +242,8 @@ impl PartialEq for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            // Restore the current context: if this is the last handle, cudarc changes the context
-            // to destroy the stream.
+            // If this was the last `Arc`, cudarc's drop switches the thread's current context, so
+            // save it and restore it afterwards.
             let restore = Entered::nowhere();
             if restore.is_refused() {
                 std::mem::forget(lender);

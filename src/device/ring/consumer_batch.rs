@@ -1,4 +1,4 @@
-//! A device batch that the consumer holds.
+//! Orders the consumer's work with the batches that it holds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

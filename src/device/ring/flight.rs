@@ -1,4 +1,4 @@
-//! Work of the copy thread that the device has not finished.
+//! Tracks work of the copy thread that the device has not finished.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::device::spec::DeviceMemory;
 
-/// The device memory of a loader, with field names from PyTorch's `torch.cuda.memory_stats`, and
-/// the number of batches and bytes copied to the device.
+/// The device memory of a loader, and how much was copied there. Field names follow PyTorch's
+/// `torch.cuda.memory_stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {

@@ -1,4 +1,4 @@
-//! Batches with images that workers decode again.
+//! Sends images that the device could not decode back to the workers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::FullSlot;
 use crate::batch::Feed;
 use crate::error::Result;
 
-/// A feed of full host slots, with images that the device may be unable to decode.
+/// A feed of full host slots whose images the device may turn out unable to decode.
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     /// Asks the workers to decode the images in `rows`, which the device could not decode. Does not
     /// block.
@@ -21,8 +21,7 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     fn repaired(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
-/// A handle to a batch with images that workers are decoding again. Dropping the handle cancels the
-/// decoding.
+/// A handle to a batch that is back with the workers. Dropping it cancels their decoding.
 pub(crate) struct Repair<B> {
     receiver: Receiver<B>,
     /// `None` until the batch has arrived, and `Some(None)` if the workers have ended.

@@ -1,4 +1,4 @@
-//! State that the ring, its thread and its batches share. The invariants are listed in `ring`.
+//! Defines the state that the ring, its thread and its batches share. `ring` lists the invariants.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

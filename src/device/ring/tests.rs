@@ -93,7 +93,7 @@ fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
 #[test]
 fn thousands_of_batches_arrive_complete_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
-        // Delays of the device, the loader and the consumer, so that the loader is faster than the
+        // Delays of the device, the loader and the consumer: the loader is faster than the
         // consumer, slower, or equally fast.
         for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
             let sim = Sim::new(Mistake::None, device);
@@ -204,8 +204,8 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
     for epoch in 0..3 {
         times.begin();
         ring.start(Course::one(epoch, 0..BATCHES));
-        // Wait for the device after each batch, so that every duration is read soon after it is
-        // available.
+        // Wait for the device after each batch, so that every duration is read as soon as it is
+        // known.
         while next_timed(sim, &mut ring, &times).is_some() {}
     }
     drop(ring);
@@ -265,8 +265,8 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
 }
 
-/// Each step lasts until the images of the batch that reuses its slot have been copied. In the
-/// trace, the copy must therefore run during the step.
+/// Each step here lasts until the batch that reuses its slot has been copied, so the trace must
+/// show that copy within the step.
 #[test]
 fn copies_run_during_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -279,7 +279,7 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     times.begin();
     ring.start(Course::one(0, 0..BATCHES));
     while let Some(batch) = next_timed(&sim, &mut ring, &times) {
-        // The timing of the last copies is read only when the ring is dropped.
+        // The last copies' timings are read only when the ring is dropped.
         let due = (batch.info().number() + 1 + slots).min(BATCHES - 1);
         let (gate, open) = bounded::<()>(0);
         ring.shared.consumer.run(move |_| {
@@ -421,8 +421,8 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
         let made = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
         drop(ring);
-        // Two streams are synchronized at the end. When a call of the thread fails, the consumer
-        // may be in the middle of a call, and vice versa.
+        // Allow for synchronizing two streams at the end, and for a call that the other thread was
+        // in the middle of.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }
@@ -483,8 +483,7 @@ fn dropping_the_ring_does_not_wait_for_the_consumer() {
         for number in 0..taken {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
-                // Queue work of the consumer that lasts until this thread drops `gate`, after the
-                // ring.
+                // Work of the consumer that lasts until this thread drops `gate`, after the ring.
                 let open = open.clone();
                 ring.shared.consumer.run(move |_| {
                     let _ = open.recv();
@@ -499,7 +498,7 @@ fn dropping_the_ring_does_not_wait_for_the_consumer() {
     }
 }
 
-/// The slot of a batch that was prepared but not delivered must not be overwritten before the
+/// A batch that was prepared but never delivered: its slot must not be overwritten before the
 /// preparation is done.
 #[test]
 fn a_reclaimed_slot_waits_for_its_preparation() {
@@ -518,8 +517,7 @@ fn a_reclaimed_slot_waits_for_its_preparation() {
     while let Some(batch) = next(&mut ring) {
         batch.unwrap();
     }
-    // The copy stream (2) must have waited for the `ready` event of a slot, an event with an even
-    // number.
+    // The copy stream (2) must have waited for a slot's `ready` event, which has an even number.
     let waits = sim.state().waits.lock().unwrap();
     assert!(waits.iter().any(|&(_, stream, event)| stream == 2 && event % 2 == 0 && event < SLOTS * 2), "{waits:?}");
 }

@@ -251,8 +251,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
         let time = self.flight.timing.pair(&self.shared.gpu)?;
         let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
-        // Count the host slot as in flight before the first upload, because it must not be freed
-        // before the copy stream has stopped, even if an upload fails.
+        // The host slot is in flight from the first upload on. Even if an upload fails, the slot
+        // must not be freed before the copy stream has stopped.
         self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
         let is_small = self.is_small();
         let switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
@@ -274,7 +274,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             let load = self.flight.in_flight.back_mut().expect("pushed above");
             return Ok(Queued::sent(slot, &mut load.host));
         };
-        // Keep the host slot after the copies, in case the device cannot decode an image.
+        // If the device cannot decode an image, workers need the host slot even after the copies.
         let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
@@ -333,8 +333,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        // Time only the copies of images, because the other copies are small, and because the copy
-        // stream may wait for the consumer between them.
+        // Only the copies of images are timed. The other copies are small, and between them the
+        // copy stream may wait for the consumer.
         let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&time.begin, &self.copy)?;
             upload(uploads, base)?;
@@ -456,8 +456,8 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
     /// Upholds invariants 1, 5 and 7 even if a panic ends the thread. After a driver error, the
     /// waits fail immediately, and nothing more is copied.
     fn drop(&mut self) {
-        // Take the batches back before dropping the feed, so that workers do not decode images of
-        // canceled batches.
+        // Batches are taken back before the feed is dropped, so that workers do not decode images
+        // of canceled batches.
         self.take_back();
         drop(self.feed.take());
         drop(self.end.take());

@@ -1,9 +1,9 @@
 //! Measures copies, conversions and the consumer's waits on the device's clock.
 //!
 //! Two timed events are recorded for each operation, one before it and one after it. These events
-//! do not affect the order of the work. The copy thread reads the events only once they have
-//! completed, and then reuses them. Therefore, the host does not wait for the device, except when a
-//! trace window begins. Recording two events and reading them costs the host about 1 us.
+//! do not affect the order of the work, and cost the host about 1 µs. The copy thread reads the
+//! events once they have completed, and then reuses them. So the host never waits for the device,
+//! except when a trace window begins.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

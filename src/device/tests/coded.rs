@@ -1,5 +1,5 @@
-//! Batches for testing the decode kernels and their model: every kind of image that a device
-//! decodes, with the pixels that the host decodes.
+//! Batches for testing the decode kernels and the model of them: every kind of image that a device
+//! decodes, with the pixels that the host makes of it.
 
 use crate::batch::{DecodeOps, Encoded};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
@@ -100,8 +100,7 @@ pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
         kinds.push((3, Options::new(85, h, v)));
     }
-    // In the first of these, each component has a different size. In the second, chroma has a
-    // higher resolution than luma.
+    // Three components of different sizes; then chroma at a higher resolution than luma.
     kinds.push((3, of([(2, 2), (2, 1), (1, 2)])));
     kinds.push((3, of([(1, 1), (2, 2), (2, 2)])));
     kinds.push((3, of([(1, 2), (2, 1), (1, 1)])));
@@ -140,7 +139,7 @@ pub(in crate::device) fn random_jpeg(
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
     let jpeg = encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options);
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
-    // A device applies the EXIF orientation in the memory of the coefficients.
+    // With an EXIF orientation, a device writes the upright pixels over the coefficients.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
     let most = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
@@ -198,13 +197,13 @@ pub(in crate::device) fn noise(side: u32) -> Vec<u8> {
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
-/// Returns images, whole and cropped, with and without bytes after the last MCU of a segment. Also
-/// returns, for each image, whether the host must decode it.
+/// Returns images, whole and cropped, with and without stray bytes after the last MCU of a segment,
+/// and whether the host must decode each.
 pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
     let output = Size::new(size.1 as u32, size.0 as u32);
     let noise: Vec<u8> = (0..9000).map(|_| rng.below(255) as u8).collect();
-    // Covers segments of a few bytes, of a few lines, and of several tiles of lines.
+    // Segments of a few bytes, of a few lines, and of several tiles of lines.
     for (side, restart) in [(40, 1), (40, 0), (200, 2), (200, 13), (200, 50), (200, 0), (700, 0)] {
         let pixels: Vec<u8> = (0..side * side * 3).map(|i| (i / 50 % 150) as u8 + rng.below(80) as u8).collect();
         let jpeg = encode(&pixels, side, side, 3, &Options { restart, ..Options::new(85, 2, 2) });
@@ -245,8 +244,8 @@ pub(in crate::device) fn large(size: Size, (h, v): (u8, u8), restart: u32) -> Ve
     encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options)
 }
 
-/// Adds an image of `size` with a restart marker after each row of MCUs. The image is added once
-/// for each of `regions`, both as encoded and as [`extended`].
+/// Adds an image of `size` with a restart marker after each row of MCUs, once per region, both as
+/// it is and [`extended`].
 pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let jpeg = large(size, (h, v), size.width.div_ceil(8 * u32::from(h)));
     let output = Size::new(coded.size.1 as u32, coded.size.0 as u32);
@@ -272,7 +271,7 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
         _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
     };
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
-    // Fall back to a plain resize, because some augmentations do not support every output size.
+    // Some augmentations don't support every output size: fall back to a plain resize.
     let any = Augment::resize(width, height).flip(0.5);
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a resize supports any size")
 }

@@ -1,5 +1,5 @@
-//! A simulated device that consists of threads. Each stream has a thread that runs its work in
-//! order, slowly and in small pieces, so a missing wait exposes a half-finished copy.
+//! A simulated device made of threads. Each stream is a thread that runs its work in order, slowly
+//! and in small pieces, so that a missing wait shows up as a half-finished copy.
 //!
 //! **Invariants**
 //! 1. Device memory consists of atomic bytes: unordered work reads old, new or mixed bytes, as on a
@@ -32,8 +32,8 @@ mod stream;
 /// Number of bytes that an upload or a conversion moves between two possible pauses.
 const PIECE: usize = 64;
 
-/// A deliberate mistake that the device makes on behalf of a ring, to show that the tests detect
-/// it.
+/// A wait that the device deliberately skips, to prove that the tests would notice a ring that
+/// forgets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,
@@ -153,7 +153,8 @@ impl Sim {
             at.0 += 1;
             at.0
         };
-        // A stream that has ended drops its share of the mark, which then counts as reached.
+        // If a stream has already ended, sending fails and drops its share of the mark, which then
+        // counts as reached.
         let queues = self.0.queues.lock().unwrap();
         let all = Arc::new(Reached(event.marks.clone(), mark));
         for (_, queue) in &*queues {
@@ -196,9 +197,8 @@ pub(crate) struct SimKernel {
 pub(crate) type SimKernels = Vec<SimKernel>;
 
 /// Returns the byte that the simulated conversion writes for `byte`, given the first byte of the
-/// sample's record. The conversion ignores types, because it only needs to show that each byte is
-/// read at the right time. Images are converted byte by byte, and soft labels repeat the label's
-/// bytes.
+/// sample's record. It ignores types: all it has to show is that each byte is read at the right
+/// time. Images are converted byte by byte, and soft labels repeat the label's bytes.
 pub(crate) fn converted(byte: u8, record: u8) -> u8 {
     byte ^ 0x5a ^ record
 }
@@ -307,7 +307,7 @@ impl Gpu for Sim {
         };
         stream.run(move |pace| {
             match passed {
-                // Do not pause, so that timing does not slow down the streams.
+                // No pause here: timing must not slow down the streams.
                 Some(passed) => *passed.lock().unwrap() = Instant::now(),
                 None => pace.pause(),
             }
@@ -504,7 +504,7 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
-                // Overwrite the output, because some effects first copy the image there.
+                // Trash the output, as effects that use it for a copy of the image do.
                 memory[to..to + count * of].iter().for_each(|byte| byte.store(0xa5, Relaxed));
                 (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
             }

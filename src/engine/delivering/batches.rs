@@ -1,7 +1,7 @@
 //! The open loader, which delivers batches to the program.
 //!
-//! `Batches` starts and stops the runs of its feed, and tracks the position; see *Cursors of a run*
-//! and *States of an epoch* in `engine/README.md`.
+//! `Batches` starts and stops runs, and tracks the position. *Cursors of a run* and *States of an
+//! epoch* in `engine/README.md` explain how.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -46,7 +46,7 @@ pub struct Batches<B> {
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
-    /// Time that earlier calls waited for the next batch before the caller gave up.
+    /// How long earlier calls have waited for the next batch, if the caller gave up.
     given_up: Option<Duration>,
 }
 
@@ -54,8 +54,8 @@ pub struct Batches<B> {
 pub(super) enum Next {
     /// Returns the next batch of the feed.
     Batch,
-    /// Returns the next batch of the feed from a run that began in an earlier epoch. If that run
-    /// has ended, starts the run that this variant contains.
+    /// Returns the next batch of a run that began in an earlier epoch. If that run has ended,
+    /// starts the run in this variant instead.
     Prepared(Course),
     /// Skips the batch at the current position, which failed, and returns the one after it.
     AfterFailed,
@@ -107,16 +107,16 @@ impl<B> Batches<B> {
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
-            // The run had completed this epoch before the checkpoint was saved.
+            // This epoch was over before the checkpoint was saved.
             Ordering::Less => None,
             Ordering::Equal => Some(saved.batch),
             Ordering::Greater => Some(0),
         }
     }
 
-    /// Begins epoch `epoch`, like [`epoch`](Batches::epoch), but does not borrow the loader. Use
-    /// this method to implement iterators in other languages. [`next`](Batches::next) returns the
-    /// batches. If an epoch is in progress, it ends.
+    /// Begins epoch `epoch`, ending the one in progress. Unlike [`epoch`](Batches::epoch), this
+    /// does not borrow the loader, for iterators in other languages. [`next`](Batches::next)
+    /// returns the batches.
     ///
     /// ```
     /// use std::time::Duration;
@@ -164,8 +164,8 @@ impl<B> Batches<B> {
     }
 
     /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large. If the
-    /// current run of the feed delivers this batch next, that run continues; otherwise a new run
-    /// starts. Returns the index of the first batch.
+    /// current run is about to deliver this batch, it goes on; otherwise a new run starts. Returns
+    /// the index of the first batch.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
@@ -283,7 +283,7 @@ impl<B> Batches<B> {
             self.restart_if_changed();
         }
         if self.left == 0 {
-            // Do not count time after the last batch, even while the `Epoch` value still exists.
+            // Stop the clock at the last batch, although the `Epoch` may live on.
             if self.feed().is_some() {
                 self.shared().run.end();
             }
@@ -328,12 +328,12 @@ impl<B> Batches<B> {
             Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);
-        // Take the index from the feed, because `replay` does not move the position.
+        // Take the index from the feed: during `replay`, the loader's own position stands still.
         let mut index = feed.at();
         let mut received = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
-            // This epoch could not be prepared ahead, but it can start now, because `start` has
-            // succeeded.
+            // The epoch could not be prepared in advance, but can start now: `start` has already
+            // checked it.
             feed.start(*course);
             (index, *next) = (feed.at(), Next::Batch);
             received = feed.next(&mut wait);
@@ -462,8 +462,8 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     }
 }
 
-/// Returns the error for an order that returned a different length after the epoch was prepared.
-/// The prepared epoch ended at `next`, but `left` more batches were expected.
+/// Returns the error for an order that changed its length after an epoch was prepared: it ended at
+/// `next`, with `left` more batches expected.
 fn other_length(next: BatchIndex, left: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + left;
@@ -476,14 +476,14 @@ fn other_length(next: BatchIndex, left: u64) -> Error {
 impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
-            // The feed's threads do not exist in this process, and locks that they held at `fork`
-            // stay locked, so the feed is leaked.
+            // In a forked child, the feed's threads don't exist, and locks that they held stay
+            // locked. Leak the feed.
             std::mem::forget(self.feed.take());
             return;
         }
         self.end();
         drop(self.feed.take());
-        // A `LoaderHandle` may keep the counters alive, so the trace must be ended explicitly.
+        // End the trace here, because a `LoaderHandle` may keep the counters alive.
         self.shared().run.counters.end_trace();
     }
 }

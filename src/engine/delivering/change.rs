@@ -28,12 +28,12 @@ impl<B> Batches<B> {
     /// # }
     /// ```
     ///
-    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round).
-    /// This is the first round that begins at least `after` batches later than the last batch that
-    /// the program has received. The point at which the change takes effect depends on neither the
-    /// prefetch depth nor the number of ranks. Prepared batches from before the change are still
-    /// delivered. Later prepared batches are dropped and prepared again. The change replaces the
-    /// remaining schedule and all earlier changes that have not taken effect yet.
+    /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round):
+    /// the first one that begins at least `after` batches later than the last batch that the
+    /// program has received. Neither the prefetch depth nor the number of ranks affects this point.
+    /// Prepared batches from before the change are still delivered. Later prepared batches are
+    /// dropped and prepared again. The change replaces the remaining schedule and all earlier
+    /// changes that have not taken effect yet.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -51,10 +51,10 @@ impl<B> Batches<B> {
     /// for each sample of the source. Returns the index of the first batch that is drawn with the
     /// new weights.
     ///
-    /// `after` batches are delivered between the last batch that the program has received and the
-    /// change. Prepared batches from before the change are still delivered. Later prepared batches
-    /// are dropped and prepared again. To avoid waiting for these batches, set `after` to the
-    /// [prefetch depth](Batches::prefetch) or more, and to the same number on every rank.
+    /// Between the last batch that the program has received and the change, `after` more batches
+    /// are delivered. Prepared batches from before the change are still delivered. Later prepared
+    /// batches are dropped and prepared again. To avoid waiting for these batches, set `after` to
+    /// the [prefetch depth](Batches::prefetch) or more, and to the same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain the calls that affect the epoch in progress. After a call, the program can no longer
@@ -111,7 +111,7 @@ impl<B> Batches<B> {
     /// Returns the position that follows the last received batch and `delay` more batches.
     fn first_batch_after(&self, delay: u64) -> Result<BatchIndex> {
         let BatchIndex { mut epoch, mut batch } = self.shared().position();
-        // Count the failed batch as received, so that this rank agrees with the other ranks.
+        // The failed batch counts as received, as on the other ranks, where it may not have failed.
         let failed = u64::from(matches!(self.next, Next::AfterFailed));
         batch = batch.saturating_add(failed).saturating_add(delay);
         loop {

@@ -118,8 +118,7 @@ fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadSt
     }
     let follow = Following::new(shared)?;
     if follow.is_some() {
-        // Check the source only now, because `Following::new` has just given it its read-ahead
-        // budget.
+        // The check needs the read-ahead budget that `Following::new` has just granted the source.
         guarded(|| shared.recipe.reads.check())?;
     }
     Ok(ReadStage::new(shared, parts, follow))
@@ -326,14 +325,14 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.begin();
         (self.logged, self.behind_since) = (Duration::ZERO, None);
         if course.repeats && self.stage.follow.is_some() {
-            // Do not prepare later epochs: this run repeats the current epoch, but the source would
-            // prefetch the next one.
+            // No later epochs are prepared, because this run repeats the current epoch, whereas the
+            // source would prefetch the next one.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
         let started = self.stage.follow.start(course.run, course.first);
         if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| threads_ended_error())) {
-            // Return this error in place of the first batch.
+            // The consumer receives this error in place of the first batch.
             self.out_of_order[0] = Some(Err(Some(e)));
         }
     }

@@ -1,4 +1,4 @@
-//! An engine that uploads its full slots to a device.
+//! Sends the full slots of an engine to a device.
 
 use std::sync::Arc;
 
@@ -77,8 +77,7 @@ impl HostFeed for Engine<Crossing> {
         rows.dedup();
         let (sender, received) = bounded(1);
         let (wanted, slot_return) = (Arc::new(()), batch.slot_return.clone());
-        // Sending fails if the batch was canceled. The batch is then dropped here, which returns
-        // its slot.
+        // If the batch was canceled, sending fails, and dropping the batch returns its slot.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), slot_return: slot_return.clone() }));
         let request = Redecode { rows: rows.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
         self.redecode(full, &request);

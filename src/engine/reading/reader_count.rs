@@ -1,14 +1,13 @@
 //! Chooses the number of reader threads from the rate at which they read.
 //!
-//! Over a network, a read takes about the same time regardless of the number of reads in flight, so
-//! more readers mean more throughput. A disk serves only a few reads at a time. Beyond that number,
-//! more readers only make each read slower. Therefore, while parts wait for a reader, the number of
-//! readers is doubled. If doubling raises the read rate by less than a quarter, the number is
-//! halved again, and the next trial is delayed.
+//! Over a network, a read takes about the same time however many are in flight, so more readers
+//! mean more throughput. A disk serves only a few reads at a time, and beyond that, more readers
+//! only make each read slower. The right number can only be tried: while parts wait for a reader,
+//! it is doubled. If that raises the read rate by less than a quarter, it is halved again, and the
+//! next trial is put off.
 //!
-//! When the consumer pauses, for example during an evaluation, reading also pauses. To keep such a
-//! pause from lowering the measured rate, the longest gap between two reads in a window is not
-//! counted.
+//! When the consumer pauses, for example to evaluate, so does reading. To keep that out of the
+//! measured rate, the longest gap between two reads in a window is not counted.
 
 use crate::engine::state::MAX_READERS;
 
@@ -90,7 +89,7 @@ impl Depth {
             }
             Phase::Resting(windows) => (Phase::Resting(windows.saturating_sub(1)), self.readers),
             Phase::Starting(before) => (Phase::Measuring(before), self.readers),
-            // If no parts are waiting, the readers keep up, so the new number is kept as well.
+            // If no part is waiting, the readers keep up; then keep the new number, too.
             Phase::Measuring(before) if rate >= GAIN * before || !starved => (Phase::Resting(0), self.readers),
             Phase::Measuring(_) => (Phase::Resting(REST_WINDOWS), self.readers / 2),
         };

@@ -15,7 +15,7 @@
 //! reader exceeds the budget by at most one sample.
 //!
 //! The first readers are started when they are needed. More readers are started as long as they
-//! make reading faster (`depth.rs`).
+//! make reading faster (`reader_count.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -54,25 +54,25 @@ const TICK: Duration = Duration::from_millis(20);
 ///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
 ///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
 /// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
-///   While the device decodes one request, workers prepare the next. Responses become available in
-///   the order of the requests.
+///   While the device decodes one request, workers prepare the next. Responses come in the order of
+///   the requests.
 /// - **Asynchronous requests.** [`submit`](Decoder::submit) immediately returns a [`Pending`],
 ///   which you can `wait` for or await as a future. Dropping the [`Pending`] cancels the request.
-/// - **Overload.** While [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued,
-///   further requests are rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image with
-///   more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without
-///   affecting other images, and its bytes are freed immediately.
+/// - **Overload.** Once [`max_queued`](crate::DecoderBuilder::max_queued) requests are queued,
+///   further ones are rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image with more
+///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without affecting
+///   other images, and its bytes are freed immediately.
 /// - **Streams.** A device batch is ready on the stream that the decoder was opened with. The
 ///   decoder's own threads never use that stream: the thread that receives the response makes the
 ///   stream wait for the batch.
 /// - **Memory** is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
 ///   until it has responded. [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of
-///   requests in flight, 3 by default. At most `prefetch` + 1 batches can exist at once on a
-///   device, and `prefetch` + 2 in host memory, including responses that have not been received.
-///   Once this limit is reached, further requests wait, and fail after
-///   [`timeout`](crate::DecoderBuilder::timeout). Therefore, receive responses approximately in the
-///   order of the requests, and copy batches that you want to keep.
+///   requests in flight, 3 by default. At most `prefetch` + 1 batches can exist at once on a device
+///   (`prefetch` + 2 in host memory), and a response counts until you have received and dropped it.
+///   At that limit, further requests wait, and fail after
+///   [`timeout`](crate::DecoderBuilder::timeout). So receive responses roughly in the order of the
+///   requests, and copy batches that you want to keep.
 /// - **Large images** are decoded on the device as long as all images of a request fit into the
 ///   device buffer. This buffer holds 10,240 blocks of 8x8 samples times
 ///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks (one
@@ -87,7 +87,8 @@ pub struct Decoder<B> {
     monitor: LoaderHandle,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// Called with each batch, on the thread that receives the batch.
+    /// Called with each batch, on the thread that receives it, which is where the user's stream may
+    /// be used.
     on_receive: fn(&B) -> Result<()>,
     /// Dynamic batchers to close together with the decoder.
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
@@ -118,17 +119,17 @@ impl<B: Send + 'static> Decoder<B> {
         Ok(Decoder { requests, monitor, memory, thread: Some(thread), on_receive, batchers, process })
     }
 
-    /// Decodes `images` into a batch, in order, and waits for the batch. On a device, the call
-    /// waits until decoding has finished, because damaged images are detected only then. The call
-    /// does not wait for work on your stream.
+    /// Decodes `images` into a batch, in order, and waits for the batch. On a device, it waits
+    /// until decoding has finished, because only then are damaged images known. It does not wait
+    /// for work on your stream.
     ///
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.
     ///
     /// # Errors
     /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image does not make the call
-    /// fail. If the stream may be captured during the call, use [`submit`](Decoder::submit)
-    /// instead, because its response can still be received after the capture.
+    /// fail. If the stream may be captured meanwhile, use [`submit`](Decoder::submit): its response
+    /// can still be received after the capture.
     pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -222,8 +223,8 @@ impl<B> Decoder<B> {
 impl<B> Drop for Decoder<B> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // In a forked child, the thread does not exist, and locks that the parent held at `fork`
-        // stay locked.
+        // In a forked child, there is no such thread to stop, and locks that the parent held stay
+        // locked.
         if std::process::id() == self.process {
             self.requests.close();
             let _ = thread.join();
@@ -336,8 +337,8 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// The thread that turns batches into responses. Never uses the user's stream; only the thread that
-/// receives a response uses it.
+/// The thread that turns batches into responses. It must not touch the user's stream: only the
+/// thread that receives a response does.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,
@@ -361,7 +362,7 @@ impl<B> Server<B> {
                 }
                 Err(e) => {
                     requests.respond(Err(e));
-                    // Start a new run with the requests that were in flight.
+                    // The run is over. Start a new one with the requests that were in flight.
                     let (epoch, number) = requests.begin_run();
                     self.batches.begin_from(epoch, number);
                 }

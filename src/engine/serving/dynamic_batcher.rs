@@ -73,8 +73,8 @@ pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// Keeps the decoder alive while batches are still received after
-    /// [`close`](DynamicBatcher::close), even if the thread has already ended.
+    /// The consumer may receive batches after [`close`](DynamicBatcher::close), when the thread no
+    /// longer keeps the decoder alive.
     _decoder: Arc<Decoder<B>>,
     process: u32,
 }
@@ -238,9 +238,8 @@ impl<T> Queue<T> {
 
     fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
         let images = self.limits.request(images)?;
-        // Dropping images or a value runs user code, which must not run under the lock. On an
-        // error, the guard is dropped before the images and the value, because the guard was
-        // created last.
+        // Dropping images or a value runs user code, which must not run under the lock. The guard
+        // is created last, so an early return drops it first.
         let mut state = self.state();
         if state.closed {
             return Err(Error::config("requests are no longer accepted: close was called, or the decoder was closed"));
@@ -261,7 +260,7 @@ impl<T> Queue<T> {
         let index = state.waiting.binary_search_by_key(&number, |request| request.number).ok()?;
         let request = state.waiting.remove(index);
         drop(state);
-        // Release the lock first, because dropping images runs user code.
+        // The lock is released here, because dropping images runs user code.
         request.map(|request| request.value)
     }
 

@@ -59,7 +59,7 @@ impl<B> Reply<B> {
         let waker = state.waker.take();
         drop(state);
         self.changed.notify_all();
-        // The waker is user code, and its panics must not affect other requests.
+        // The waker is user code. If it panics, other requests must not suffer.
         let _ = guarded(|| {
             waker.into_iter().for_each(Waker::wake);
             Ok(())

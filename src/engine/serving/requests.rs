@@ -1,9 +1,8 @@
 //! The queue of requests, and the source that provides their images to the engine.
 //!
-//! A request first waits in a queue. A request has *begun* once a slot is assigned to it, and then
-//! becomes one batch of the run. A canceled request is removed from the queue. If the request has
-//! already begun, its images are dropped, but its batch stays in the run, so that later batches
-//! keep their indices.
+//! A request waits in a queue until a slot is assigned to it. From then on, it has *begun*, and is
+//! one batch of the run. Canceling removes a request from the queue. One that has begun only loses
+//! its images: its batch stays in the run, so that later batches keep their indices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -21,7 +20,8 @@ pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 /// An encoded image of a request.
 pub(super) enum Image {
     Kept(Owned),
-    /// An image of this many bytes, which exceeds the limit. The bytes have been dropped.
+    /// An image that exceeded the limit, with its size in bytes. The bytes themselves have been
+    /// dropped.
     TooLarge(usize),
 }
 
@@ -49,8 +49,8 @@ impl Limits {
             return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {most}")));
         }
         let kept = images.into_iter().map(|image| {
-            // `as_ref` is user code. If it panics here, it also panics when the image is read, and
-            // the image fails then.
+            // `as_ref` is user code. If it panics, ignore that here: it will panic again when the
+            // image is read, and fail the image then.
             match guarded(|| Ok((*image).as_ref().len())) {
                 Ok(bytes) if bytes as u64 > self.image_bytes => Image::TooLarge(bytes),
                 _ => Image::Kept(image),
@@ -68,8 +68,8 @@ impl Limits {
     }
 }
 
-/// All requests that have not been answered. As a `Source`, this type provides the images of the requests
-/// that have begun. As a `BatchSampler`, it turns each request into one batch.
+/// All unanswered requests. As a `Source`, it provides the images of requests that have begun; as a
+/// `BatchSampler`, it makes each request one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
@@ -183,7 +183,6 @@ impl<B> Requests<B> {
         (ticket, reply)
     }
 
-    /// Cancels the request with ticket `ticket`.
     pub(crate) fn cancel(&self, ticket: u64) {
         let mut state = self.state();
         let queued = state.queued.remove(&ticket);
@@ -217,9 +216,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Fails the requests that have waited longer than the timeout. If `cause` is a timeout, their
-    /// error states that the program holds all `capacity` batches. Otherwise, their error is
-    /// `cause`.
+    /// Fails the requests that have waited longer than the timeout, with `cause`. If `cause` is
+    /// itself a timeout, the error says instead that the program holds all `capacity` batches.
     pub(crate) fn fail_late(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();

@@ -1,22 +1,22 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
-//! A worker decodes a part if it can finish long before the consumer needs the batch, and if the
-//! workers have time to spare after copying data for the device. Without these two conditions, all
-//! workers would start decoding at the same time, and the device would run out of batches. In all
-//! other cases, the device decodes the part, because it is faster. What the workers decode leaves
-//! the device more time for the consumer's own work.
+//! The device is faster, so by default it decodes. But every part that a worker decodes leaves the
+//! device more time for the consumer's own work. A worker therefore decodes a part if it can finish
+//! long before the consumer needs the batch, and if the workers have time to spare after copying
+//! data for the device. Without these two conditions, all workers would start decoding at once, and
+//! the device would run out of batches.
 //!
 //! The time until the consumer needs a batch is estimated from the number of batches before it, on
 //! the device and in host memory, and from the average time between two batches.
 //!
-//! The decision costs a few comparisons per part. The tests simulate this rule and a simpler rule.
+//! The decision costs a few comparisons per part. The tests simulate this rule, and the simpler
+//! rule that it replaced.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The processor that decodes the JPEGs of batches in device memory. The pixels are bit-identical in
-/// either case.
+/// Where JPEGs are decoded for batches in device memory. The pixels are bit-identical either way.
 ///
 /// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
 /// device decodes, crops and resizes the image. Decoding on the device reduces the worker's time
@@ -45,12 +45,12 @@ pub(crate) struct Balance {
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// The time that workers have for decoding, with [`DecodeOn::Auto`]. All times are in ns.
+/// The state of [`DecodeOn::Auto`]: how much time workers have for decoding. All times are in ns.
 ///
 /// A worker may decode a part if it can finish before the batch is needed, and if the workers have
-/// spare time. Spare time accumulates as time passes, and the cost of each part is deducted from
-/// the spare time. Therefore, workers that keep up with the device decode in the remaining time,
-/// and never all at once.
+/// spare time. Spare time works like a token bucket: it accumulates as time passes, and each part
+/// is paid from it. So workers that keep up with the device decode in whatever time is left, and
+/// never all at once.
 #[derive(Debug)]
 struct Pace {
     workers: f64,
@@ -72,13 +72,13 @@ struct Pace {
 }
 
 impl Pace {
-    /// Fraction of the workers' time that may be used. The remaining time is a reserve for other
-    /// threads and for delays.
+    /// Fraction of the workers' time that may be spent. The rest is slack for other threads and for
+    /// delays.
     const USABLE_FRACTION: f64 = 0.9;
     /// Maximum spare time, in parts per worker. This is the number of parts of a batch.
     const MAX_SPARE_PARTS: f64 = 4.0;
-    /// A worker decodes a part only if the time until the batch is needed exceeds this multiple of
-    /// the decoding time, because not all parts of a batch begin at the same time.
+    /// A worker decodes a part only if the batch is needed no sooner than this many decoding times
+    /// from now, because the last parts of a batch start later than the first.
     const MARGIN: f64 = 2.0;
     /// While batches on the device wait for the consumer, a worker decodes a part at least this
     /// often, to keep the average decoding time up to date.
@@ -149,8 +149,8 @@ fn average(known: f64, value: f64) -> f64 {
     if known > 0.0 { known + (value - known) / 8.0 } else { value }
 }
 
-/// Budget for the device's decoding time. The budget grows as time passes, and the decoding time
-/// that the device reports is deducted from the budget.
+/// Token bucket for the device's decoding time: it fills as time passes, and the decoding time that
+/// the device reports is taken out.
 #[derive(Debug)]
 struct Allowance {
     /// Fraction of the device's time that decoding may take, less than 1.
@@ -237,8 +237,8 @@ impl Balance {
     }
 
     /// Sets the number of batches on the device that the consumer has not taken. Called each time
-    /// the device takes a batch, which does not count: because the number is not updated when the
-    /// consumer takes a batch, it must not be too large.
+    /// the device takes a batch. That batch does not count, so that the number errs on the low side
+    /// once the consumer takes one, which does not update it.
     pub(crate) fn set_batches_ahead(&self, batches: usize) {
         self.batches_ahead.store(batches, Ordering::Relaxed);
     }
@@ -353,9 +353,9 @@ mod tests {
         on_device: f64,
     }
 
-    /// Simulates `batches` batches. `choose` decides where each part is decoded. The consumer is a
-    /// program that queues its steps without waiting for the device. So it frees a slot of the device
-    /// before its step has used that slot, and the next upload to the slot waits for the step.
+    /// Simulates `batches` batches. `choose` decides where each part is decoded. The consumer
+    /// queues its steps without waiting for the device. It therefore returns a device slot before
+    /// the step that reads it has run, and the next upload to that slot waits for the step.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
         // For each worker: the time at which the worker finishes its current part, the batch of the
@@ -441,8 +441,8 @@ mod tests {
         }
     }
 
-    /// The simpler rule, which ignores times: workers decode while batches on the device wait for
-    /// the consumer.
+    /// The simpler rule: workers decode whenever batches on the device are waiting for the
+    /// consumer, however long that takes.
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
@@ -486,7 +486,8 @@ mod tests {
                 );
             }
         }
-        // The simulation is realistic only if the simpler rule loses as much as on a real device.
+        // Checks the simulation itself: the simpler rule must lose as much as it did on a real
+        // device.
         let simple = run(PHOTOGRAPHS, 400, &mut WhileSupplied).rate;
         let gpu = run(PHOTOGRAPHS, 400, &mut Always(false)).rate;
         assert!(simple < 0.92 * gpu, "{simple} with the simpler rule, {gpu} with the device only");

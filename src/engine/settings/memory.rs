@@ -1,4 +1,4 @@
-//! The memory plan of a loader.
+//! [`MemoryPlan`]: the maximum memory of a loader.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The number of workers, the number of slots in use, and the memory limits.
+//! Decides how many workers and slots a loader uses, and how much memory.
 //!
 //! The options of the loader determine the initial values. While the engine runs, these modules
 //! decide how many slots circulate, whether workers or the device decode, and which worker may use

@@ -1,4 +1,4 @@
-//! Lowers the priority of a thread.
+//! Lowers the priority of the worker threads, so that they yield to the training program.
 //!
 //! **Invariants**
 //! 1. `nice` accepts any argument. On Linux, it affects only the calling thread.

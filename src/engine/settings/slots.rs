@@ -12,9 +12,9 @@ use crate::trace::Task;
 
 use super::priority;
 
-/// Maximum number of workers: the core count of the largest machines. Starting and ending a pool of
-/// this size takes a second, because its threads search each other's queues for work. Slow storage
-/// requires more readers, not more workers.
+/// Maximum number of workers: the core count of the largest machines. Even this many take a second
+/// to start and stop, because idle threads search each other's queues for work. For slow storage,
+/// add readers instead.
 pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. If the user sets a value, both limits are that value.
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
     low_priority: bool,
     /// The current prefetch depth.
     depth: AtomicUsize,
-    /// Sources of the operating system's scheduling statistics, one per worker.
+    /// Per-worker handles for reading the OS scheduler's statistics.
     tasks: Mutex<Vec<Task>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
@@ -78,14 +78,14 @@ impl Clock {
 
 #[derive(Default)]
 struct Reserve {
-    /// Slots that are not in use. The most recently used slot is taken first, so that the memory of
-    /// the other slots stays untouched.
+    /// Slots that are not in use. The last one returned is taken first, so that slots which are
+    /// never needed are never touched and cost no memory.
     slots: Vec<Free>,
     /// Channel for putting slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Number of slots that are in use beyond the prefetch depth, because the consumer held all
-    /// batches.
+    /// Extra slots put into use because the consumer was holding every batch when it asked for the
+    /// next.
     lent: usize,
 }
 
@@ -175,8 +175,8 @@ impl Settings {
         self.tasks.lock().expect("no code panics while holding this lock").extend(task);
     }
 
-    /// Returns the total time in seconds in which workers were runnable but not scheduled, or 0 if
-    /// the system does not report this time.
+    /// Returns how long workers have been runnable but not running, in seconds, or 0 if the system
+    /// does not report it.
     pub(crate) fn delayed(&self) -> f64 {
         let tasks = self.tasks.lock().expect("no code panics while holding this lock");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
@@ -292,7 +292,7 @@ mod tests {
         let back: Vec<_> = std::iter::from_fn(|| freed.try_recv().ok()).collect();
         assert!(back.into_iter().all(|slot| settings.keep(slot).is_some()), "the lent slot stays in use");
         settings.use_prefetch(2);
-        assert_eq!(freed.len(), 1, "the loan does not reduce prefetching");
+        assert_eq!(freed.len(), 1, "the extra slot does not count against the prefetch depth");
         settings.lend(5);
         settings.lend(6);
         settings.lend(6);

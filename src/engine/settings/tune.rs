@@ -1,8 +1,8 @@
 //! Tunes the prefetch depth while batches are delivered, unless the user has set the depth.
 //!
-//! If the consumer waits for one batch while all later batches are already complete, a slow sample
-//! is blocking delivery, and the workers are idle only because no slot is free. More slots are then
-//! certain to help, so the tuner doubles the prefetch depth without a trial.
+//! Suppose that the consumer waits for one batch while all later batches are already complete. Then
+//! a slow sample is blocking delivery, and the workers are idle only because no slot is free. More
+//! slots are certain to help, so the tuner doubles the prefetch depth without a trial.
 //!
 //! Otherwise, the tuner uses hill climbing. It doubles the prefetch depth if workers are idle
 //! because all slots are full, but the consumer still waits. This happens if training steps vary in

@@ -112,7 +112,7 @@ impl Shared {
             last = Some(error);
         }
         let too_many = last.filter(|_| faults.exceed(max_skipped));
-        // Release the lock first, because the user's logger may panic or request the list.
+        // The user's logger may panic or request the list, so the lock is released first.
         drop(faults);
         for error in skipped {
             let _ = guarded(|| {

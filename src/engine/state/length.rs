@@ -1,4 +1,5 @@
-//! The number of batches in an epoch, for orders that may panic.
+//! Asks an order for the number of batches in an epoch. The order may be user code, so it may
+//! panic.
 
 use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::Schedule;

@@ -6,7 +6,7 @@
 //! 1. `run`: [`Run`], the number of the current run, the counters and the settings.
 //! 2. `resume`: [`Checkpoint`], and the check that a loader matches a checkpoint.
 //! 3. `sample_errors`: the policy for failed samples, and the list of these samples.
-//! 4. `length`: the number of batches in an epoch, for orders that may panic.
+//! 4. `length`: asks an order, which may panic, for the number of batches in an epoch.
 //! 5. `process`: rejects calls in a forked child.
 //! 6. `handle`: [`LoaderHandle`], a handle for other threads.
 

@@ -15,11 +15,10 @@ pub(crate) const MAX_READERS: usize = 512;
 
 /// State that all threads of a loader share: the current run, the counters and the settings.
 pub(crate) struct Run {
-    /// Number of the current run, or 0 if there is none. Threads do not process parts of other
-    /// runs.
+    /// Number of the current run, or 0 if there is none. Threads drop parts of any other run.
     wanted: Arc<AtomicU64>,
-    /// Returns whether a run is no longer the current one. Waiting reads call this function and
-    /// cancel themselves if it returns true.
+    /// Returns whether a run is no longer the current one. Waiting reads ask, and cancel
+    /// themselves.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
     /// The number of workers and of slots in use.

@@ -10,8 +10,8 @@ use crate::error::Error;
 /// install a panic hook, so the program's own hook reports the panic, by default on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// Returns an error that names the sample, instead of the batch. If the program continues, it
-    /// receives the next batch.
+    /// Returns an error that names the sample in place of the batch. The program may go on with the
+    /// next batch.
     #[default]
     Stop,
     /// Replaces the sample with a different one from the same batch and marks the row as
@@ -38,8 +38,8 @@ pub struct SampleError {
     pub error: Error,
 }
 
-/// The samples that failed, each listed once. The list has at most `max_skipped` + 1 entries. The
-/// last entry means that the limit was exceeded.
+/// The samples that failed, each listed once. At most `max_skipped` + 1 of them: the last one is
+/// the one that broke the limit.
 #[derive(Default)]
 pub(crate) struct Faults {
     listed: Vec<SampleError>,

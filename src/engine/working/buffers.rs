@@ -18,7 +18,7 @@ pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     samples
         .iter()
         .take_while(|taken| {
-            // Saturate, because a custom codec may return any estimate.
+            // A custom codec may return any estimate.
             sum = sum.saturating_add(taken.memory);
             sum <= share.decode
         })

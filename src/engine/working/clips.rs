@@ -35,7 +35,7 @@ impl<'a> PartFiller<'a> {
         for sample_image in sample_images {
             let Some(frames) = sample_image.frames else { continue };
             let first = sample_image.opened.take().expect("the caller has opened the first frame");
-            // Clips are decoded one at a time, so take the maximum, not the sum.
+            // Clips are decoded one at a time, so their memory does not add up.
             most = most.max(self.clip_memory(&first, frames.len(), sample_image)?);
             sample_image.skip();
             sample_image.ns = Some(0);

@@ -50,8 +50,9 @@ impl Coordinator {
         while let Some(mut course) = next_start.take() {
             let (run, mut next, mut seq) = (course.run, Some(course.first), 0);
             while let Some(index) = next.filter(|_| self.shared.run.is_wanted(run)) {
-                // `length` may run slow user code. That does not delay the consumer: every batch of
-                // the previous epoch has already been handed to the workers or readers.
+                // `length` may run slow user code. The consumer does not have to wait for it,
+                // because the workers or readers have already received every batch of the previous
+                // epoch.
                 let may_continue = index.batch > 0 || seq == 0 || course.enter(self.length(index.epoch));
                 let chosen = if may_continue { self.choose(run, index, &mut entries).map_err(Some) } else { Err(None) };
                 if let Err(error) = chosen {

@@ -6,8 +6,8 @@ use crate::batch::Header;
 use crate::recipe::SampleImage;
 use crate::trace::{Args, Counters, Row, Stage, StageMap, WorkerCounts, nanos};
 
-/// A worker's stopwatch. Each lap covers one stage of one sample. The lap is added to the counters
-/// and, if a trace is being recorded, to the trace.
+/// A worker's stopwatch. A lap covers one stage of one sample. Its time is added to the counters,
+/// and to the trace if one is being recorded.
 pub(crate) struct Meter<'a> {
     counters: &'a Counters,
     worker: usize,
@@ -144,8 +144,8 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).counts()
     }
 
-    /// Returns the mean decoded size of an image on this worker in bytes, or `None` before the
-    /// first.
+    /// Returns the mean decoded size of this worker's images in bytes. Returns `None` before the
+    /// first image.
     pub(crate) fn mean_decoded_bytes(&self) -> Option<u64> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }

@@ -8,8 +8,8 @@ pub(crate) type Outcome = Result<Full, Ended>;
 
 /// The reason why no more batches will follow.
 pub(crate) enum Ended {
-    /// Run `run` ends before the batch with sequence number `seq`. If `error` is `None`, that batch
-    /// belongs to an epoch that cannot be prepared ahead.
+    /// Run `run` ends before the batch with sequence number `seq`: because of `error`, or, if
+    /// `None`, because that batch's epoch cannot be prepared in advance.
     Run { run: u64, seq: u64, error: Option<Error> },
     /// A thread panicked. Every later batch of any run fails with this error.
     Thread(Error),

@@ -6,8 +6,8 @@ use crate::engine::settings::Settings;
 use crate::error::Result;
 use crate::source;
 
-/// The loader's own rayon pool. Dropping the pool joins its threads, because the threads must have
-/// ended before page-locked memory is freed.
+/// The loader's own rayon pool. Dropping the pool joins its threads. They must end before
+/// page-locked memory is freed.
 pub(crate) struct Pool(source::Pool);
 
 /// A handle for starting tasks in a pool. The threads of the pool end once the pool and all of its

@@ -110,9 +110,8 @@ impl WorkQueue {
         loop {
             while let Some(task) = self.next() {
                 // A task that was started for an idle thread may have run on this thread instead,
-                // inside `next` or inside the previous part, and ended immediately. Because this
-                // part may take long, start a new task first, so that other threads do not stay
-                // idle.
+                // inside `next` or inside the previous part, and ended immediately. This part may
+                // take long, and meanwhile other threads must not stay idle.
                 if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());

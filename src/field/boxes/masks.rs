@@ -1,4 +1,4 @@
-//! The masks of [`Boxes`], which also define the pixels that copy-paste pastes.
+//! Draws the masks of [`Boxes`], which also define the pixels that copy-paste pastes.
 
 use super::{Boxes, SCRATCH, Scratch, VisibleBox, join_name};
 use crate::decode::Frame;
@@ -136,7 +136,7 @@ fn draw_mask(
     let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
     let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
     to.fill(0);
-    // Copy the whole visible area, because a mask may extend beyond its box.
+    // A mask may extend beyond its box, so the whole visible area is copied.
     for x in shown.x..shown.x + shown.width {
         let Some(column) = plan.column(x) else { continue };
         let column = frame.across(column) as usize * across;

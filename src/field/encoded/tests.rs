@@ -78,7 +78,7 @@ fn encoding_names_and_array_headers_are_recognized() {
         let shape = numbers(&sample, name, &mut to).unwrap();
         assert_eq!((&to[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
     }
-    // The text has as many bytes as two 32-bit numbers, but must be read as JSON.
+    // Eight bytes, so this could pass for two 32-bit numbers, but it must be read as JSON.
     let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
     let mut to = Vec::<f32>::new();
     numbers(&sample, "json", &mut to).unwrap();

@@ -104,7 +104,7 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
     field_on_device(loader, epoch, first, None)
 }
 
-/// Like [`on_device`], but returns the field `name`.
+/// Loads an epoch as [`on_device`] does, and returns the field `name`.
 fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
@@ -339,7 +339,7 @@ fn a_custom_transform_sends_all_samples_to_the_workers() {
 #[cfg(target_os = "linux")]
 fn niceness() -> i64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // Skip the second field, a name in parentheses that may contain spaces.
+    // The second field is a name in parentheses, which may contain spaces.
     let fields = stat.rsplit_once(')').unwrap().1;
     fields.split_whitespace().nth(16).unwrap().parse().unwrap()
 }
@@ -468,7 +468,7 @@ fn workers_and_the_device_report_the_same_damage_count() {
         let at = start + (originals[n].len() - start) / 3;
         originals[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
     }
-    // Add a byte after the last MCU. The pixels do not change.
+    // A byte after the last MCU does not change the pixels.
     for n in [1, 7, 12] {
         assert!(matches!(check(&originals[n]), Condition::Sound));
         originals[n] = with_rest(&originals[n], 0, &[0x55]);
@@ -484,7 +484,7 @@ fn workers_and_the_device_report_the_same_damage_count() {
             assert_eq!(damaged, expected, "{decode_on:?}");
             assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu);
         }
-        // Copies of other samples replace failed samples. Each failure must be counted only once.
+        // Copies of other samples replace failed samples, which must be counted only once.
         let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
         let mut host = skip.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));

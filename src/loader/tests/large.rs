@@ -1,4 +1,4 @@
-//! Tests large images among small ones. Several workers decode a large image together.
+//! Tests large images among small ones, which several workers decode together.
 
 use crate::decode::{BANDED, Codec, EncodedImage, Pixels, Rect, Size, standard};
 use crate::error::Result;

@@ -1,5 +1,4 @@
-//! Compares mosaics with images and annotations that the test composes from separately loaded
-//! samples.
+//! Compares mosaics with ones that the test pastes together from separately loaded samples.
 
 use std::collections::HashMap;
 
@@ -228,8 +227,8 @@ fn a_mosaic_equals_four_images_loaded_separately() {
     assert!(boxes > 200, "{boxes}");
 }
 
-/// Without a random scale and shift, a mosaic must equal the center of Ultralytics' canvas, which
-/// consists of separately resized images.
+/// Ultralytics pastes resized images onto a canvas and crops it. Without random scale and shift,
+/// that crop is the center, and our mosaic must equal it.
 #[test]
 fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));
@@ -265,8 +264,7 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
             let rows = canvas.chunks_exact(6 * side as usize).skip(side as usize / 2).take(side as usize);
             let middle: Vec<u8> =
                 rows.flat_map(|row| &row[3 * side as usize / 2..][..3 * side as usize]).copied().collect();
-            // Resizing a part of an image may round differently than cropping that part from the
-            // whole resized image.
+            // Crop-then-resize may round differently than resize-then-crop.
             let far = found.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
             assert!(far.clone().all(|by| by <= 1), "sample {sample}: {:?}", far.max());
             equal += far.filter(|&by| by == 0).count();

@@ -1,4 +1,4 @@
-//! Tests of [`Augment`]: plans, checks of the options, and serialization.
+//! Tests plans, checks of the options, and serialization of an [`Augment`].
 
 use super::*;
 use crate::decode::Rect;

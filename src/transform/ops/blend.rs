@@ -26,17 +26,16 @@ impl Blend {
         Blend { part: Self::BEGIN, weight }
     }
 
-    /// Creates a blend that adds the current image, which is the result of a chain of effects, to
-    /// the mixture. Then restores the original image for the next chain, or, after the last chain,
-    /// replaces the image with the mixture.
+    /// Creates a blend that adds the current image to the mixture and then restores the original
+    /// for the next chain, or, if `last`, replaces the image with the mixture.
     pub(super) fn chain(weight: f32, last: bool) -> Self {
         Blend { part: if last { Self::END } else { Self::NEXT }, weight }
     }
 }
 
 impl PixelEffect for Blend {
-    // There is no device code, because the sums of floats need more memory than a device reserves
-    // for an image.
+    // No device code: the f32 sum takes four times the scratch memory that the kernel reserves per
+    // image.
     const DEVICE: Option<&'static str> = None;
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {

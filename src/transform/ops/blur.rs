@@ -1,9 +1,9 @@
-//! Gaussian blur.
+//! Blurs images with a Gaussian kernel.
 //!
-//! The kernel is separable. For each row of the output, a vertical pass computes one row of floats,
-//! and a horizontal pass computes the output from these floats. Therefore, the cost per value is
-//! proportional to the kernel size instead of its square. The image is extended by reflection, as
-//! in torchvision. The weights are computed with only one call to `exp`, so that host and device
+//! The kernel is separable, so the cost per value is proportional to the kernel size instead of its
+//! square. For each row of the output, a vertical pass computes one row of floats, and a horizontal
+//! pass computes the output from these floats. The image is extended by reflection, as in
+//! torchvision. The weights are computed with only one call to `exp`, so that host and device
 //! compute identical doubles.
 
 use super::effect::{PixelEffect, Scratch};

@@ -78,9 +78,8 @@ impl Operation for Distort {
         5
     }
 
-    /// For each effect, draws one number to decide whether to apply the effect, and if so, the
-    /// effect's parameters. Before the permutation of the channels, draws one number for the
-    /// position of the contrast.
+    /// Draws one number per effect to decide whether to apply it, and if so, its parameters. One
+    /// more number, drawn before the permutation of the channels, decides where the contrast goes.
     fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));

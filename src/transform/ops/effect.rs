@@ -1,4 +1,4 @@
-//! The traits that effects implement.
+//! [`PixelEffect`] and [`ValueEffect`]: the traits that effects implement.
 
 use crate::decode::Rect;
 #[cfg(test)]

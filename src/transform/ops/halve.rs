@@ -1,5 +1,5 @@
-//! An effect that halves all values. It has no device code, so that tests can check how effects
-//! without device code are handled.
+//! Halves all values. This effect exists for tests: it has no device code, so a device cannot apply
+//! it.
 
 use super::effect::{Naive, PixelEffect, Scratch};
 use super::random_effect::random_effect;

@@ -1,8 +1,7 @@
 //! [`Noise`]: fills a rectangle with noise.
 //!
-//! Each value is a hash of its position and the seed of the rectangle. Therefore, pixels do not
-//! depend on each other: any thread of a device can compute any pixel, with the same bits as on the
-//! host.
+//! Each value is a hash of its position and the rectangle's seed. Pixels are therefore independent:
+//! any GPU thread can compute any pixel, bit-identical to the host.
 
 use super::effect::ValueEffect;
 use crate::decode::Rect;
@@ -22,8 +21,9 @@ record! {
     }
 }
 
-/// Mean of the sum of twelve uniform bytes. The sum is approximately normally distributed (central
-/// limit theorem), and requires only integers, so that host and device compute the same bits.
+/// Mean of the sum of twelve uniform bytes. By the central limit theorem, the sum is close to
+/// normal. It needs only integers, so host and device agree bit for bit; Box-Muller would need `ln`
+/// and `cos`, which differ between them.
 const MEAN: i32 = 1530;
 /// Reciprocal of the standard deviation of that sum, `sqrt(12 * (256^2 - 1) / 12)`.
 const SCALE: f32 = 0.003_906_28;

@@ -1,5 +1,5 @@
-//! [`Op`]: an operation of any kind. Code outside `ops` uses operations only through this type, and
-//! does not refer to individual operations.
+//! [`Op`]: an enum over all operations. Code outside `ops` uses operations only through it, so that
+//! adding one touches no other module.
 
 use std::ops::Deref;
 
@@ -40,8 +40,8 @@ macro_rules! operations {
     };
 }
 
-// Lists all operations with the names of their setters. Operations that draw several effects or an
-// effect on values come first. The operations in `effects!` follow.
+// All operations, each with the name of its setter. The first ones draw several effects or act on
+// normalized values. The rest, from `effects!`, draw one pixel effect each.
 macro_rules! with_rows {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }
@@ -72,8 +72,7 @@ impl Drawn {
         drawn
     }
 
-    /// Checks the options of `ops`, and checks that they do not draw more effects than a sample can
-    /// have.
+    /// Validates `ops`, including the limit on effects per sample.
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
         let most = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);

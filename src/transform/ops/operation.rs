@@ -9,7 +9,7 @@ use crate::sampler::Rng;
 
 /// An operation of an augmentation, with its options. See the [module documentation](super).
 pub(crate) trait Operation {
-    /// Returns whether the operation draws effects on values instead of effects on pixels.
+    /// Returns whether the operation acts on normalized float values rather than on `u8` pixels.
     fn on_values(&self) -> bool {
         false
     }
@@ -27,12 +27,11 @@ pub(crate) trait Operation {
         None
     }
 
-    /// Returns the name of the operation if it changes the colors of pixels and not only their
-    /// positions.
+    /// Returns the name of the operation if it changes colors, rather than only moving pixels.
     fn changes_colors(&self) -> Option<&'static str>;
 
-    /// Returns the number of bytes per pixel that the effects on pixels need in addition to the
-    /// image. The default is enough for a copy of the image.
+    /// Returns how many bytes of scratch the operation needs per pixel. The default fits a copy of
+    /// the image.
     fn bytes_per_pixel(&self) -> u64 {
         3
     }

@@ -1,5 +1,5 @@
-//! [`RandomEffect`]: an operation that draws a single effect with a given probability. Each one is declared
-//! in the file of its effect.
+//! [`RandomEffect`]: an operation that draws a single effect with a given probability. The file of
+//! an effect also declares its operation.
 
 use super::effect::PixelEffect;
 use crate::sampler::Rng;

@@ -1,5 +1,5 @@
-//! [`OnPixels`] and [`OnValues`]: an effect of any kind. Code outside `ops` uses effects only
-//! through these types, and does not refer to individual effects. The list of effects is in the
+//! [`OnPixels`] and [`OnValues`]: enums over all pixel effects and over all value effects. Code
+//! outside `ops` uses effects only through these enums. The effects themselves are listed in the
 //! [parent module](super).
 
 use std::cell::RefCell;
@@ -20,18 +20,18 @@ pub(crate) const EFFECTS_ON_VALUES: usize = 3;
 pub(super) const WORDS: usize = 11;
 
 record! {
-    /// An effect of any kind.
+    /// The device's form of an effect: a code that says which effect it is, and its parameters.
     pub(crate) struct Effect align 16 {
-        /// The record of the effect.
+        /// The parameters.
         pub(super) words: [u32; WORDS],
-        /// Code of the kind of effect, counted from 1 separately for effects on pixels and effects
-        /// on values.
+        /// Which effect this is. Pixel effects and value effects are numbered separately, each from
+        /// 1; 0 is "none".
         pub(super) code: u32,
     }
 }
 
 impl Effect {
-    /// A record that has no effect.
+    /// The empty entry, with code 0.
     pub(crate) const NONE: Effect = Effect { words: [0; WORDS], code: 0 };
 
     pub(super) fn new(code: u32, record: &impl Record) -> Self {
@@ -48,8 +48,7 @@ macro_rules! registry {
         tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
     ) => {
         registry! {
-            // The effect for tests comes last, so that it does not change the codes of the other
-            // effects.
+            // The effect for tests comes last, so that the other effects keep their codes.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }
@@ -58,13 +57,13 @@ macro_rules! registry {
         $($(#[$on:meta])* $pmod:ident::$peffect:ident,)+;
         $($vmod:ident::$veffect:ident,)+
     ) => {
-        /// An effect on pixels.
+        /// An effect on `u8` pixels, before normalization.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnPixels {
             $($(#[$on])* $peffect(super::$pmod::$peffect),)+
         }
 
-        /// An effect on values.
+        /// An effect on normalized float values, after conversion.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnValues {
             $($veffect(super::$vmod::$veffect),)+
@@ -108,7 +107,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Converts the record for a device back to an effect. Returns `None` if the code is
+            /// Decodes a device record: the inverse of `effect`. Returns `None` if the code is
             /// unknown.
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
@@ -127,7 +126,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns the new red, green and blue of pixel (`x`, `y`), which must be in the area.
+            /// Returns the new RGB value of pixel (`x`, `y`), which must be inside `area`.
             pub(super) fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
                 match self {
                     $(OnValues::$veffect(effect) => effect.value(x, y, old),)+
@@ -141,7 +140,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Converts the record for a device back to an effect. Returns `None` for
+            /// Decodes a device record: the inverse of `effect`. Returns `None` for
             /// [`Effect::NONE`].
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
@@ -168,9 +167,8 @@ macro_rules! registry {
             text
         }
 
-        /// Returns C code for the effects on values, or for the effects on pixels if `values` is
-        /// false. The code includes the device code of all these effects, and defines a function
-        /// that runs the effect with a given code.
+        /// Returns a CUDA header that includes the device code of all value effects (or of all
+        /// pixel effects, if `values` is false) and dispatches on an effect's code.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
@@ -246,8 +244,7 @@ impl Drawn {
 }
 
 impl OnValues {
-    /// Returns the rectangle and its value. If the rectangle is filled with noise, the value is the
-    /// mean.
+    /// Returns the erased rectangle and its fill value: for noise, the mean.
     pub(crate) fn erased(&self) -> Erase {
         match self {
             OnValues::Erase(erase) => *erase,

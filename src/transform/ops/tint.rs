@@ -1,10 +1,10 @@
 //! Effects that change the color of each pixel independently.
 //!
-//! Each effect reads the image once and needs no copy of it. The formulas are torchvision's.
+//! The formulas are torchvision's. A pixel depends on no other, so no copy of the image is needed.
 //!
-//! Pixels are processed in blocks that are split into one array per channel, so that the loops
-//! vectorize. The hue conversion computes all cases of the HSV formulas and selects one of them,
-//! because branches would prevent vectorization.
+//! To vectorize, blocks of pixels are split into one array per channel, and the hue conversion
+//! computes every case of the HSV formulas and then selects one: branches would prevent
+//! vectorization.
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
@@ -138,8 +138,7 @@ wide! {
     }
 }
 
-/// Rotates the hues of one block. Each loop computes all cases and selects one of them, so that it
-/// vectorizes.
+/// Rotates the hues of one block.
 #[inline(always)]
 fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     let mut channels = [[0.0; BLOCK]; 3];

@@ -1,17 +1,17 @@
 //! Loops that the compiler turns into vector code, for AVX2 if the CPU supports it, and for NEON on
 //! 64-bit Arm.
 //!
-//! The code and the resulting bits are the same for every CPU: there is no fused multiply-add, and
-//! each sum has a fixed order.
+//! The resulting bits are the same on every CPU: no fused multiply-add, and a fixed order for each
+//! sum.
 //!
 //! **Invariants**
 //! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
 //! 2. [`whole`] clamps to 0..=255 before the unchecked conversion.
 #![allow(unsafe_code)]
 
-/// Defines a function that is compiled twice, for any CPU and for AVX2, and that selects the
-/// version at run time. All functions in its body must be inlined, because functions that are not
-/// inlined are compiled only once, without AVX2.
+/// Defines a function that is compiled twice, for any CPU and for AVX2, and selects the version at
+/// run time. Everything it calls must be inlined: a function that isn't is compiled only once,
+/// without AVX2.
 macro_rules! wide {
     (
         $(#[doc = $doc:literal])*
@@ -59,8 +59,8 @@ pub(super) fn level(v: f32) -> u8 {
 /// integer, half to even.
 pub(super) const ROUND: f32 = 12_582_912.0;
 
-/// Computes `v.floor()` for numbers from -2^22 to 2^22, in a form that vectorizes. Rounding gives
-/// either the floor or the next integer.
+/// Computes `v.floor()` for numbers from -2^22 to 2^22, in a form that vectorizes: rounds, then
+/// subtracts 1 if that went up.
 #[inline(always)]
 pub(super) fn below(v: f32) -> f32 {
     let rounded = v + ROUND - ROUND;

@@ -1,10 +1,10 @@
 //! [`Axis`]: the filter along one axis, as fixed-point coefficients.
 //!
-//! Resizing is separable, so the filter of an axis consists of the taps of each output position:
-//! the first source position, and the weights of this position and the following ones. The filter
-//! depends only on [`Key`], so it is reused if the next image has the same key. The weights are
-//! converted to 16-bit coefficients, because the vector code multiplies pairs of 16-bit integers in
-//! one instruction. The coefficients have as many fractional bits as the largest weight allows.
+//! Resizing is separable, so each axis has its own filter. For each output position, the filter
+//! contains the first source position, and the weights of this position and the following ones. It
+//! depends only on [`Key`], so it is reused if the next image has the same key. Weights become
+//! 16-bit coefficients, because one instruction of the vector code multiplies pairs of 16-bit
+//! integers. The coefficients have as many fractional bits as the largest weight allows.
 
 use std::ops::Range;
 
@@ -124,7 +124,7 @@ impl Axis {
                 largest = self.weights.drain(own..).fold(largest, f64::max);
             }
         }
-        // Choose as many fractional bits as possible while the largest coefficient stays below
+        // As many fractional bits as possible, so that the largest coefficient is still less than
         // 2^15. With at most 21 bits, sums stay below 2^31.
         while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
             self.precision += 1;

@@ -1,4 +1,4 @@
-//! The vector code, shared by all vector widths.
+//! The vector code, written once for all vector widths.
 //!
 //! The file of each width defines the following:
 //!
@@ -126,7 +126,7 @@ macro_rules! pairs {
         /// Shuffle that selects the red values of pixels 0 and 1, then their green values, then
         /// their blue values, and widens them to 16 bits.
         const NEAR: [i8; 16] = [0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1];
-        /// Like `NEAR`, but selects pixels 2 and 3.
+        /// Shuffle that does the same as `NEAR` for pixels 2 and 3.
         const FAR: [i8; 16] = [6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1];
 
         /// Loads the indices of a shuffle into every lane.

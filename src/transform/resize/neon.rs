@@ -38,7 +38,7 @@ super::lanes::lanes!("neon");
 /// Shuffle that selects pixels 0 and 1, adds a fourth channel to each, and widens the channels to
 /// 16 bits.
 const NEAR: [i8; 16] = [0, -1, 1, -1, 2, -1, -1, -1, 3, -1, 4, -1, 5, -1, -1, -1];
-/// Like `NEAR`, but selects pixels 2 and 3.
+/// Shuffle that does the same as `NEAR` for pixels 2 and 3.
 const FAR: [i8; 16] = [6, -1, 7, -1, 8, -1, -1, -1, 9, -1, 10, -1, 11, -1, -1, -1];
 
 /// Loads the indices of a shuffle. Where an index is negative, the shuffle writes 0.

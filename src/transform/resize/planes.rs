@@ -22,8 +22,8 @@ impl Planes {
     /// `channels`) of the output. `pixel(x, y, c)` returns channel `c` of a source pixel. Values of
     /// `to` that the map does not cover stay unchanged.
     ///
-    /// The window of the plan must not be empty. The window of a plan that an
-    /// [`Augment`](crate::transform::Augment) creates is never empty.
+    /// The window of the plan must not be empty. Plans from an
+    /// [`Augment`](crate::transform::Augment) never have an empty one.
     pub(crate) fn run(
         &mut self,
         plan: &Plan,

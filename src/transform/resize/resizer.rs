@@ -20,8 +20,7 @@ use crate::transform::{Interpolation, Plan};
 pub struct Resizer {
     across: Axis,
     down: Axis,
-    /// The row between the two passes, followed by padding, because vector loads may extend past
-    /// the end of the row.
+    /// The row between the two passes, padded because vector loads may extend past its end.
     row: Vec<u8>,
     /// Horizontally resized rows, for filters that resize horizontally first.
     lines: Vec<u8>,
@@ -165,8 +164,8 @@ impl Resizer {
         let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
         let longer = self.row.len().max(self.table.reach);
         resize(&mut self.row, longer, 0);
-        // Reserve twice as many rows as an output row reads, so that rows rarely have to be moved
-        // to the front.
+        // Twice as many rows as an output row reads, so that rows rarely have to be moved to the
+        // front.
         let max_rows = 2 * self.down.max_taps();
         let longer = self.lines.len().max(max_rows * line);
         resize(&mut self.lines, longer, 0);
@@ -284,7 +283,7 @@ mod tests {
     fn image(size: Size, seed: u64) -> Pixels {
         let mut rng = Rng::new(seed, 0, 0);
         let mut pixels = Pixels::new();
-        // Mix runs of equal values, noise, black and white, to test that sums are clamped.
+        // Runs of equal values, noise, black and white, so that some sums need clamping.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();
@@ -401,9 +400,9 @@ mod tests {
         }
     }
 
-    /// Resizing only the pixels that a crop needs, as in evaluation, gives the same pixels as
-    /// resizing the whole image and then cropping, whether an axis shrinks, grows or keeps its
-    /// size.
+    /// Evaluation crops after resizing, but only the pixels under the crop are resized. The result
+    /// must equal resizing the whole image and cropping it, whether an axis shrinks, grows or keeps
+    /// its size.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut drawn) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
@@ -438,9 +437,8 @@ mod tests {
                 Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
                 whole
             };
-            // With the default filter, the host rounds coefficients in the same way as a device. A
-            // device considers only the crop. Therefore, each of the two passes may round
-            // differently.
+            // With the default filter, the precision of the coefficients depends on the crop (as on
+            // a device), so each of the two passes may round differently.
             let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];

@@ -72,8 +72,8 @@ class Link:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         log_start = self.log.stat().st_size if self.log.exists() else 0
-        # Do not bind readers to some of the cores, because the thread pools of the other libraries
-        # use every core that they find.
+        # Don't bind readers to some of the cores: the other libraries size their thread pools by
+        # the cores of the machine.
         command = in_namespace(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
         command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *more)]
         environment = {**os.environ, "HOME": str(work), "PYTHONPATH": str(self.options.path)}

@@ -4,8 +4,7 @@
 
 Packs the photographs into tar shards, and copies them until the dataset is large enough for a
 shuffle. nginx serves the shards on the loopback interface. "Reading" is the CPU time of the threads
-that transfer bytes, plan requests and wait for samples. The workers that prepare images for the GPU
-and the server are counted separately.
+that transfer bytes, plan requests and wait for samples, without the workers and the server.
 """
 
 from __future__ import annotations

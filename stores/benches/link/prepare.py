@@ -95,7 +95,7 @@ def main() -> None:
         import pyarrow as pa
 
         schema = pa.schema([pa.field("image", pa.large_binary())])
-        # The images are shuffled, because consecutive equal values would be stored only once.
+        # Shuffle the images: Lance would store runs of equal values only once.
         random.Random(1).shuffle(images)
 
         def batches():

@@ -255,7 +255,7 @@ def main() -> None:
     )  # fmt: skip
     name = options.name
     reader = READERS[name]
-    # Import the library first, because imports are not timed.
+    # Imports are not timed.
     for module in MODULES[name.split(",")[0]]:
         importlib.import_module(module)
     if "warpfeed" not in name:
@@ -277,7 +277,7 @@ def main() -> None:
         json.dumps({"name": name, "begun": begun, "ended": time.time(), "came": came, "network": network}, default=str),
         flush=True,
     )
-    # Exit immediately, because some libraries have threads that never end.
+    # Some libraries have threads that never end.
     os._exit(0)
 
 

@@ -74,7 +74,7 @@ class Buckets:
         page = min(PAGE, int(query.get("max-keys", PAGE)))
         contents, folders, last, more = [], [], after, False
         keys, entries = self.keys.get(bucket, ([], []))
-        # If the last page ended with a folder, everything in that folder is skipped.
+        # If the last page ended with a folder, skip everything in it.
         begin = after + END if delimiter and after.endswith(delimiter) else after
         place = max(bisect.bisect_left(keys, prefix), bisect.bisect_right(keys, begin))
         while place < len(keys) and keys[place].startswith(prefix):
@@ -156,7 +156,7 @@ def main() -> None:
                 time.sleep(0.01)
         if nginx.poll() is not None:
             raise SystemExit("nginx has ended; see its message above")
-        # The files are loaded into the page cache, because the benchmark measures the link, not the disk.
+        # Load the files into the page cache: the benchmark measures the link, not the disk.
         for path in options.root.rglob("*"):
             if path.is_file():
                 with path.open("rb") as file:

@@ -1,5 +1,5 @@
-//! Reads and writes the files of blocks. A file consists of a header and the bytes of the block.
-//! The header identifies the bytes and contains their checksum.
+//! Reads and writes the files of blocks. The header of a file identifies the bytes that follow, and
+//! contains their checksum.
 //!
 //! The format is little-endian. The header consists of the magic number, the offset, the number of
 //! bytes, the length of the object, the dataset, the sample, the lengths of the tag and of the name

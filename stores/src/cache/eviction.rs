@@ -10,9 +10,9 @@
 //! validation data alternate once per epoch.
 //!
 //! When a loader opens, closes or steps back, the next uses of its dataset's blocks become unknown.
-//! The next uses are recomputed in small steps, because a cache may contain millions of blocks, and
-//! reads must not wait until all blocks are ranked. Until all next uses are known, no block is
-//! evicted, and a new block that would require an eviction is not admitted.
+//! A cache may contain millions of blocks, and reads must not wait until all of them are ranked, so
+//! the next uses are recomputed in small steps. Meanwhile, no block is evicted, and a new block
+//! that would require an eviction is not admitted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -181,8 +181,8 @@ impl Index {
     pub(super) fn start(&mut self, dataset: u64, id: u64, now: BatchIndex) {
         let Some(dataset) = self.datasets.get_mut(&dataset) else { return };
         let Some(follower) = dataset.followers.iter_mut().find(|follower| follower.id == id) else { return };
-        // Normally, blocks whose next use has passed are ranked again one by one. After a step
-        // back, earlier uses are in the future again, so all ranks are outdated.
+        // Normally, blocks are ranked again one by one, when their next use has passed. After a
+        // step back, earlier uses are in the future again, so all ranks are outdated.
         let is_step_back = now < follower.now;
         follower.now = now;
         if is_step_back {

@@ -244,7 +244,6 @@ pub(super) fn check(folder: &Folder) -> Result<u64> {
     for (path, listing) in datasets(folder).map_err(failed)? {
         let lock = lock_file(&path.with_extension("lock")).map_err(failed)?;
         let filling = lock_file(&path.with_extension("fill")).map_err(failed)?;
-        // Skip datasets that are being downloaded or removed.
         if !try_shared(&lock).map_err(failed)? || !try_exclusive(&filling).map_err(failed)? {
             continue;
         }

@@ -5,12 +5,12 @@
 //! block to evict. A process changes the journal only while it holds a file lock. The system
 //! releases the lock if the process dies.
 //!
-//! A process may be killed at any moment. A block gets its final name only when it is complete. The
-//! file of an evicted block is deleted before the journal records the removal, and a new block gets
-//! its name after the journal has recorded it. Therefore, the journal lists every block, and
-//! possibly some blocks without a file. Reading a block without a file is a cache miss, after which
-//! the block is written again. A power failure may leave damaged blocks, which are detected by
-//! their checksums.
+//! A process may be killed at any moment, so the order of the steps matters. A new block is
+//! recorded in the journal before its complete file gets the final name. The file of an evicted
+//! block is deleted before the journal records the removal. Therefore the journal lists every
+//! block, and perhaps some blocks without a file. Reading a block without a file is a cache miss,
+//! after which the block is written again. A power failure may damage blocks, which their checksums
+//! reveal.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -205,8 +205,8 @@ impl Folder {
 
     /// Takes the folder's lock. Returns `None` if another process holds the lock for too long.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
-        // The file is opened each time, because a lock belongs to an open file description, which a
-        // forked child would share.
+        // The file is opened for each lock. A file that stayed open would be shared with a forked
+        // child, and so would the lock.
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
         let start = Instant::now();
         loop {
@@ -228,7 +228,6 @@ impl Folder {
             found => found?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
         };
         for part in listed(&self.path.join(BLOCKS))? {
-            // Another process may have removed the file.
             let Some(metadata) = present(fs::symlink_metadata(&part))? else { continue };
             if !metadata.is_dir() {
                 others.push(part);
@@ -239,7 +238,8 @@ impl Folder {
                 let key = Key::from_str_radix(&name, 16).ok().filter(|&key| self.block(key) == path);
                 let header = match File::open(&path) {
                     Ok(mut file) if key.is_some() => Header::read(&mut file)?,
-                    // Another process has removed the file.
+                    // The file existed when the folder was listed, but another process has removed
+                    // it since.
                     Err(e) if e.kind() == ErrorKind::NotFound => continue,
                     Err(e) => return Err(e),
                     Ok(_) => None,

@@ -8,9 +8,9 @@
 //! CRC-32 of all preceding bytes. Each string is preceded by its length, and a missing string has
 //! the length `u32::MAX`. The last byte of the magic number is the version.
 //!
-//! New objects are found only by a new listing. Before a cached listing is used, a few of its
-//! objects are compared with the server, and its age is logged. A read of an object that has
-//! changed fails and invalidates the listing.
+//! Only a new listing finds new objects. So before a cached one is used, a few of its objects are
+//! compared with the server, and its age is logged. Reading an object that has changed fails and
+//! invalidates the listing.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -30,8 +30,8 @@ const ABSENT: u32 = u32::MAX;
 const MAX_PROBES: usize = 8;
 /// Interval at which a process checks whether the lock is free.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time after which a process lists the objects even though another process holds the lock, because
-/// that process may be suspended.
+/// How long to wait for a process that holds the lock, and may be suspended, before listing the
+/// objects anyway.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const LISTING: &str = "listing";
 
@@ -75,7 +75,7 @@ impl Listing {
         let prefix = text(rest)??.to_owned();
         let count = long(rest)?;
         let mut objects = Vec::new();
-        // Most listings have only one server, so the objects share its string.
+        // Most listings come from one server, so let the objects share its string.
         let mut server: Option<Arc<str>> = None;
         for _ in 0..count {
             let url = format!("{prefix}{}", text(rest)??);
@@ -147,8 +147,7 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*number))
 }
 
-/// Decodes the next string. The outer result is `None` if the bytes end before the string does. The
-/// inner result is `None` if the string is missing.
+/// Decodes the next string: `None` if the bytes end too early, `Some(None)` for a missing string.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     let (len, after) = rest.split_first_chunk()?;
     *rest = after;
@@ -180,8 +179,8 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     if let Some(objects) = current(&path, store, prefix)? {
         return Ok((objects, true));
     }
-    // The first rank on this machine lists the objects. The other ranks wait for this rank, and
-    // then read its listing.
+    // The first rank on this machine lists the objects. The others wait here, and then read its
+    // listing.
     let _lock = lock(&path_for(folder, prefix, "lock"))?;
     if let Some(objects) = current(&path, store, prefix)? {
         return Ok((objects, true));
@@ -203,7 +202,7 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
 /// # Errors
 /// If the server does not respond.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
-    // A cached listing that cannot be read is ignored and replaced.
+    // If the cached listing can't be read, ignore it and write a new one.
     let cached = Listing::load(path).ok().flatten();
     let cached = cached.filter(|cached| cached.prefix == prefix && !cached.objects.is_empty());
     let Some(cached) = cached else { return Ok(None) };

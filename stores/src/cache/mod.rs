@@ -91,7 +91,7 @@ impl Cache {
         Self::with_memory(path, bytes, 0)
     }
 
-    /// Like [`open`](Cache::open), but also keeps up to `memory` bytes of blocks in the memory of
+    /// Opens the cache at `path`, and also keeps up to `memory` bytes of blocks in the memory of
     /// this process. This helps only if the folder is slow, because the system's page cache keeps
     /// recently used files in memory anyway.
     ///
@@ -140,7 +140,8 @@ impl Cache {
         Arc::new(store::Cached::new(self.clone(), store))
     }
 
-    /// Wraps the stores of several schemes, such as those of [`all`](crate::all), with this cache.
+    /// Wraps the stores of several schemes, such as the result of [`all`](crate::all), with this
+    /// cache.
     pub fn stores<S>(&self, stores: impl IntoIterator<Item = (S, Arc<dyn Store>)>) -> Vec<(S, Arc<dyn Store>)> {
         stores.into_iter().map(|(scheme, store)| (scheme, self.store(store))).collect()
     }

@@ -22,9 +22,8 @@ impl Cached {
         Cached { cache, store, listed: Arc::default() }
     }
 
-    /// Returns `result`, the result of a request for the object at `url`. If a changed object may
-    /// have caused an error, drops the cached listing, so that the objects are listed again when
-    /// the dataset is next opened.
+    /// Passes on `result`, that of a request for `url`. If it is an error that a changed object may
+    /// have caused, drops the cached listing, so that the next opening lists the objects again.
     fn check_result<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
         if result.as_ref().is_err_and(is_lasting) {
@@ -56,8 +55,7 @@ impl Store for Cached {
         self.store.object(url)
     }
 
-    /// Does not add the bytes to the cache, because reads outside a known order are for indexes and
-    /// whole shards.
+    /// Doesn't cache the bytes: reads outside a known order are for indexes and whole shards.
     fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         match self.cache.0.get(object, at, to) {
             Some(_) => Ok(()),
@@ -76,7 +74,7 @@ impl Store for Cached {
         Self::check_result(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
     }
 
-    /// Reads from the store, because the caller has already looked up each sample in the cache.
+    /// The caller has already looked in the cache, so go to the store.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
         self.store.fetch(object, range, reply.map(move |result| Self::check_result(&cache, &listed, &url, result)));

@@ -1,6 +1,6 @@
-//! If any single system call fails while a loader reads through a cache, either the batches are
-//! unchanged or the loader returns an error that names the affected file or URL. Afterward, the
-//! cache contains no damaged data, and the next loader fills the cache.
+//! Makes each system call fail once while a loader reads through a cache. Either the batches are
+//! unchanged, or an error names the affected file or URL. Afterward, the cache contains no damaged
+//! data, and the next loader fills it.
 
 use std::fs;
 use std::path::Path;
@@ -109,8 +109,8 @@ fn a_failing_cache_disk_changes_no_batch() {
             // the old loader's in-memory index of the folder.
             wait_for_loader_threads();
             check_folder(&folder, &seen)?;
-            // A thread that waits too long for the lock of the folder does not cache its block. On a
-            // busy machine, it may take more than one loader to fill the cache.
+            // On a busy machine, one loader may not be enough: a thread that waits too long for the
+            // folder's lock gives up caching its block.
             let mut now = 0;
             for _ in 0..3 {
                 let again = load(expected)?;
@@ -135,9 +135,8 @@ fn a_failing_cache_disk_changes_no_batch() {
     let (of_shards, of_lmdb) = (filled(&shards), filled(&lmdb));
     sweep("cache, filled", &shards, (ROOM, 0), None, Some((12, 12)));
     sweep("cache, read", &shards, (ROOM, 0), Some(of_shards.path()), Some((12, 12)));
-    // The cache holds three 4 KiB blocks, so once it is full, each new block evicts an old one. A
-    // few runs end with two blocks, because threads evict blocks concurrently. The next read adds
-    // the third block.
+    // The cache holds three 4 KiB blocks, so each new block soon evicts an old one. Two threads may
+    // evict at the same time, so a run can end with two blocks.
     sweep("small cache", &shards, (3 << 12, 0), None, Some((2, 3)));
     sweep("cache, below memory", &shards, (ROOM, 1500), None, None);
     sweep("whole files, downloaded", &lmdb, (ROOM, 0), None, None);

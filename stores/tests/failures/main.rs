@@ -1,5 +1,4 @@
-//! Runs loaders with a cache in separate processes, and makes one of their system calls fail in
-//! each process.
+//! Runs loaders with a cache in separate processes. In each process, a different system call fails.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 #[path = "../../../tests/support/process.rs"]

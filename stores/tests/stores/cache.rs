@@ -1,6 +1,7 @@
-//! Reads through the cache return the same bytes as reads from the store, for any cache size, any
-//! number of processes, and any fault: killed processes, damaged blocks, a full disk, a read-only
-//! folder, and changed objects. The cache deletes only files that it has written.
+//! Tests that reads through the cache return the same bytes as reads from the store. This must hold
+//! for any cache size, any number of processes, and any fault: killed processes, damaged blocks, a
+//! full disk, a read-only folder, and changed objects. The cache must delete only files that it has
+//! written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

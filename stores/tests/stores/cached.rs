@@ -1,5 +1,5 @@
-//! Batches read through the cache equal the batches of the local files, for any cache size, any
-//! number of ranks and any faults of the store. Cached bytes are not fetched again.
+//! Tests that batches read through the cache equal the batches of the local files, for any cache
+//! size, any number of ranks and any faults of the store. Cached bytes must not be fetched again.
 
 use std::collections::BTreeMap;
 use std::fs;

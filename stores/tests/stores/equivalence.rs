@@ -1,5 +1,5 @@
-//! A dataset yields the same batches in every format, from a server and through the cache, with any
-//! options. `tests/equivalence` generates the random cases.
+//! Tests that a dataset yields the same batches in every format, from a server and through the
+//! cache, with any options. `tests/equivalence` generates the random cases.
 #![allow(dead_code, unreachable_pub)] // no test uses all of these functions
 
 #[path = "../../../tests/equivalence/bytes.rs"]
@@ -68,7 +68,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
         if formats::BY_RANGES.contains(&format.name) {
             let small = Cache::open(folder.with_extension("small"), 3_000).unwrap().store(objects);
             all.push(member(format, "small cache", mem, Some(small), true));
-            // Names of class folders may contain spaces.
+            // The name needs escaping in a URL, and spaces occur in names of class folders.
             upload(&server, folder, &format!("/bucket/100% of 5%20/{dataset}"));
             all.push(member(format, "server", url("s3://bucket/100% of 5%20"), Some(of_urls("s3")), true));
         }

@@ -1,8 +1,8 @@
-//! Samples and batches read from a faulty server equal those of the local files. In fifty random
-//! schedules, with and without a cache, the server refuses requests, truncates and delays
-//! responses, sends wrong lengths or ranges, or does not respond. Expired credentials and a changed
-//! object cause errors that name the cause. Errors that retries cannot fix are reported within
-//! seconds, and say what to do.
+//! Tests that samples and batches read from a faulty server equal those of the local files. In
+//! fifty random schedules, with and without a cache, the server refuses requests, truncates and
+//! delays responses, sends wrong lengths or ranges, or does not respond. Expired credentials and
+//! changed objects must give errors that name the cause, and what retries cannot fix must fail
+//! within seconds and say what to do.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +59,7 @@ fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happen
     let url = format!("{address}/set/s-{{000000..{:06}}}.tar", shards.len() - 1);
     let source = Options::new().stores(stores).open(url).unwrap();
     server.schedule.store(seed + 1, Ordering::SeqCst);
-    // With a larger budget, both epochs would be prefetched before the server changes.
+    // Mostly keep the budget small, or both epochs would be prefetched before the server changes.
     let bytes = if seed % 10 < 8 { [4_000, 12_000, 1 << 20][seed as usize % 3] } else { 4_000 };
     let end = drive(&*source, expected, seed, bytes, || match seed % 10 {
         8 => shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), vec![1; bytes.len()])),

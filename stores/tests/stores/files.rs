@@ -1,6 +1,6 @@
-//! A dataset in any format can be opened from a store, and contains the same samples as the local
-//! files. If the format needs local files, the dataset is opened through the cache. An error names
-//! the missing object or setting.
+//! Tests that a dataset in any format can be opened from a store, with the same samples as the
+//! local files. A format that needs local files is opened through the cache. Errors must name the
+//! missing object or setting.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -156,7 +156,6 @@ fn every_format_opens_from_a_store() {
         ("tar", root.path().join("tar"), "s.tar"),
     ] {
         let here = match open(local.join(path)) {
-            // This build lacks the Cargo feature of the format.
             Err(e) if e.cause().contains("enable the Cargo feature") => {
                 seen.push(kind);
                 continue;
@@ -321,7 +320,7 @@ fn downloads_of_killed_processes_are_completed() {
 fn files_and_blocks_stay_within_the_cache_limit() {
     let (folder, bytes) = (tempfile::tempdir().unwrap(), |mib: usize| vec![7u8; mib << 20]);
     let store = Objects::of([1, 2, 3].into_iter().flat_map(|n| yolo(&format!("mem://{n}"), 2 << 20)).collect());
-    // This process keeps using the first two datasets until it ends.
+    // The first two datasets stay in use until this process ends, so they cannot be evicted.
     let limit = 9 << 20;
     let open = |n: u64| with(folder.path(), limit, &store).open(format!("mem://{n}"));
     open(1).unwrap();
@@ -390,7 +389,7 @@ fn check_finds_a_damaged_file_that_is_in_use() {
     assert!(samples(&*open()) == local && samples(&*used) == local);
 }
 
-/// Another process may be suspended while it frees space.
+/// Another process may be suspended while it frees space, which must not block this one.
 #[test]
 fn opening_can_be_canceled_while_another_process_evicts() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());

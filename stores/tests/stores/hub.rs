@@ -1,8 +1,8 @@
-//! A listing on the Hugging Face Hub is either complete or fails. Refused requests and truncated
-//! pages are retried. Loops of pages, and pages that are not listings, are rejected with an error
-//! that names the page. The token is sent only to the Hub. All requests of a process use the same
-//! commit. A folder or table on the Hub has the same samples, keys and classes as its local copy,
-//! for any file names.
+//! Tests datasets on the Hugging Face Hub. A listing is complete, or it fails: refused requests and
+//! truncated pages are retried, whereas loops of pages and pages that are not listings cause an
+//! error that names the page. The token is sent only to the Hub. All requests of a process use the
+//! same commit. A folder or table on the Hub has the same samples, keys and classes as its local
+//! copy, for any file names.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -57,8 +57,8 @@ fn a_hub_listing_is_complete_or_fails() {
     };
     let (one, two) = (files(&["a.jpg", "b.jpg"]), files(&["c.jpg"]));
 
-    // The listing is retried after a refusal, a body that is truncated in the middle, and a second
-    // refusal.
+    // The first three attempts fail: a refusal, a body that is truncated in the middle, and a
+    // second refusal.
     let next = format!("{address}/api/page2");
     let cut = page(&one, Some(&next)).replace(&one, &one[..20]);
     let answers =
@@ -72,8 +72,7 @@ fn a_hub_listing_is_complete_or_fails() {
         source.network()
     );
 
-    // These are loops of one and two pages, files that are listed twice, and pages that are not
-    // listings.
+    // Loops of one and two pages, files that are listed twice, and pages that are not listings.
     let third = format!("{address}/api/page3");
     let back = format!("{address}{}", tree("circle"));
     for (name, first, second, words) in [
@@ -110,7 +109,7 @@ fn a_hub_listing_is_complete_or_fails() {
         |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
     assert_eq!((received_token(server), received_token(&other)), (true, false));
 
-    // The branch moves after the first request, but a table and its files still come from the same
+    // Although the branch moves after the first request, a table and its files come from the same
     // commit.
     let moving = ["c1", "c2"].map(|commit| page(&format!(r#"{{"sha":"{commit}"}}"#), None));
     server.scripts.lock().unwrap().insert("/api/datasets/o/moving/revision/main".to_owned(), moving.into());

@@ -1,6 +1,6 @@
-//! A folder in a store is listed only once, by one of the ranks. If a listed object changes,
-//! opening or reading detects the change, and the folder is listed again. New objects appear only
-//! after a refresh.
+//! Tests that a folder in a store is listed only once, by one of the ranks. If a listed object
+//! changes, opening or reading must detect the change, and the folder is listed again. New objects
+//! appear only after a refresh.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Tests of object stores. Tests that set environment variables run in separate processes.
+//! Tests object stores. A test that sets environment variables runs in a separate process.
 
 #[path = "../../../tests/support/process.rs"]
 mod process;

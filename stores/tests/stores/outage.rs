@@ -1,5 +1,5 @@
-//! A loader that reads from a server closes promptly even if the server does not respond. Closing
-//! the loader cancels its requests.
+//! Tests that a loader closes promptly even if its server does not respond, because closing cancels
+//! its requests.
 
 use std::fs;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn closing_does_not_wait_for_a_silent_server() {
 /// Waits until no request is waiting for the server.
 fn wait_until_no_request_waits(server: &Server) {
     let begun = Instant::now();
-    // Idle connections may stay open for later requests, so only requests are counted.
+    // Connections are not counted, because idle ones stay open for later requests.
     while server.waiting.load(Ordering::SeqCst) > 0 {
         assert!(begun.elapsed() < MOMENT, "{} requests are still waiting", server.waiting.load(Ordering::SeqCst));
         thread::sleep(Duration::from_millis(10));

@@ -1,5 +1,5 @@
-//! Batches read from an object store equal the batches of local files. An object that changes
-//! causes an error. Requests work inside a user's tokio runtime and after a `fork`.
+//! Tests that batches from an object store equal the batches of local files. An object that changes
+//! must cause an error. Requests must work inside a user's tokio runtime and after a `fork`.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! A loader reads exactly the same shards and images from an HTTP or S3 server as from local files.
-//! This holds even if the server truncates bodies, refuses requests and responds late, and after a
-//! `fork`. Error messages say what to do.
+//! Tests that a loader reads exactly the same shards and images from an HTTP or S3 server as from
+//! local files, even if the server truncates bodies, refuses requests and responds late, and after
+//! a `fork`. Error messages say what to do.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -62,7 +62,7 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
     server.put("/bucket/photos/dog/3.jpg", b"3333!".to_vec());
     let e = photos.read(2, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("changed since it was opened") && !e.is_transient(), "{e}");
-    // A file on the Hub changes after the listing, but its version in the listed commit is read.
+    // A file on the Hub changes after the listing. The version in the listed commit must be read.
     server.put("/api/datasets/o/n/revision/main", br#"{"sha":"c1"}"#.to_vec());
     let tree = r#"[{"type":"file","path":"train/dog/3.jpg","size":5}]"#;
     server.put("/api/datasets/o/n/tree/c1/train/", tree.into());

@@ -75,14 +75,14 @@ fn faulty(
         0 => (head("503 Slow Down", "", 0), true),
         1 => (head("429 Too Many Requests", "", 0), true),
         2 => (head("500 Internal Server Error", "", 0), true),
-        // Send no response, half of the header, or half of the body.
+        // No response, half of the header, or half of the body.
         3 => (Vec::new(), false),
         4 => (b"HTTP/1.1 206 Part".to_vec(), false),
         5 => {
             let whole = partial(body, body.len());
             (whole[..whole.len() - body.len() / 2 - 1].to_vec(), false)
         }
-        // Send a different range than requested, with a wrong header or with a correct header.
+        // A different range than requested, with a wrong header or with a correct header.
         6 => (partial(half, half.len()), true),
         7 => {
             let range = format!("{more}Content-Range: bytes {start}-{}/{len}\r\n", start + body.len() - 1);

@@ -1,5 +1,5 @@
-//! A large upload to S3 never replaces an existing object, and a failed upload leaves neither an
-//! object nor parts. A missing object is detected without a listing.
+//! Tests uploads. A large upload to S3 must never replace an existing object, and a failed upload
+//! must leave neither an object nor parts. A missing object is detected without a listing.
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
@@ -73,7 +73,7 @@ fn the_first_of_two_concurrent_uploads_wins() {
 fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     own_process!(a_failed_upload_is_aborted_and_cannot_be_completed);
     let scripts = |target: &str| server().scripts.lock().unwrap().insert(target.into(), vec![DENIED.into()]);
-    // If the upload cannot be started, no object with only the first bytes appears.
+    // This upload cannot be started. No object with only its first bytes may appear.
     scripts("POST /failed/begin?uploads");
     scripts("POST /failed/begin?uploads=");
     let mut upload = store().create("s3://failed/begin").unwrap();

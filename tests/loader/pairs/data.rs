@@ -1,4 +1,4 @@
-//! Datasets and arguments for the setters.
+//! Writes the datasets, and provides arguments for the setters.
 
 use std::fmt::Write as _;
 use std::fs;

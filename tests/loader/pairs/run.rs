@@ -153,8 +153,8 @@ impl Run {
         self.batches.iter().map(|batch| batch.ids.len()).max().unwrap_or(0)
     }
 
-    /// Returns whether the labels come from the `species` column. For data without class names,
-    /// returns whether they differ from the labels of `other`.
+    /// Returns whether the labels come from the `species` column, or, for data without class names,
+    /// differ from those of `other`.
     pub(super) fn has_other_labels(&self, other: &Run) -> bool {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }
     }
@@ -175,7 +175,7 @@ impl Run {
         self.of_epoch(epoch).filter(|batch| is_long(batch).len() == 2).count()
     }
 
-    /// Returns whether no batch has samples with both even and odd indices.
+    /// Returns whether every batch contains only even or only odd sample indices.
     pub(super) fn has_one_parity_per_batch(&self, _: &Run) -> bool {
         self.batches.iter().all(|batch| batch.valid_ids().map(|id| id % 2).collect::<BTreeSet<_>>().len() < 2)
     }

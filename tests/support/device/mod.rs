@@ -1,5 +1,8 @@
 //! Code shared by the device tests: a stream, the kernels of `examples/kernels/probe.cu`, and
-//! images that can be identified by their bytes.
+//! images whose pixels are a function of the sample index.
+//!
+//! **Invariant.** Every launch passes the parameters that `probe.cu` declares, and a view of at
+//! least as many bytes as the kernel reads.
 #![allow(dead_code, unsafe_code)] // not every test uses every item; launching kernels is unsafe
 
 pub(crate) mod noise;
@@ -46,7 +49,7 @@ impl Probe {
     pub(crate) fn spin(&self, stream: &Arc<CudaStream>, nanoseconds: u64) {
         let mut launch = stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // SAFETY: the kernel takes exactly one `u64` argument.
+        // SAFETY: the invariant. `spin` takes one `u64`.
         unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 }) }
             .unwrap();
     }
@@ -56,14 +59,14 @@ impl Probe {
         let words = (bytes.len() / 4) as u64;
         let mut launch = stream.launch_builder(&self.checksum);
         launch.arg(bytes).arg(&words).arg(sum);
-        // SAFETY: the arguments match the kernel's parameters: a pointer, a count, and a pointer to
-        // one `u64`.
+        // SAFETY: the invariant. `checksum` takes a pointer, a count of words, and a pointer to one
+        // `u64`.
         unsafe { launch.launch(LaunchConfig { grid_dim: (64, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 }) }
             .unwrap();
     }
 }
 
-/// A source of images of `SIDE` by `SIDE` pixels. Their bytes depend only on the sample index.
+/// A source of `SIDE` by `SIDE` images that depend only on the sample index.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbered(pub(crate) usize);
 
@@ -109,7 +112,7 @@ pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Returns the pixels of an image with gradients and noise, in the shape (height, width, 3).
+/// Returns a noisy gradient image of shape (height, width, 3).
 pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {

@@ -12,8 +12,8 @@ use super::functions::{end_key, pthread_join};
 use super::schedule::{Covered, MAX_THREADS, Schedule, State, WaitsFor};
 
 const SCHEDULES_PER_PROCESS: u64 = 50;
-/// Wall-clock limit per schedule in seconds. A schedule that exceeds it has a thread that spins
-/// without reaching a scheduling point.
+/// Wall-clock limit per schedule, in seconds. Beyond it, some thread must be spinning without
+/// reaching a scheduling point.
 const WALL_CLOCK_LIMIT: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
@@ -179,8 +179,8 @@ fn prepare() {
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
     }
     LAST.store(key, SeqCst);
-    // Let all threads allocate from one heap that never shrinks: separate heaps have no advantage
-    // for threads that run one at a time, and mapping new pages is slow.
+    // Use a single heap that never shrinks. Threads that run one at a time gain nothing from
+    // separate heaps, and mapping new pages is slow.
     for (option, value) in [
         (libc::M_ARENA_MAX, 1),
         (libc::M_MMAP_THRESHOLD, 1 << 30),
@@ -192,8 +192,7 @@ fn prepare() {
     }
 }
 
-/// Runs schedules in a child process that is pinned to one core. Pinning halves the time to pass
-/// the baton.
+/// Runs schedules in a child process, pinned to one core, which halves the time to pass the baton.
 fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
     // SAFETY: an all-zero `cpu_set_t` is valid.
     unsafe {

@@ -1,5 +1,11 @@
 //! Replacements for the libc functions that are scheduling points: a thread may pass the baton to
 //! another thread at each call.
+//!
+//! **Invariants**
+//! 1. Each definition has the signature of libc's function, and forwards its caller's arguments
+//!    unchanged. So whatever the caller guarantees to libc holds for the forwarded call.
+//! 2. `LAST` holds a key that was created before the first scheduled thread, and is never deleted.
+//! 3. A scheduled thread runs on a stack of the scheduler, which is reused only after it is joined.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -305,23 +311,22 @@ unsafe extern "C" fn pthread_create(
 
 pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     INSIDE.set(true);
-    // SAFETY: our `pthread_create` boxed the value for this thread, which is the only one to use
-    // it.
+    // SAFETY: `start` is the box that our `pthread_create` leaked for this thread alone.
     let Start { id, main, argument } = *unsafe { Box::from_raw(start.cast::<Start>()) };
     ME.set(id);
     await_baton(id);
-    // SAFETY: the key exists.
+    // SAFETY: invariant 2.
     unsafe { libc::pthread_setspecific(LAST.load(SeqCst), ptr::dangling()) };
     INSIDE.set(false);
     main(argument)
 }
 
-/// Ends a scheduled thread after its thread-local destructors have run. std runs these destructors
-/// in the first or second round of key destructors.
+/// Ends a scheduled thread. As a key destructor, it re-registers itself until the third round,
+/// because std runs thread-local destructors in the first or second.
 pub(super) extern "C" fn end(value: *mut c_void) {
     ROUNDS.set(ROUNDS.get() + 1);
     if ROUNDS.get() < 3 {
-        // SAFETY: the key exists.
+        // SAFETY: invariant 2.
         unsafe { libc::pthread_setspecific(LAST.load(SeqCst), value) };
         return;
     }
@@ -382,7 +387,7 @@ unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     libc_call!(pthread_detach(thread) as Of)
 }
 
-/// Reports the guard page of the stack to std. libc does not know this page, because the scheduler
+/// Reports the guard page of the stack to std. libc doesn't know about it, because the scheduler
 /// allocated the stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {

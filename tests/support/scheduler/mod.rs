@@ -1,14 +1,14 @@
-//! Deterministic scheduler: runs the threads of a test one at a time, in an interleaving chosen by
-//! a seed.
+//! A deterministic scheduler. It runs the threads of a test one at a time, in an interleaving that
+//! a seed chooses.
 //!
 //! The threads of the library and its dependencies block in only a few libc functions: `syscall`
 //! for futexes, `pthread_join`, sleeps and `sched_yield`. The test executable defines these
 //! functions itself. The linker prefers its definitions, so the library is tested unmodified. While
-//! a schedule is running, its threads pass a baton to each other. A thread that blocks passes the
-//! baton on. A thread may also do so whenever it wakes or starts a thread, yields, reads the clock
-//! or allocates ([`Allocator`]). Time is virtual: the clock advances with every such scheduling
-//! point, and jumps to the next deadline when every thread waits. Threads outside a schedule use
-//! the real libc functions.
+//! a schedule is running, only the thread that has the baton runs. A thread that blocks passes the
+//! baton on. It may also do so at other scheduling points: whenever it wakes or starts a thread,
+//! yields, reads the clock or allocates ([`Allocator`]). Time is virtual. The clock advances with
+//! every scheduling point, and jumps to the next deadline when every thread waits. Threads outside
+//! a schedule use the real libc functions.
 //!
 //! If the library is compiled with `tests/support/branches`, each of its branches is a scheduling
 //! point as well.

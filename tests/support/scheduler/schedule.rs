@@ -252,7 +252,7 @@ impl Schedule {
         let every = if is_rare { every.min(RARE.1) } else { every };
         if self.one_in(every) {
             self.demote(me);
-            // In half of these switches, keep the thread from running again for a long time.
+            // In half of these switches, the thread does not run again for a long time.
             if is_rare && self.one_in(2) {
                 self.end_first_wait();
             }

@@ -1,12 +1,11 @@
 //! [`FrameDecoder`]: decodes the frames of records.
 //!
-//! **Idea.** If a record starts with the packets that the decoder has already decoded, only the
-//! remaining packets are decoded. The packets themselves are compared, so there is no group
-//! identifier that could be wrong. The last pictures of the group are kept, because frames may be
-//! requested again, for example the repeated frames at the ends of an episode.
+//! A record that starts with the packets already decoded only needs the rest of its packets. The
+//! decoder compares the packets themselves rather than an identifier of their group, because a
+//! wrong identifier would silently produce the wrong frame. It keeps the last few pictures, because
+//! a frame may be requested twice in a row: at the ends of an episode, frames are repeated.
 //!
-//! **Cost.** The packets of the current group are copied once, and compared once per frame. Copying
-//! and comparing take a thousandth of the decoding time.
+//! Copying and comparing the packets takes about a thousandth of the decoding time.
 
 use super::dav1d::{Decoder, Picture, size_of};
 use crate::codec::Codec;

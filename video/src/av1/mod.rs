@@ -1,4 +1,4 @@
-//! Decodes AV1 with rav1d (the `re_rav1d` crate).
+//! Decodes AV1 with rav1d, a Rust port of dav1d (the `re_rav1d` crate).
 
 mod dav1d;
 mod frames;

@@ -5,9 +5,9 @@
 //! headers and skips the packets. The index of the file (`Cues`) lists only key frames, so it is
 //! ignored.
 //!
-//! **Cost.** One pass over the file, with reads of up to 16 KiB. Packets that are larger than this
-//! are not read. The memory is about 28 bytes per packet. Each packet
-//! takes several bytes in the file, so the file size limits the table.
+//! **Cost.** One pass over the file, with reads of up to 16 KiB, skipping larger packets. A packet
+//! takes about 28 bytes of memory, and at least six bytes in the file, so the size of the file
+//! limits the table.
 //!
 //! **Rejected.** Lacing and compression of video tracks, rotated and cropped videos, and elements
 //! that extend past the end of the file. Clusters and segments of unknown size are supported.

@@ -86,7 +86,7 @@ impl Segment<'_> {
         let track = self
             .track
             .ok_or_else(|| Error::damaged(format!("the file of {len} bytes does not describe its tracks")))?;
-        // Count in the file's own units if a second is a whole number of them.
+        // If a second is a whole number of the file's own units, times are counted in these units.
         let (factor, per_second) = match self.scale {
             0 => return Err(Error::damaged("the file has 0 nanoseconds per unit of time: expected a positive number")),
             scale if SECOND.is_multiple_of(scale) => (1, SECOND / scale),

@@ -39,7 +39,7 @@ impl<'a> Atom<'a> {
         Ok(None)
     }
 
-    /// Like [`child`](Atom::child), but the box must exist.
+    /// Returns the first box of the given kind, and fails if there is none.
     pub(super) fn need(self, kind: &[u8; 4]) -> Result<Atom<'a>> {
         self.child(kind)?
             .ok_or_else(|| Error::damaged(format!("box {} does not contain the box {}", name(self.kind), name(*kind))))

@@ -64,7 +64,7 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
 }
 
 /// Checks that `count` packets of `size` bytes fit in the file. Packets of equal size are not
-/// listed one by one.
+/// listed one by one, so nothing else bounds the count.
 pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
     let most = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
     if size == 0 || count > most {
@@ -141,7 +141,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     for run in table(ctts, 8)? {
         let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
         for packet in &mut packets[next..end] {
-            // In version 0, the numbers are unsigned, but some writers store negative numbers.
+            // Unsigned in version 0, but some writers store negative numbers there.
             packet.time = packet.time.saturating_add((word(run, 4) as i32).into());
         }
         next = end;

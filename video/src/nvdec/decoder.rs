@@ -1,12 +1,11 @@
 //! [`Decoder`]: decodes the packets from a key frame on, and reads frames.
 //!
-//! **Idea.** The driver's parser reads the packets. The parser calls one function when the format
-//! is known. For each image in decoding order, the parser calls another function, which queues the
-//! image for an engine. An H.264 or HEVC packet encodes one image, so a frame is found by its
-//! packet, no matter when the frame is shown. A VP9 packet may encode hidden images or show an
-//! earlier image, so the headers of VP9 frames are read. The times that the parser reports are not
-//! used, because the parser sorts the packet times and assigns them to the images in presentation
-//! order.
+//! **Idea.** The driver's parser reads the packets. It calls one function when the format is known,
+//! and another for each image in decoding order, which queues the image for an engine. An H.264 or
+//! HEVC packet encodes one image, so a frame is found by its packet, no matter when the frame is
+//! shown. A VP9 packet may encode hidden images or show an earlier image, so the headers of VP9
+//! frames are read. The parser also reports times, but sorts them and assigns them to the images in
+//! presentation order, so they are useless here.
 //!
 //! **Cost.** Creating a decoder takes much longer than decoding an image. Therefore, a decoder is
 //! created for the largest size so far, and is reconfigured if a different size follows. A parser
@@ -191,8 +190,8 @@ impl Decoder {
     ///
     /// # Errors
     /// If the packet is damaged, if the GPU cannot decode the format, or if a function of the
-    /// driver fails. All later packets then fail, until [`start`](Self::start) is called. If the
-    /// error was damage, the frames of earlier packets can still be read.
+    /// driver fails. All later packets then fail, until [`start`](Self::start) is called. If a
+    /// packet was damaged, the frames of earlier packets can still be read.
     ///
     /// # Panics
     /// If [`start`](Self::start) was not called before.

@@ -135,7 +135,7 @@ impl Primary {
     /// Begins a scope with driver calls.
     fn call(&self) -> Result<Call> {
         check_process()?;
-        // Count first, so that the exit handler either sees this call or makes it fail.
+        // The call is counted first, so that the exit handler either sees it or makes it fail.
         ENTERED.fetch_add(1, Ordering::SeqCst);
         let call = Call;
         if IS_EXITING.load(Ordering::SeqCst) {

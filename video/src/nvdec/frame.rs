@@ -29,7 +29,8 @@ impl Frame {
     /// If an allocation fails.
     pub(super) fn set(&mut self, size: (usize, usize), coding: Coding, luma: &[u8], chroma: &[u8]) -> Result<()> {
         self.size = size;
-        // Matrix 0 stands for RGB, which is never subsampled, so treat 0 as unspecified.
+        // Matrix 0 stands for RGB, which is never subsampled, so 0 can only mean that the matrix is
+        // unspecified.
         self.coding = Coding { matrix: if coding.matrix == 0 { 2 } else { coding.matrix }, ..coding };
         if coding.bits == 8 {
             let [y, u, v] = &mut self.bytes;

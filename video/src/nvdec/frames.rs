@@ -16,8 +16,8 @@ const MAX_AHEAD: usize = 2;
 /// Decodes the frames of records on a GPU, with one of the decoders that all threads share. Frames are
 /// copied to host memory.
 ///
-/// The frame decoder keeps the decoder that it uses, so that the frames of a clip use the same
-/// decoder, until [`rest`](Self::rest) is called.
+/// It holds on to its decoder until [`rest`](Self::rest) is called, so that each frame of a clip
+/// continues from the one before.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
@@ -49,7 +49,7 @@ impl FrameDecoder {
         let Some(session) = self.session.take() else { return };
         match (&self.pool, check_process()) {
             (Some(pool), Ok(())) => pool.give_back(session),
-            // The pool may be locked by a thread that does not exist in this child process.
+            // In a forked child, the pool may be locked by a thread that doesn't exist here.
             _ => std::mem::forget(session),
         }
     }

@@ -1,8 +1,9 @@
 //! Remembers which surface contains which image, and which images are damaged.
 //!
-//! The engine reports whether an image is damaged once the image is decoded. A frame is faulty if
-//! its image or an image before it in decoding order is damaged. So whether a frame is faulty
-//! depends only on the packets from the key frame to the frame, not on which frames are read.
+//! Once an image is decoded, the engine reports whether it is damaged. A frame counts as faulty if
+//! its own image or an earlier one in decoding order is damaged. This depends only on the packets
+//! between the key frame and the frame. So a frame that fails does so no matter which other frames
+//! are read.
 //!
 //! Damaged images that precede the key frame in presentation order (leading images) do not make
 //! later images faulty. Leading images may refer to images before the key frame, but later images

@@ -1,8 +1,8 @@
 //! A simulated driver that decodes nothing, and tests that use this driver.
 //!
-//! The simulated driver reuses surfaces as early as the real driver may. All samples of an image
-//! have the number in its packet as their value, so that tests notice a frame from a different
-//! packet. Images are shown in presentation order.
+//! The simulated driver reuses surfaces as early as the real driver may. It fills each image with
+//! the number in the image's packet, so that tests notice a frame from a wrong packet. Images are
+//! shown in presentation order.
 
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the functions have the signatures of the driver")]
 

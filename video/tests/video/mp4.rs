@@ -125,7 +125,7 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
     let (mut opened, mut failed) = (0, 0);
     for round in 0..10_000 {
         let mut file = files[round % files.len()].clone();
-        // In most files, the tables are at the end.
+        // Damage mostly the tables, which in most files are at the end.
         let tables = file.windows(4).rposition(|four| four == b"moov" || four == b"moof").unwrap_or(0);
         for _ in 0..=random.below(4) {
             let at = if random.below(4) == 0 {
@@ -141,8 +141,8 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         match open(&file) {
             Ok(track) => {
                 opened += 1;
-                // At most 2^20 packets share one size. Each other packet takes at least one byte in
-                // a table.
+                // A damaged table can claim at most 2^20 packets of one common size. Otherwise,
+                // each packet takes at least one byte of a table.
                 assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
                 for frame in (0..track.len()).take(20) {
                     assert!(!track.needed(frame).is_empty());

@@ -48,7 +48,7 @@ impl Group {
             stream.read_exact(&mut bytes)?;
             Id::uninit(bytes.map(|byte| byte as std::ffi::c_char))
         };
-        // Use candle's stream, so that no event is needed between a step and its all-reduce.
+        // On candle's own stream, a step and its all-reduce need no event in between.
         let stream = device.as_cuda_device()?.cuda_stream();
         let nccl = Comm::from_rank(stream, rank.rank, rank.world_size, id).map_err(failed)?;
         Ok(Group { nccl, device: device.clone() })

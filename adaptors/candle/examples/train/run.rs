@@ -1,5 +1,5 @@
-//! The training loop: opens the loaders, resumes from a checkpoint if there is one, and saves every
-//! [`Settings::save_every`] steps and at the end of every epoch.
+//! The training loop: opens the loaders, resumes from a checkpoint if there is one, and writes a
+//! checkpoint every [`Settings::save_every`] steps and after each epoch.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
-    /// Total number of steps after which the run saves its state and stops.
+    /// Step at which to save and stop, counted from the start of training rather than from the
+    /// resume.
     pub(crate) stop_after: Option<usize>,
 }
 
@@ -46,7 +47,6 @@ pub(crate) enum Outcome {
     Finished(Measured),
 }
 
-/// Trains, resuming from the checkpoint if there is one.
 pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
     let saved = saved::load(&settings.checkpoint, &settings.device)?;
     let resume = saved.as_ref().map(|saved| saved.loader.clone());
@@ -112,8 +112,7 @@ fn train<B: ToCandle>(
     for number in batches.first_epoch()..settings.epochs {
         let (began, before) = (Instant::now(), batches.stats());
         let first = measured.losses.len();
-        // Read the losses of an epoch from the device together, because reading a loss waits for
-        // its step.
+        // Keep losses on the device until they are saved: reading one would wait for its step.
         let mut losses: Vec<Tensor> = Vec::new();
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {

@@ -1,6 +1,6 @@
-//! A checkpoint in one file: weights, the optimizer's momentum, and JSON with the loader's position
-//! and the measurements. The file is written atomically, so the weights and the loader's position
-//! always match.
+//! Saves a checkpoint in one file: weights, the optimizer's momentum, and JSON with the loader's
+//! position and the measurements. The file is written atomically, so the weights and the loader's
+//! position always match.
 
 use std::fs;
 use std::path::Path;

@@ -29,8 +29,8 @@ impl Sgd {
         for (variable, speed) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
-            // Detach the gradient: a candle gradient keeps the autograd graph of its step alive,
-            // with every activation, and the momentum is a sum of all gradients so far.
+            // A candle gradient keeps the autograd graph of its step alive, with every activation,
+            // and the momentum is a sum of all gradients so far.
             let gradient = gradient.detach();
             *speed = (((&*speed * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
             variable.set(&(value - (&*speed * rate)?)?)?;

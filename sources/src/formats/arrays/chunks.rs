@@ -1,8 +1,8 @@
 //! Reads chunked HDF5 arrays.
 //!
-//! A chunk can only be decoded as a whole. Decoded chunks are cached, because neighboring samples
-//! are usually in the same chunk. Each array has a separate cache, which evicts the least recently
-//! used chunk. Loaders grant the cache its memory. Without a loader, the cache holds up to 32 MiB.
+//! A chunk can only be decoded as a whole, and neighboring samples are usually in the same chunk,
+//! so decoded chunks are cached. Each array has a separate cache, which evicts the least recently
+//! used chunk. A loader grants memory to the cache. Without a loader, the cache holds up to 32 MiB.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -117,8 +117,7 @@ impl Chunks {
                 let cell = usize::try_from(*first).ok()? / side;
                 (cell < grid).then_some(cell)
             };
-            // Skip chunks outside the shape. Such chunks may remain in the file after an array has
-            // been shrunk.
+            // After an array has been shrunk, chunks outside the shape may remain in the file.
             let axes: Option<Vec<usize>> = first.iter().zip(sides.iter().zip(&grid)).map(inside).collect();
             let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
             if at.checked_add(length).is_none_or(|end| end > file_len) {

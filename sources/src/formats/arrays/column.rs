@@ -89,7 +89,7 @@ impl Column {
     /// Checks that an array of this shape and type has exactly `len` bytes.
     fn check(&self, len: u64) -> Result<()> {
         let claimed = self.shape.iter().try_fold(self.dtype.size as u64, |size, &side| size.checked_mul(side as u64));
-        // If samples had no bytes, a small file could claim any number of samples.
+        // With empty samples, a small file could claim any number of them.
         let has_bytes = len > 0 || self.shape.first().is_none_or(|&samples| samples == 0);
         if claimed == Some(len) && has_bytes {
             return Ok(());
@@ -135,9 +135,9 @@ impl Column {
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
-    /// Returns the elements of sample `index` in native byte order. `read` is the position of this
-    /// read in the loader's order, if a loader has planned it. The result borrows from a memory map
-    /// if possible; otherwise, the elements are appended to `page`.
+    /// Returns the elements of sample `index` in native byte order: borrowed from a memory map if
+    /// possible, and otherwise appended to `page`. `read` is the position of this read in the
+    /// loader's order, if it has one.
     ///
     /// # Panics
     /// If `index` is not less than [`len`](Column::len).
@@ -233,7 +233,7 @@ impl Heap {
             let head = file.get(at, 16, &mut scratch)?;
             let number = u16::from_le_bytes(*head.first_chunk().expect("16 bytes"));
             let size = u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes"));
-            // An object with index 0 is the free space at the end of the heap.
+            // Index 0 is the free space at the end of the heap.
             if number == 0 {
                 break;
             }

@@ -1,4 +1,4 @@
-//! The entries of the array formats in `DATA_FORMATS`.
+//! Registers the array formats.
 
 use std::path::Path;
 
@@ -67,8 +67,7 @@ pub(crate) const HDF5: DataFormat = DataFormat {
     )
 };
 
-/// Folders with more arrays than this are not detected as this format, because a sample cannot have
-/// that many fields.
+/// A sample cannot have as many fields, so a folder with more arrays is not this format.
 const MAX_ARRAYS: usize = 64;
 
 /// Returns whether a folder contains `.npy` files and no files of other formats or subfolders.

@@ -64,8 +64,7 @@ fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<V
     }
     let mut paths = Vec::new();
     list_arrays(&opened.root(), "", 0, &mut paths)?;
-    // Sort the paths, because the order of the arrays in a file depends on the version of the HDF5
-    // library that wrote it.
+    // The order of the arrays in a file depends on the version of the HDF5 library that wrote it.
     paths.sort();
     let chosen = choose(&paths)?;
     let column = |(index, name): (usize, String)| {
@@ -111,7 +110,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
         sides.iter().map(|&side| usize::try_from(side)).collect::<Result<_, _>>().map_err(too_large)?;
     let (dtype, heap) = type_of(file, &set.datatype().map_err(library_error)?)?;
     let mut column = match set.layout().map_err(library_error)? {
-        // Do not read the values of scalars, which are ignored later.
+        // Scalars are ignored later, so their values are not read.
         _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
         Layout::Contiguous { address: Some(at), size } => {
             if at.checked_add(size).is_none_or(|end| end > len) {

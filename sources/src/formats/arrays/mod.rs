@@ -10,7 +10,7 @@
 //! 6. `zip`: the members of a zip archive.
 //! 7. `splits`: finds splits in array names such as `train_images`.
 //!
-//! `data_format` contains the entries of these formats in `DATA_FORMATS`.
+//! `data_format` registers these formats.
 
 #[cfg(all(feature = "arrays", feature = "hdf5"))]
 mod chunks;

@@ -44,8 +44,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     }
     let start = 8 + length;
     let header = bytes.get(8, length as usize, &mut scratch)?;
-    // Leave the entries unparsed for now, because `__metadata__` has a different structure from the
-    // tensors.
+    // Parse the entries later: `__metadata__` is not a tensor.
     let mut header: BTreeMap<String, &RawValue> =
         serde_json::from_slice(header).map_err(|e| bad(format!("the header is not JSON: {e}")))?;
     header.remove("__metadata__");

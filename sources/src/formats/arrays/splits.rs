@@ -11,9 +11,9 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
     first.or_else(|| name.rsplit_once(separators).and_then(|(rest, word)| Some((usual(word)?, rest))))
 }
 
-/// Selects the arrays of the wanted split. If `wanted` is `None`, the dataset must have at most one
-/// split. Returns the index of each selected array, and the array's name without the split. If any
-/// array name does not contain a split, the dataset has no splits, and all arrays are selected.
+/// Selects the arrays of the split `wanted`; with `None`, the dataset must have at most one split.
+/// Returns the index of each selected array, and its name without the split. A single array name
+/// without a split means that the dataset has no splits: all arrays are selected.
 ///
 /// # Errors
 /// If `wanted` does not exist, or if it is `None` and there are several splits. The message lists

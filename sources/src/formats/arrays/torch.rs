@@ -34,7 +34,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     };
     let archive = Archive { nodes: &nodes, members: &members, file_index, big_endian };
     let mut unchecked = zip::MAX_VERIFIED;
-    // Verify whole storages instead of tensors, because tensors may share a storage.
+    // Tensors may share a storage, so storages are verified rather than tensors.
     for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
         if let Some(rest) = unchecked.checked_sub(member.stored) {
             unchecked = rest;

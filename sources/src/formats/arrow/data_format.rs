@@ -1,4 +1,4 @@
-//! The Arrow format's entry in `DATA_FORMATS`.
+//! Registers the Arrow format.
 
 use std::sync::Arc;
 

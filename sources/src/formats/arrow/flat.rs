@@ -1,7 +1,7 @@
 //! Parses FlatBuffers tables, the encoding of Arrow's message headers, from untrusted bytes.
 //!
-//! Methods return `None` if an offset points outside the buffer. For an absent entry, they return
-//! its default value.
+//! Methods return `None` if an offset points outside the buffer. An entry that the writer omitted
+//! has its default value.
 
 /// A table in a buffer.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@
 //! 4. `flat`: FlatBuffers tables, which encode the headers.
 //! 5. `cells`: reads single values.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod cells;
 mod data_format;

@@ -119,7 +119,7 @@ impl Arrow {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Like [`open`](Arrow::open), with options. `location.part` selects a split.
+    /// Opens the dataset at `location` with options. `location.part` selects a split.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
@@ -263,7 +263,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     if !file::is_file(path.join(STATE))? {
         let found = splits::files_in(path, "arrow")?;
-        // Skip the results of `map`, which `datasets` caches next to the dataset.
+        // `datasets` caches the results of `map` next to the dataset. They are not part of it.
         let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
         let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()

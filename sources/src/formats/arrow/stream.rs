@@ -157,7 +157,7 @@ impl Message {
             }
             (1, Some(_)) => return Err("the file has a second schema".into()),
             (_, None) => return Err("the file does not start with a schema".into()),
-            // Skip dictionaries, because dictionary-encoded columns are not supported.
+            // Dictionary-encoded columns are not supported, so dictionaries are not needed.
             (2, Some(_)) => {}
             (3, Some(stream)) => stream.batches.push(Batch::read(header, &stream.schema, at, body)?),
             (kind, Some(_)) => return Err(format!("unsupported message type {kind}").into()),

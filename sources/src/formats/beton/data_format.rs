@@ -1,4 +1,4 @@
-//! The FFCV format's entry in `DATA_FORMATS`.
+//! Registers the FFCV format.
 
 use crate::options::{DataFormat, with_feature};
 

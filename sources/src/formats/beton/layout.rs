@@ -41,8 +41,7 @@ impl BetonLayout {
         let record = self.record(row, field);
         let word = |at: usize| u64_at(record, at).expect("inside the record");
         let allocated_len = |pointer: u64| {
-            // Find the last allocation with this offset. Empty allocations with the same offset
-            // precede it.
+            // Empty allocations with the same offset precede the one that contains the value.
             let after = self.allocations.partition_point(|&(at, _)| at <= pointer);
             let found = after.checked_sub(1).map(|index| self.allocations[index]).filter(|&(at, _)| at == pointer);
             found.map(|(_, len)| len).ok_or_else(|| {

@@ -4,7 +4,7 @@
 //! 2. `layout`: locates and converts the values of a sample.
 //! 3. `open`: opens a file.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 #[cfg(feature = "chunks")]

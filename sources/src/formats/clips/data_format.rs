@@ -1,4 +1,4 @@
-//! The entry of folders of videos in `DATA_FORMATS`.
+//! Registers folders of videos.
 
 use crate::error::Result;
 use crate::format::VIDEO_FILES;

@@ -4,7 +4,7 @@
 //! 2. `plan`: computes the indices of these frames from the sample table of a video.
 //! 3. `source`: [`Clips`], the source.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 #[cfg(feature = "video")]

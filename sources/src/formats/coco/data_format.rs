@@ -1,4 +1,4 @@
-//! The COCO format's entry in `DATA_FORMATS`.
+//! Registers the COCO format.
 
 use crate::error::Result;
 use crate::options::{DataFormat, with_feature};

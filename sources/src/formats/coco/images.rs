@@ -47,7 +47,7 @@ pub(super) fn check_folder<'a>(
     }
     let (tried, mut first) = (names.len().min(MAX_TRIED), None);
     for name in names.take(MAX_TRIED) {
-        // Do not count an invalid path as a missing image: reading that sample reports the path.
+        // An invalid path does not count as a missing image: reading that sample reports the path.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
@@ -66,7 +66,8 @@ fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// Like `folder_of`, for a `json` URL. Returns the folder's URL, with a trailing `/`.
+/// Finds the folder for a `json` URL, as `folder_of` does. Returns the folder's URL, with a
+/// trailing `/`.
 ///
 /// # Errors
 /// If no candidate folder contains the image, or if a folder cannot be listed.
@@ -95,10 +96,10 @@ fn resolved(url: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{scheme}://{}/", parts.join("/")))
 }
 
-/// Returns the folders that may contain the images, in the order in which they are tried. First
-/// comes the folder of the file. Then come three folders next to that folder, and the same three in
-/// that folder: the one in the file's name (`train2017` for `instances_train2017.json`), the same
-/// folder in `images`, and `images` itself.
+/// Returns the folders that may contain the images, in the order in which they are tried. The first
+/// is the folder F of the file. Then come three folders next to F: the folder in the file's name
+/// (`train2017` for `instances_train2017.json`), the folder of that name in `images`, and `images`
+/// itself. Finally come the same three folders in F.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

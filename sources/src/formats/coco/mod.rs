@@ -4,7 +4,7 @@
 //! 2. `json`: the structure of the JSON file.
 //! 3. `images`: finds the image folder.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 #[cfg(feature = "annotations")]

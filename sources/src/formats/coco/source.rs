@@ -165,7 +165,7 @@ impl Coco {
     /// or the same object store).
     pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
-        // Read the whole file at once, so that segmentations can be borrowed instead of copied.
+        // The whole file is read at once, so that segmentations can be borrowed instead of copied.
         let bytes = storage.read(json, u64::MAX)?;
         let mut set = Content::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let formats = options.formats.clone();
@@ -331,8 +331,8 @@ impl Content {
             });
             (try_collect(annotations)?, areas, points)
         };
-        // Sort by index too, to keep the annotations of an image in the order of the file. A stable
-        // sort would do the same, but would allocate memory.
+        // The index keeps the annotations of an image in the order of the file. A stable sort would
+        // do the same, but allocate memory.
         annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.index));
         let images = content.images.into_iter().enumerate().map(|(index, image)| {
             Ok(Image {

@@ -1,4 +1,4 @@
-//! The image folder's entry in `DATA_FORMATS`.
+//! Registers folders of images.
 
 use std::sync::Arc;
 

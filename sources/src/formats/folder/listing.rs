@@ -12,8 +12,8 @@ use crate::machine::parallel::in_parallel;
 /// The images or videos in a folder, with their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// The paths of all images relative to the root, concatenated. Concatenating them avoids an
-    /// allocation per path. A sample takes its path, 8 bytes in `ends` and 4 bytes in `labels`.
+    /// The paths of all images relative to the root, concatenated to avoid an allocation per path.
+    /// A sample takes its path, 8 bytes in `ends` and 4 bytes in `labels`.
     pub(super) paths: String,
     /// The end of each image's path in `paths`.
     pub(super) ends: Vec<usize>,
@@ -31,7 +31,7 @@ pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 impl Listing {
     /// Returns a hash of the listing.
     pub(crate) fn hash(&self) -> Hash {
-        // Include the ends, because different paths may have the same concatenation.
+        // Hash the ends too: "a", "bc" and "ab", "c" have the same concatenation.
         let hash = Hash::default().text(&self.paths);
         self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }

@@ -7,7 +7,7 @@
 //! 5. `masks`: finds masks in a separate folder.
 //! 6. `store_listing`: finds the images under a URL in an object store.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 mod index;

@@ -149,7 +149,7 @@ impl Folder {
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             Files::Local { .. } => Box::new(self.names.class_folders()),
-            // Use the URLs of the objects instead of `names`, because URLs may be percent-encoded.
+            // URLs may be percent-encoded, unlike `names`.
             Files::Stored { .. } => {
                 let below = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
                 let mut last = "";
@@ -162,7 +162,7 @@ impl Folder {
 
 /// Resolves `other` relative to the parent of `path`.
 fn beside(path: &Path, other: &Path) -> PathBuf {
-    // Paths such as `.` and `x/..` have no file name, so make them absolute to find their parent.
+    // Paths such as `.` and `x/..` have no file name. Their parent is found from the absolute path.
     let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
     path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
 }
@@ -183,7 +183,7 @@ impl Folder {
             let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(root));
         }
-        // Build the full path in `scratch`, which is unused until the file is read.
+        // `scratch` is unused until the file is read, so the full path is built there.
         let full = root.len() + path.len();
         if scratch.len() < full {
             let longer = FIRST_READ.max(full);

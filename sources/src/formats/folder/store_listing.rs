@@ -1,5 +1,5 @@
-//! Finds the images or videos under a URL in an object store. Classes, labels and order are the same
-//! as for a local folder.
+//! Finds the images or videos under a URL in an object store, with the classes, labels and order
+//! that a local copy would have.
 
 use std::collections::BTreeSet;
 

@@ -93,7 +93,7 @@ impl Others {
 
     fn push(&mut self, extension: Option<&str>) {
         self.count += 1;
-        // Ignore long extensions: these are most likely part of a name that contains a dot.
+        // A long extension is most likely part of a name that contains a dot.
         if let Some(extension) = extension.filter(|e| e.len() <= 8 && !e.contains(char::is_control)) {
             self.extensions.insert(format!(".{}", extension.to_lowercase()));
         }
@@ -142,10 +142,10 @@ pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
-        // Only links need an additional system call, because a directory entry states whether it is
-        // a file or a folder. Treat a dangling link as a file, so that reading its sample fails;
-        // otherwise the sample would be missing without an error. Skip pipes and devices, because
-        // opening them could block.
+        // A directory entry states whether it is a file or a folder, so only links need an
+        // additional system call. A dangling link counts as a file, so that reading its sample
+        // fails; otherwise the sample would be missing without an error. Pipes and devices are
+        // skipped, because opening them could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();

@@ -1,4 +1,4 @@
-//! The LeRobot format's entry in `DATA_FORMATS`.
+//! Registers the LeRobot format.
 
 use crate::error::Result;
 use crate::options::{DataFormat, with_feature};

@@ -102,9 +102,8 @@ impl Info {
         filled("data_path", &self.data_path, &[("chunk_index", chunk), ("file_index", file)])
     }
 
-    /// Returns the path of a file of the video feature `key`, relative to the dataset. `file`
-    /// consists of the folder number and the file number. Version 2, which has one file for each
-    /// episode, uses `episode` instead.
+    /// Returns the path of a file of the video feature `key`, relative to the dataset. `file` is
+    /// the folder and file number. Version 2 has one file per episode, and uses `episode` instead.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@
 //!    Parquet files, and `packed` from packed datasets. `numbers` decodes numeric fields.
 //! 10. `source`: [`LeRobot`], the source. `divide` splits it for packing.
 //!
-//! The format is described at <https://huggingface.co/docs/lerobot/lerobot-dataset-v3>. `data_format`
-//! contains the format's entry in `DATA_FORMATS`.
+//! <https://huggingface.co/docs/lerobot/lerobot-dataset-v3> describes the format. `data_format`
+//! registers it.
 
 #[cfg(feature = "parquet")]
 mod choice;

@@ -14,8 +14,8 @@ const MAX_HEADER: u64 = 4096;
 const MAX_IN_MEMORY: u64 = 4 << 30;
 
 /// The numbers of a feature in all frames: an array with one row for each frame. A local file is
-/// read in place. A file in an object store is read into memory once, because a sample often needs
-/// many short rows.
+/// read in place. A file in an object store is read into memory once, because each of the many
+/// short rows of a sample would cost a request.
 pub(super) struct NumberFile {
     file: OpenFile,
     /// Offset of the first row.

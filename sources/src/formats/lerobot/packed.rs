@@ -1,5 +1,5 @@
-//! Packed datasets, which `warpfeed pack --frames` writes: [`Packed`], the description of a packed
-//! dataset, and [`PackedReader`], which reads its frames.
+//! Reads the datasets that `warpfeed pack --frames` writes. [`Packed`] describes such a dataset,
+//! and [`PackedReader`] reads its frames.
 //!
 //! A packed dataset is a folder with these files:
 //!
@@ -10,7 +10,7 @@
 //! | `numbers/<feature>.npy` | the numbers of a feature, with one row for each frame |
 //! | the tar shards that [`Packed`] names | the images and the texts of each frame |
 //!
-//! Frames are stored once each, in the order of the episodes, so a sample of several frames
+//! Each frame is stored once, in the order of the episodes. A sample of several frames therefore
 //! reads several shard samples. Only the files of the selected features are read.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The statistics of each feature, for normalization.
+//! Reads the statistics of each feature, for normalization.
 
 use std::collections::BTreeMap;
 

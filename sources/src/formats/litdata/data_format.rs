@@ -1,4 +1,4 @@
-//! The LitData format's entry in `DATA_FORMATS`.
+//! Registers the LitData format.
 
 use std::path::Path;
 

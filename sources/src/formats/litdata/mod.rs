@@ -6,7 +6,7 @@
 //! 4. `layout`: locates the values in a sample.
 //! 5. `open`: opens the chunks.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 #[cfg(feature = "chunks")]

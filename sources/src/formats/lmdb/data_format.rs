@@ -1,4 +1,4 @@
-//! The LMDB format's entry in `DATA_FORMATS`.
+//! Registers the LMDB format.
 
 use super::detect::is_lmdb;
 use crate::error::Error;
@@ -10,7 +10,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_file: |_, start| is_lmdb(start),
     has_parts: true,
     companions: Some(Companions {
-        // Do not copy the lock file: opening the database creates it.
+        // The lock file is not copied, because opening the database creates it.
         without: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
         ..Companions::NONE
     }),

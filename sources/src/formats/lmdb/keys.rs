@@ -1,8 +1,8 @@
 //! Finds the keys of the samples in an LMDB database.
 //!
-//! Listing all keys of a large database is slow. For two common schemes, the keys can be computed
-//! instead: consecutive zero-padded decimals, and the numbered pairs of text recognition datasets.
-//! In all other databases, opening lists the keys once and keeps them in memory.
+//! Listing all keys of a large database is slow and takes memory. Two common schemes make it
+//! unnecessary, because their keys can be computed: consecutive zero-padded decimals, and the
+//! numbered pairs of text recognition datasets. In all other databases, opening lists the keys.
 
 use std::io::Write as _;
 
@@ -120,12 +120,11 @@ const SPOT_CHECKS: usize = 1000;
 
 /// Returns the keys if they are consecutive zero-padded decimals.
 ///
-/// Checks all keys if the database has at most [`FULLY_CHECKED_PAGES`] leaf pages. Otherwise,
-/// checks only the first key, the last key, the number of keys, and the keys at [`SPOT_CHECKS`]
-/// positions between them. These checks can miss a gap if the database also contains an unrelated
-/// key. In this case, reading the missing sample fails. Conversely, if an epoch reads all samples
-/// without an error, the keys are correct: the epoch has found `len` distinct keys, and the
-/// database contains only `len` keys.
+/// Checks every key if the database has at most [`FULLY_CHECKED_PAGES`] leaf pages. In a larger
+/// one, checks only the first key, the last key, the number of keys, and the keys at
+/// [`SPOT_CHECKS`] positions in between. That can miss a gap that an unrelated key makes up for.
+/// But no wrong sample is ever delivered: reading the missing one fails, and an epoch without
+/// errors has found `len` distinct keys, which are all that the database contains.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;
@@ -152,7 +151,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     }
     let stat = txn.stat(database)?;
     let sound = if stat.leaf_pages() <= FULLY_CHECKED_PAGES {
-        // Comparing with the expected keys is faster than parsing the keys.
+        // Comparing with the expected key is faster than parsing.
         is_counted(cursor.iter_start().take(len), 0, width)?
     } else {
         let mut sound = true;

@@ -1,4 +1,5 @@
-//! The layouts of values in an LMDB database: [`ValueFormat`], its implementations, and detection.
+//! The layouts of values in an LMDB database. [`ValueFormat`] decodes one layout, and [`detect`]
+//! recognizes which one a database uses.
 
 use super::datum::Datum;
 use super::msgpack::{Reader, Value};

@@ -10,7 +10,7 @@
 //!    source.
 //! 7. `header`: checks the meta pages before LMDB maps the file.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its files.
+//! `data_format` registers the format, and `detect` recognizes its files.
 
 mod data_format;
 #[cfg(feature = "lmdb")]

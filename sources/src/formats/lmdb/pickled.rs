@@ -28,7 +28,7 @@ pub(super) struct Pickled {
 pub(super) fn is_pickle(value: &[u8]) -> bool {
     match value {
         [0x80, 2..=5, .., b'.'] => true,
-        // Pickles of protocols 0 and 1 have no header, so parse the whole value.
+        // Pickles of protocols 0 and 1 have no header, so only parsing the whole value can tell.
         [b'(' | b']' | b'}', .., b'.'] => pickle::read(value).is_ok(),
         _ => false,
     }
@@ -75,7 +75,7 @@ impl Pickled {
         self.rows.learn(classes, lenient, |label, see| {
             for (index, value) in values.enumerate() {
                 page.clear();
-                // Skip damaged values, because reading their samples fails anyway.
+                // A damaged value fails when its sample is read, so it does not matter here.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = read_row(&nodes, item_names, &mut page) else { continue };
                 for Named { name, content } in row {
@@ -129,8 +129,8 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
         let mut found = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
         found.next().filter(|_| found.next().is_none())
     };
-    // Accept an array as an image only if there are no other arrays, and only if its elements are
-    // bytes. Otherwise, a mask could be mistaken for the image if the image consists of floats.
+    // An array is an image only if there are no other arrays, and only if its elements are bytes.
+    // Otherwise, a mask could be mistaken for an image that consists of floats.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),

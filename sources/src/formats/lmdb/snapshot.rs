@@ -40,10 +40,10 @@ const MAX_READERS: u32 = 1024;
 /// if another process commits in the meantime.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Minimum size of a memory map, in bytes. The spare size allows other processes to enlarge the
-/// database. The map cannot grow later, because the map of an environment in use must not move
-/// (invariant 3), and a file must not have a second environment (invariant 1). Reserving address
-/// space uses no memory, and an x86-64 process has 128 times this much.
+/// Minimum size of a memory map, in bytes. Other processes may enlarge the database, and the map
+/// can't grow later: it must not move while in use (invariant 3), and the file must not be opened a
+/// second time (invariant 1). So reserve plenty. Address space costs no memory, and an x86-64
+/// process has 128 times this much.
 const MIN_MAP_SIZE: u64 = 1 << 40;
 
 /// Read transactions that all see the same state of one database.
@@ -71,9 +71,8 @@ impl Snapshot {
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..MAX_ATTEMPTS {
-            // Reopen the environment in each attempt. Unless another snapshot shares the
-            // environment, the failed attempt has closed it, so reopening maps the whole database
-            // even if it was enlarged.
+            // Reopen in each attempt: the database may have been enlarged beyond the old map. (If
+            // another snapshot shares the environment, this keeps the old map.)
             let environment = Shared::open(path)?;
             let Environment { env, .. } = environment.get();
             let database = environment.get().find_database(name).map_err(|e| e.at_path(path))?;
@@ -163,7 +162,7 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
-            // Other processes use the remaining reader slots, so use fewer transactions.
+            // Other processes hold the remaining reader slots, so make do with fewer transactions.
             Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -171,8 +170,8 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment and the handles of its databases. All handles are opened before anything is read,
-/// because `mdb_dbi_open` writes to memory that reads access.
+/// An environment and the handles of its databases. All handles are opened up front, because
+/// `mdb_dbi_open` writes to memory that concurrent reads access.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
@@ -249,8 +248,7 @@ impl Environment {
 /// dropped.
 struct Shared(Option<Arc<Environment>>);
 
-/// The identity of a file: its device and inode. A file that replaces another file at the same path
-/// has a different identity.
+/// A file's device and inode, which tell it from a new file at the same path.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
@@ -292,8 +290,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("`drop` runs once");
-        // If the count is two, only the list and this handle own the environment. No thread can
-        // clone it now, because clones are made only under the lock.
+        // A count of two means: only the list and this handle are left. No other thread can clone
+        // it now, because that takes the lock.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
@@ -333,7 +331,7 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
     };
     match open(flags) {
         // The lock file cannot be created or written, so open the database without it. Writers then
-        // do not know about this reader.
+        // cannot see this reader, and may reuse pages that it reads.
         Err(lmdb::Error::Other(code)) if is_denied(code) => {
             tracing::info!(
                 "{}: the lock file cannot be written, so the database was opened without a lock: do not write to it",
@@ -374,8 +372,8 @@ mod advapi32 {
         fn SetSecurityDescriptorDacl(descriptor: *mut c_void, present: i32, acl: *const c_void, defaulted: i32) -> i32;
     }
 
-    /// Forces the library to be linked. GNU's linker extracts from a library only those symbols
-    /// that are undefined at that point, and it may reach this library before LMDB.
+    /// Forces the library to be linked. GNU's linker takes from a library only what is undefined at
+    /// that point, and may reach this one before LMDB.
     #[used]
     static CALLED: (
         unsafe extern "system" fn(*mut c_void, u32) -> i32,

@@ -1,4 +1,4 @@
-//! The MDS format's entry in `DATA_FORMATS`.
+//! Registers the MDS format.
 
 use std::path::Path;
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::values::items::{ColumnRanges, Layout, column_ranges};
 use crate::values::record::{ColumnType, Found};
 
-/// The layout of a sample: the lengths of its variable-length values, followed by the values of all
+/// A sample starts with the lengths of its variable-length values, followed by the values of all
 /// columns.
 pub(super) struct MdsLayout {
     names: Vec<String>,

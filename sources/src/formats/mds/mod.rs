@@ -5,7 +5,7 @@
 //! 3. `layout`: locates the columns in a sample.
 //! 4. `open`: opens the shards.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 #[cfg(feature = "chunks")]

@@ -1,4 +1,4 @@
-//! Decoded pages, and the lookup of values by row.
+//! Stores decoded pages, and looks up their values by row.
 
 use std::ops::Range;
 
@@ -320,8 +320,8 @@ fn decode_values<T: DataType>(
         done += read;
     }
     if repeated {
-        // Check that no rows remain. The header of a list page does not always contain its number
-        // of rows, so extra rows would otherwise be lost silently.
+        // No rows may remain. The header of a list page does not always contain its number of rows,
+        // so without this check, extra rows would be lost silently.
         let mut ends = (Vec::new(), Vec::new(), Vec::new());
         let definitions = defined.then_some(&mut ends.0);
         let (more, _, _) =

@@ -1,15 +1,15 @@
 //! A cache of decoded pages with bounded memory.
 //!
 //! A page contains many values, so neighboring rows need the same page. The first thread that needs
-//! a page decodes it, and other threads wait for the result. The cache evicts the least recently
-//! used pages when its size exceeds the sum of the grants from the memory plans of all loaders of
-//! the dataset. It also frees space before it decodes a page, and decodes large pages one at a
-//! time.
+//! a page decodes it, and other threads wait for the result. Each loader of the dataset grants the
+//! cache part of its memory budget. When the cache outgrows the sum of those grants, it evicts the
+//! least recently used pages. It makes room before it decodes a page rather than after, and decodes
+//! large pages one at a time.
 //!
-//! Values may borrow from a dictionary. A dictionary is evicted after its pages, because evicting
-//! it earlier would not free its memory. If a dictionary does not fit in the cache, its size is
-//! added to the size of each of its pages. An evicted page stays alive while a worker uses it,
-//! which adds at most one page per worker.
+//! Pages may borrow values from a dictionary and keep it alive, so evicting a dictionary frees
+//! nothing until those pages are gone. It is therefore evicted only after them. If a dictionary
+//! does not fit in the cache, each of its pages counts as if it contained the dictionary. An
+//! evicted page stays alive while a worker uses it, which adds at most one page per worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,20 +19,18 @@ use crate::error::Result;
 use crate::values::grants::{Grants, Keeps};
 use crate::values::lru_cache::Recent;
 
-/// Number of locks. A hash maps each page to a lock. If several threads need the same page, one of
-/// them decodes it while the others wait for its lock.
+/// Number of locks. Pages are hashed to locks.
 const LOCKS: usize = 64;
 /// Size of the cache if no loader reads the dataset, in bytes.
 const DEFAULT_BUDGET: usize = 32 << 20;
 /// Maximum decoded size of a page if no loader reads the dataset, in bytes.
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
-/// Minimum of the limit on the decoded size of a page, in bytes. This minimum applies even if a
-/// memory plan is smaller.
+/// The page limit never drops below this, in bytes, even if a memory plan is smaller.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
 /// Pages with a larger decoded size, in bytes, are decoded one at a time.
 const LARGE_PAGE: usize = 16 << 20;
 
-/// Flag bit in the column index of a key: the entry is the dictionary of the column chunk.
+/// Flag in the column index of a key, which marks the chunk's dictionary.
 const DICTIONARY: u32 = 1 << 30;
 
 /// The cache key of a column chunk: the indices of the file, the row group and the column.
@@ -47,9 +45,9 @@ fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
 pub(super) struct Cache {
     grants: Grants,
     blocks: Mutex<Blocks>,
-    /// Locks for decoding pages. A thread takes one of these locks before it takes `large`,
-    /// `dictionary` and `fetching`, in this order, because decoding a page may fetch its
-    /// dictionary.
+    /// Held while a page is decoded, so that threads that need the same page wait for one of them.
+    /// Lock order: one of these, then `large`, `dictionary` and `fetching`, because decoding a page
+    /// may fetch its dictionary.
     decoding: [Mutex<()>; LOCKS],
     /// Held while a large page is decoded.
     large: Mutex<()>,
@@ -63,13 +61,13 @@ pub(super) struct Cache {
     decoded: AtomicUsize,
 }
 
-/// Limits the decoded size of pages to the grants of the loaders of one selection of columns.
-/// Loaders of all selections share the cache, but a page must fit in the memory plan of the loader
+/// Caps the decoded page size for one column selection at what that selection's loaders have
+/// granted. All selections share the cache, but a page must fit in the memory plan of the loader
 /// that reads it.
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
-    /// Number of bytes that a loader grants if its memory limit is high enough.
+    /// How much a loader would grant if memory were not tight.
     max_grant: AtomicUsize,
 }
 
@@ -91,7 +89,6 @@ impl PageLimit {
         self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |least| least.max(MIN_PAGE_LIMIT))
     }
 
-    /// Returns the number of bytes that a loader grants if its memory limit is high enough.
     pub(super) fn max_grant(&self) -> usize {
         self.max_grant.load(Ordering::Relaxed)
     }
@@ -208,8 +205,8 @@ impl Cache {
         self.whole(column, size, fetch)
     }
 
-    /// Returns the only block of a column, such as a dictionary. If it is not cached, `fetch`
-    /// creates it.
+    /// Returns an entry that is stored as a single block: a dictionary or an undecoded column. If
+    /// it is not cached, `fetch` creates it.
     fn whole(&self, column: ColumnKey, size: usize, fetch: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
         let _fetching = lock(&self.fetching[lock_index(column, 0)]);
         if let Some(block) = self.find(column, 0) {
@@ -239,7 +236,6 @@ impl Cache {
     }
 }
 
-/// Returns the index of a page's lock.
 fn lock_index((file, group, column): ColumnKey, first: usize) -> usize {
     [file, group, column, first as u32].iter().fold(0_u32, |all, &one| all.wrapping_mul(31).wrapping_add(one)) as usize
         % LOCKS

@@ -42,8 +42,8 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
             return decompress_lz4(from, &mut to[start..])
                 .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
-        // Writers disagree on the framing of LZ4. Try Hadoop's frames, then LZ4 frames, then a raw
-        // block.
+        // Writers disagree on the framing of LZ4: there are Hadoop's frames, LZ4 frames, and raw
+        // blocks.
         Compression::LZ4 => {
             to.resize(start + size, 0);
             if decompress_hadoop(from, &mut to[start..]).is_some() {

@@ -1,4 +1,4 @@
-//! The Parquet format's entry in `DATA_FORMATS`.
+//! Registers the Parquet format.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -13,7 +13,7 @@ pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
     Some(shared + rest.len() as u64)
 }
 
-/// Returns `None` if `DELTA_BINARY_PACKED` data claims to contain more than `limit` numbers.
+/// Checks that `DELTA_BINARY_PACKED` data claims to contain at most `limit` numbers.
 pub(super) fn check_count(bytes: &[u8], limit: usize) -> Option<()> {
     (Header::read(&mut &bytes[..])?.count <= limit).then_some(())
 }
@@ -168,7 +168,6 @@ mod tests {
             assert!(check_count(&bytes, numbers.len()).is_some() && check_count(&bytes, numbers.len() - 1).is_none());
             assert!((0..end.min(20)).all(|len| sum(&bytes[..len], 1000).is_none()));
         }
-        // This data claims a huge number of values, but contains none.
         let mut claims = Vec::new();
         for value in [128, 4, u64::from(u32::MAX), 0] {
             push(&mut claims, value);

@@ -168,8 +168,8 @@ impl ParquetFile {
         let raw = raw.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.file));
         if levels.is_some() {
-            // Check this before reading the headers, so that the message states the memory for all
-            // lists.
+            // This check comes before the headers are read, so that the message states the memory
+            // for all lists.
             lists_fit(column.lists_need(), column.limit, column.max_grant)?;
             let found = || column.scan(bytes, chunk.clone());
             return cache.get(key, (row, 0), found, |found| column.decode_lists(bytes, &found));
@@ -193,9 +193,9 @@ impl ParquetFile {
             let bytes = read(Unit::Page(own.start), at)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
             index.record_dictionary_use(own.start, with_dictionary);
-            // The order of units is computed before it is known which pages need the dictionary.
-            // Therefore, it lists the dictionary once, with the first page that is read. Decode the
-            // dictionary even if this page does not need it, so that it is cached for later pages.
+            // The order of units was computed before it was known which pages need the dictionary,
+            // so it lists the dictionary once, with the first page that is read. This page may not
+            // need the dictionary, but later pages expect it in the cache.
             if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
                 let _ = dictionary();
             }
@@ -282,7 +282,7 @@ impl ParquetFile {
             return Ok(Some(index));
         }
         let chunk = self.chunk(group, leaf as usize)?;
-        // Scan the page headers of a local file instead, which takes no requests. Page headers are
+        // Scanning the page headers of a local file takes no requests, and page headers are
         // authoritative, unlike a page index.
         if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
             return Ok(None);

@@ -286,8 +286,8 @@ impl Files {
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
             let memory = part.decoded_size(own, needed.leaf, range.end - range.start);
-            // Count a whole column chunk twice, because both its encoded bytes and its decoded
-            // pages are cached.
+            // Both the encoded bytes and the decoded pages of a whole column chunk are cached, so
+            // it counts twice.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
             with(self.unit_number(group, needed.leaf, unit), memory);
         };

@@ -1,4 +1,5 @@
-//! Reads the footer of a file, and checks it before the `parquet` crate decodes it.
+//! Reads the footer of a file, and rejects ones that the `parquet` crate would decode with
+//! unbounded memory or recursion.
 
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 

@@ -132,7 +132,7 @@ struct Seen(u64);
 impl Seen {
     /// Records a field. Returns `None` if it has already occurred.
     fn record(&mut self, field: i64) -> Option<()> {
-        // Ignore fields with larger numbers: they are unknown, so repeating them is harmless.
+        // Fields with larger numbers are unknown, so repeating them is harmless.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let before = self.0;
         self.0 |= bit;
@@ -220,7 +220,7 @@ mod tests {
         let about = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
         let read = |parts: &[&[u8]]| Header::read(&parts.concat()).map(|header| (header.size, header.values));
         assert_eq!(read(&[&page, &about, &[0, 0]]), Some((4, 7)));
-        // Repeat the size, the number of values, and the struct.
+        // The size, the number of values, and the struct are repeated.
         assert_eq!(read(&[&page, &about, &[0, 0x05, 4, 10, 0]]), None);
         assert_eq!(read(&[&page, &about, &[0x05, 2, 16, 0, 0]]), None);
         let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];

@@ -20,9 +20,8 @@ pub(super) struct Index {
     rows: usize,
     /// Byte range of the dictionary, if the column has one.
     pub(super) dictionary: Option<Range<u64>>,
-    /// Start row of the first page that is known not to need the dictionary. Later pages do not
-    /// need the dictionary either, because a writer that has stopped using a dictionary does not
-    /// use it again.
+    /// Start row of the first page that is known not to need the dictionary. A writer that has
+    /// stopped using a dictionary does not use it again, so later pages do not need it either.
     plain: AtomicUsize,
     /// The error that stopped the scan, if any. The pages before it can be read.
     error: Option<Error>,

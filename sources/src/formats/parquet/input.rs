@@ -10,8 +10,8 @@ use crate::storage::OpenFile;
 /// Maximum size of a single read, in bytes.
 const MAX_READ: u64 = 1 << 30;
 
-/// Reads `len` bytes at offset `at` of `file`. This read is not part of a loader's order, so it is
-/// not prefetched.
+/// Reads `len` bytes at offset `at` of `file`, without prefetching: for reads outside a loader's
+/// order.
 ///
 /// # Errors
 /// If the range extends past the end of the file, if it is longer than [`MAX_READ`], or if it
@@ -59,8 +59,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Runs code that calls the `parquet` crate, and converts a panic to an error, because a damaged
-/// file can cause panics in that crate.
+/// Runs code that calls the `parquet` crate, which damaged files can make panic. Turns a panic into
+/// an error.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     crate::error::guarded(run).map_err(|e| match e.kind() {
         ErrorKind::Panic => Error::in_source(format!("damaged: {}", e.cause())),

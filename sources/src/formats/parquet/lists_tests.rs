@@ -1,4 +1,4 @@
-//! Tests that columns that are not selected are not decoded and use no memory.
+//! Tests that unselected columns are not decoded and cost no memory.
 
 use super::Parquet;
 use crate::lists::{NUMBERS, ROWS, write};

@@ -19,7 +19,7 @@
 //! errors. This module also locates and decompresses pages itself, because the library would
 //! decompress a page to any size, even if the page declares a smaller size.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 #[cfg(feature = "parquet")]
 mod block;

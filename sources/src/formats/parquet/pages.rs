@@ -17,9 +17,9 @@ use super::schema::{Leaf, Levels, Plain};
 use super::{delta, index};
 use crate::error::{Error, Result, reserve};
 
-/// Maximum number of values per page. A limit is required, because memory for the values is
-/// allocated before they are decoded. The limit is high because run-length encoding is compact: by
-/// default, pyarrow may write 20,000 lists of 512 equal numbers into one page.
+/// Maximum number of values per page. Memory for the values is allocated before they are decoded,
+/// so a damaged count must not get through. The limit is high because run-length encoding is
+/// compact: pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
 /// Memory reserved for the dictionary of a list column, in bytes. The metadata does not declare the
 /// dictionary's size.
@@ -39,7 +39,7 @@ pub(super) struct Column<'a> {
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
-    /// Number of bytes that a loader grants if its memory limit is high enough.
+    /// How much a loader would grant if memory were not tight.
     pub(super) max_grant: usize,
 }
 
@@ -98,8 +98,8 @@ impl Column<'_> {
         Ok((pages.needed, header.needs_dictionary()))
     }
 
-    /// Scans all pages in `range`. Returns the header of each page with the offset of the data
-    /// after it, and the memory that is needed to decode all pages.
+    /// Scans all pages in `range`. Returns each page's header with the offset of its data, and the
+    /// memory it takes to decode them all.
     ///
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
@@ -251,19 +251,17 @@ impl Column<'_> {
     }
 }
 
-/// Checks that there is enough memory to decode the lists of a row group. `need` is the required
-/// number of bytes (see [`Column::lists_need`]).
+/// Checks that the lists of a row group can be decoded within `limit` bytes. `need` comes from
+/// [`Column::lists_need`].
 ///
 /// # Errors
-/// If `need` exceeds `limit`. The advice in the message depends on `max_grant`, the number of bytes
-/// that a loader grants if its memory limit is high enough.
+/// If `need` exceeds `limit`. The message suggests a higher memory limit only if that would help,
+/// because a loader never grants more than `max_grant`.
 pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()> {
     if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS_NEED, need, limit, max_grant)) }
 }
 
 fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
-    // Suggest a higher memory limit only if it would help: a loader never grants more than
-    // `max_grant`.
     let raise = if limit < max_grant { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
         "{what} {need} bytes of memory, but the limit is {limit}: {raise}write the file with smaller pages or row \
@@ -286,11 +284,10 @@ struct Pages {
 }
 
 impl Pages {
-    /// Adds the memory for a page to the required memory, and checks the total before any memory is
-    /// allocated.
+    /// Adds a page to the total, and checks the total before anything is allocated.
     fn account(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed), header.values, column.limit);
-        // Every value of a dictionary takes at least one byte of the dictionary page.
+        // A value takes at least a byte of a dictionary page, so the page's size bounds the count.
         let dictionary = matches!(header.kind, Kind::Dictionary { .. });
         let max_grant = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
         if values > max_grant {

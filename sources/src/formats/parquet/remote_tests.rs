@@ -146,8 +146,8 @@ enum Order {
 }
 
 impl Order {
-    /// Maps a position in an epoch to a sample, and also a sample to its position, because each
-    /// order is its own inverse.
+    /// Maps a position in an epoch to a sample. Each order is its own inverse, so the function also
+    /// maps a sample to its position.
     fn map(self, position: u64, epoch: u64) -> u64 {
         let salt = [11, 26, 5][epoch as usize % 3];
         match self {

@@ -1,4 +1,4 @@
-//! Derives the columns of a file from its schema, and the leaf columns that contain their values.
+//! Derives from a file's schema which columns can become fields, and where their values are stored.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
@@ -28,8 +28,8 @@ pub(super) enum Form {
 /// Maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
-/// For each nested list, from the outermost to the innermost, the definition level at which the
-/// list has an element. At the next lower level, the list is empty.
+/// For each nested list, outermost first: the definition level from which the list has an element.
+/// One level lower means an empty list.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],
@@ -99,7 +99,8 @@ fn definition_levels(column: &Type) -> i16 {
     i16::from(!required)
 }
 
-/// The structs and lists around a value. They determine the name and the levels of its column.
+/// What surrounds a value on the way down the schema: its structs and lists, which determine the
+/// column's name and levels.
 struct Inside {
     /// Name of the column.
     name: String,
@@ -142,8 +143,7 @@ impl Inside {
                 fields.push(Field { name, form });
                 return Ok(());
             }
-            // Old writers omit the inner group: the lists that they write directly contain the
-            // fields of the elements.
+            // Old writers omit the inner group, so the list's own fields are the element's.
             return match list.get_fields() {
                 [element] => Inside { name, level, lists }.try_add(element, first, fields),
                 elements => {
@@ -191,8 +191,8 @@ fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
         let fits = children[position].is_primitive()
             && !repeated(&children[position])
             && plain(&children[position]) == Ok(wanted);
-        // All children of such a struct are leaf columns, so their positions are also leaf indices
-        // relative to `first`.
+        // All children are leaf columns, so a child's position is its leaf index relative to
+        // `first`.
         fits.then_some(Leaf { index: first + position, holds: wanted })
     };
     let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));

@@ -82,8 +82,8 @@ impl Parquet {
         Self::with(DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Like [`open`](Parquet::open), with options. A folder's own name may end in `.parquet`, as in
-    /// Spark output. `location.part` selects a split.
+    /// Opens the dataset at `location` with options. A folder's own name may end in `.parquet`, as
+    /// in Spark output. `location.part` selects a split.
     pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
         let is_folder = match location.part {
             Some(_) => location.list().map(|_| true)?,
@@ -400,7 +400,7 @@ impl Source for Parquet {
 
     fn check(&self) -> Result<()> {
         self.files.requested_checks.fetch_add(1, Ordering::Relaxed);
-        // Report an oversized column chunk now, at the start of the epoch, rather than at the first
+        // An oversized column chunk is reported at the start of the epoch, rather than at the first
         // sample that uses it.
         let limit = self.page_limit.limit();
         if let Some(chunk) = self.whole {

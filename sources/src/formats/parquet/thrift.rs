@@ -1,6 +1,6 @@
-//! Parses Thrift's compact encoding, and checks data before the `parquet` crate decodes it. The
-//! depth of the schema is checked because that crate is recursive, and the lengths of lists are
-//! checked because that crate allocates memory for the claimed length.
+//! Parses Thrift's compact encoding, and checks data before the `parquet` crate decodes it. That
+//! crate is recursive, so the depth of the schema is checked. It allocates memory for the claimed
+//! length of a list, so lengths are checked as well.
 
 use parquet::file::page_index::offset_index::PageLocation;
 
@@ -95,8 +95,7 @@ impl<'a> Compact<'a> {
         };
         let kind = byte & 15;
         let least = if kind == 12 { MIN_STRUCT_BYTES } else { 1 };
-        // Accept short lists without a check, because the minimum size of an element is only an
-        // estimate.
+        // The minimum size of an element is only an estimate, so short lists are not checked.
         let fits = count <= 15 || count.checked_mul(least)? <= self.bytes.len() - self.at;
         fits.then_some((count, kind))
     }

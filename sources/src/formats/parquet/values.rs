@@ -1,4 +1,5 @@
-//! [`Rows`]: single values of Parquet files, for formats that store their data in Parquet.
+//! [`Rows`]: reads single values from Parquet files, for formats such as LeRobot that keep their
+//! data in Parquet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,8 +59,7 @@ impl Rows {
         self.names().position(|found| found == name)
     }
 
-    /// Returns the number of the leaf column that contains the values of a column, as
-    /// used in [`SampleRows`].
+    /// Returns the leaf column that stores a column's values, as [`SampleRows`] counts them.
     pub(crate) fn leaf(&self, column: usize) -> Option<usize> {
         match self.0.fields[column].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } | Form::List { leaf, .. } => Some(leaf.index),

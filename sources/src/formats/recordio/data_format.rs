@@ -1,4 +1,4 @@
-//! The RecordIO format's entry in `DATA_FORMATS`.
+//! Registers the RecordIO format.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -65,7 +65,7 @@ impl RecordIoLayout {
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);
-    // Reject numbers above 2^24, where an `f32` cannot represent every integer.
+    // Above 2^24, an `f32` cannot represent every integer.
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
@@ -106,8 +106,8 @@ impl Layout for RecordIoLayout {
                 let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
                 Ok([at(label), at(image)].into_iter().collect())
             }
-            // Return the whole record for both columns, because its parts must be joined before the
-            // columns can be located.
+            // The columns can be located only once the record's parts are joined, so return the
+            // whole record for both.
             _ => Ok([0..len, 0..len].into_iter().collect()),
         }
     }
@@ -125,8 +125,8 @@ impl Layout for RecordIoLayout {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        // If `bytes` starts with a frame, it is a whole record of several parts. Otherwise, it is a
-        // label, which has four bytes, or an image, which starts with a different signature.
+        // A frame at the start means a whole record of several parts. A label has only four bytes,
+        // and an image starts with its own signature.
         if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
             let start = made.len();
             join(bytes, made)?;

@@ -5,7 +5,7 @@
 //! 3. `layout`: locates and decodes the label and the image in a record.
 //! 4. `open`: opens a file.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 #[cfg(feature = "chunks")]

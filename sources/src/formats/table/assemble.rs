@@ -84,8 +84,8 @@ impl Table {
         Ok(start..buffer.len())
     }
 
-    /// Returns the name of the field that contains the file at `path`, which consists of the stem
-    /// and the extension in lower case.
+    /// Returns the name of the field for the file at `path`: the stem, and the extension in lower
+    /// case.
     fn field_name(&self, buffer: &mut SampleBuffer<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
         let extension = self.split(column, path).1;
         let start = buffer.push(stem.as_bytes()).start;

@@ -1,4 +1,4 @@
-//! The table format's entry in `DATA_FORMATS`.
+//! Registers the table format.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -17,7 +17,7 @@ pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usi
     cells.spans.clear();
     let mut json = serde_json::Deserializer::from_str(line);
     let read = json.deserialize_map(Object { cells, column }).and_then(|()| json.end());
-    // The parser sees only a single line, so its line number is always 1. Remove it.
+    // The parser sees a single line, so its line number is always 1. Remove it.
     read.map_err(|e| e.to_string().replace(" at line 1 column ", " at column "))
 }
 

@@ -9,7 +9,7 @@
 //! 6. `source`: [`Table`], the source. `labels` determines the labels, and `assemble` assembles the
 //!    sample of a row.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 #[cfg(feature = "tables")]
 mod assemble;

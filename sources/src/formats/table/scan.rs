@@ -7,7 +7,7 @@ use crate::error::{Error, push};
 /// Maximum number of columns. In JSON Lines, every key in any row is a column.
 const MAX_COLUMNS: usize = 4096;
 
-/// Maximum number of texts that are inspected to decide whether a column contains paths.
+/// How many text cells of a column to look at when guessing whether it holds paths.
 pub(super) const MAX_TEXTS: usize = 32;
 
 /// The result of a scan.
@@ -29,9 +29,9 @@ pub(super) struct Scan {
 ///
 /// # Errors
 ///
-/// If a quote is invalid or never closed, because it would merge rows, or if there are too many
-/// columns, because each column slows down reading every row. Returns the offset in the text, and
-/// the cause.
+/// The offset in the text, and the cause:
+/// - A quote is malformed or unterminated. It would swallow the rows that follow.
+/// - There are more than `MAX_COLUMNS` columns. Every column slows down every row.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };

@@ -338,9 +338,9 @@ impl TableOptions {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }
 
-    /// Like [`open`](TableOptions::open), but with additional image `formats`, and with a list of
-    /// `classes` that assigns indices to labels. Opening fails if a class is not in the list. If
-    /// `lenient` is true, only reading the samples of that class fails.
+    /// Opens the table at `path` with additional image `formats`, and with a list of `classes` that
+    /// assigns indices to labels. Opening fails if a class is not in the list. If `lenient` is
+    /// true, only reading the samples of that class fails.
     pub(crate) fn open_with(
         &self,
         path: &Path,

@@ -1,4 +1,4 @@
-//! The tar format's entry in `DATA_FORMATS`.
+//! Registers the tar format.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Parses tar headers, which are 512-byte blocks, and the records in PAX headers. POSIX.1-2024
 //! (`pax`) and GNU tar's `tar.h` describe the formats.
 //!
-//! The `tar` crate (0.4.46) is not used, because it does not detect damage that makes an archive
-//! look shorter. It stops silently if a file is truncated between two members, or at a block of
-//! zeros that is followed by more data. In addition, its errors contain no offsets.
+//! Why not the `tar` crate (0.4.46)? It misses damage that makes an archive look shorter: it stops
+//! silently if a file is truncated between two members, or at a block of zeros with more data
+//! behind it. And its errors contain no offsets.
 
 use std::borrow::Cow;
 
@@ -25,8 +25,8 @@ impl<'a> Header<'a> {
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed = parse_number(&block[148..156])
             .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
-        // In the sum, the bytes of the checksum field itself count as spaces. Some old writers
-        // summed signed bytes, so accept that sum too.
+        // The checksum field itself counts as spaces. Some old writers summed signed bytes; accept
+        // that sum too.
         let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
         let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
         let negative = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
@@ -94,7 +94,7 @@ impl Pax {
         while !data.is_empty() {
             let at = all - data.len();
             let bad = |what: &str| format!("pax record at byte {at} of {all}: {what}");
-            // Look for the space only in the first 21 bytes, because a `u64` has at most 20 digits.
+            // A `u64` has at most 20 digits, so don't look for the space any further.
             let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("it has no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])
                 .ok()

@@ -262,8 +262,8 @@ impl Scan<'_> {
                 b'L' => declared.name = Some(owned(data(&mut scratch)?)),
                 b'K' => declared.link = Some(owned(data(&mut scratch)?)),
                 b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
-                // Ignore global headers. No tool writes a path or a size into a global header,
-                // because it would apply to every member.
+                // A global header applies to every member, so no tool writes a path or a size into
+                // it.
                 b'g' => {}
                 b'S' => return Err(bad("sparse files are not supported".into())),
                 kind => {
@@ -389,7 +389,7 @@ impl Scan<'_> {
         })?;
         index.fields.push(field);
         index.samples.last_mut().expect("the code above pushes a sample").field = index.fields.len() as u64;
-        // Do not reject the shard because of a repeated field or too many fields: only reading that
+        // A repeated field, or too many fields, must not affect other samples: only reading this
         // sample fails.
         Ok(Some(index.fields.len() - 1))
     }

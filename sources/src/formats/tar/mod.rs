@@ -9,7 +9,7 @@
 //! 7. `manifest`: reads the file that lists the shards of a set.
 //! 8. `remote`: opens and reads shards in an object store.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`.
+//! `data_format` registers the format.
 
 mod data_format;
 mod header;

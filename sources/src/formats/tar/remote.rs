@@ -21,7 +21,7 @@ use crate::model::{Object, Sample};
 use crate::storage::OpenFile;
 use crate::storage::ahead::Remote;
 
-/// Number of threads that open shards, which is also the number of concurrent requests.
+/// Number of threads that open shards, with one request each.
 const MAX_REQUESTS: usize = 128;
 /// Number of shards that are scanned concurrently, each in chunks of [`CHUNK`] bytes. All chunks
 /// together take 256 MiB.
@@ -29,7 +29,7 @@ const MAX_SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
 /// Minimum size of a shard whose index is cached on the local disk, in bytes.
 const MIN_CACHED: u64 = 1 << 20;
-/// Names shorter than this are complete in the header, which has space for 100 bytes.
+/// A header has space for 100 bytes of name. Shorter than this, a name is surely not truncated.
 const MAX_COMPLETE_NAME: usize = 96;
 /// Number of bytes that are read to detect a manifest. Most manifests are smaller, so one round
 /// trip reads them completely.
@@ -84,7 +84,8 @@ pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<
         (look_up(url, &urls, remote)?, Vec::new())
     } else if is_shard(url) {
         match look_up(url, &[url.to_owned()], remote) {
-            // `url` may be the original target of a set that was packed as several shards.
+            // `url` may be what was passed to `pack`, which then wrote several shards with longer
+            // names.
             Err(e) if !e.is_transient() => match manifest::manifest_name(url) {
                 Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
                 _ => return Err(e),
@@ -121,8 +122,7 @@ fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
 
 /// Looks up the shards at `urls`, the expansion of the pattern `url`.
 fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
-    // The Hub versions whole datasets. Use a single listing, so that all shards come from the same
-    // commit.
+    // The Hub versions whole datasets, so list once: all shards then come from the same commit.
     if is_hub(url) {
         let start = &url[..url.find('{').unwrap_or(url.len())];
         let below = list_sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
@@ -138,8 +138,8 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     let found = in_parallel(MAX_REQUESTS, &all, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
-            // A missing index is not an error, because most shards have none. But report a
-            // transient error, because ignoring it would cause a scan of the whole shard.
+            // Most shards have no index, so a missing one is fine. A transient error is not:
+            // ignoring it would mean scanning the whole shard.
             Err(e) if is_index && !e.is_transient() => Ok(None),
             found => found.map(Some),
         })
@@ -152,7 +152,7 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
 }
 
 /// If `url` is a manifest, returns its shards and entries. Otherwise, returns the shards below
-/// `url` and, if there is a manifest under `url`, its entries.
+/// `url`, with the entries of their manifest, if any.
 fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
@@ -262,8 +262,8 @@ fn cached_index(shard: &Object) -> Option<Index> {
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Returns an identifier of the shard's content, which is a hash of its ETag. Returns `None` if the
-/// ETag is weak, because weak ETags do not identify the bytes.
+/// Returns a hash of the shard's ETag, to identify its content, or `None` for a weak one, which
+/// does not identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
@@ -312,8 +312,8 @@ impl Bytes for Chunks<'_> {
         let inside = |start: u64, have: usize| at >= start && at + len as u64 <= start + have as u64;
         if !inside(*start, bytes.len()) {
             let wanted = (len as u64).max(CHUNK).min(self.shard.len - at);
-            // Drop the old buffer first: a failed read must not leave stale bytes behind, and a
-            // canceled read may still write to its buffer.
+            // Don't reuse the buffer: a failed read would leave stale bytes behind, and a canceled
+            // one may still be writing to it.
             *bytes = Vec::new();
             *bytes = self.remote.bytes(self.shard, at, wanted)?;
             *start = at;
@@ -324,10 +324,10 @@ impl Bytes for Chunks<'_> {
     }
 }
 
-/// Returns the byte range of `fields` in a shard. The files of a sample are adjacent, so the range
-/// includes their headers. [`verify_field`] uses the headers to detect that the index belongs to a
-/// different tar. The range excludes links, because their targets are elsewhere. If all fields are
-/// links, returns the range of the first one.
+/// Returns the byte range of `fields` in a shard, as one range because a sample's files are
+/// adjacent. It includes their headers, by which [`verify_field`] notices an index of a different
+/// tar. It excludes links, whose targets are elsewhere. If all fields are links, returns the range
+/// of the first one.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let own = || fields.iter().filter(|field| !field.is_linked());
     let all = || own().chain(fields.first().filter(|_| own().next().is_none()));
@@ -345,8 +345,8 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
     let file = || {
         let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
-        // The actual size of a huge file, and a name that is too long for this header, are in a
-        // preceding PAX header.
+        // For a huge file, the actual size is in a preceding PAX header, and so is a name that is
+        // too long for this one.
         let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
@@ -370,7 +370,7 @@ fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     if path.len() >= MAX_COMPLETE_NAME || key.len() + name.len() >= MAX_COMPLETE_NAME || !name.is_ascii() {
         return true;
     }
-    // Likewise for a key that a file name cannot represent.
+    // Nor is a key complete here if a file name cannot represent it.
     let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
         format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)

@@ -8,8 +8,7 @@ use crate::error::{Error, Result, try_collect};
 use crate::machine::file;
 use crate::storage::tree::Tree;
 
-/// Maximum number of shards that a pattern may expand to. A pattern for more shards is most likely
-/// a typo.
+/// Maximum number of shards that a pattern may expand to. More is most likely a typo.
 const MAX_SHARDS: usize = 1_000_000;
 
 /// Lists the shards at `path`, which is a pattern, a folder of tar files, a manifest, or a single
@@ -26,8 +25,8 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     let listed =
         |shards: Vec<(PathBuf, Entry)>| try_collect(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
-        // Treat every file that is named like a manifest as one, so that an invalid manifest is
-        // reported as such.
+        // Anything named like a manifest is one, so that an invalid manifest gets the manifest's
+        // error.
         return if manifest::is_named_manifest(path) {
             manifest::open(path).and_then(listed)
         } else {
@@ -49,7 +48,7 @@ pub(crate) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
 }
 
-/// Rejects patterns with a star, which are not supported because a missing shard would go
+/// Rejects patterns with a star: they would match whatever exists, so a missing shard would go
 /// unnoticed.
 ///
 /// # Errors

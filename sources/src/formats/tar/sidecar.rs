@@ -1,17 +1,15 @@
 //! Stores the index of `x.tar` in `x.tar.index`, so that the tar's headers are scanned only once.
 //!
-//! [`index_file`] adds a magic number and a hash to the content, which consists of the following
-//! parts:
-//! 1. eight `u64`s: the length of the tar, its modification time in ns, the numbers of samples,
-//!    fields, field names and classes, the total length of the keys, and the number of links that
-//!    were left out;
+//! [`index_file`] adds a magic number and a hash. In between are:
+//! 1. eight `u64`s: the tar's length, its modification time in ns, the numbers of samples, fields,
+//!    field names and classes, the total length of the keys, and the number of skipped links;
 //! 2. for each sample, the ends of its key and of its fields, as `u64`s;
 //! 3. for each field, its offset and its length as `u64`s, and the index of its name as a `u32`,
 //!    with the highest bit set for a link;
-//! 4. the field names, the class names, the path of the first link that was left out, and the keys.
+//! 4. the field names, the class names, the path of the first skipped link, and the keys.
 //!
-//! The format is decoded by hand, because the counts are untrusted and must not control
-//! allocations. A format based on `serde` would need the same checks.
+//! Decoding is written by hand, because the counts are untrusted and must not control allocations.
+//! With `serde`, the same checks would still be needed.
 //!
 //! Everything in the sidecar is also in the tar, so if the sidecar is invalid in any way, the tar
 //! is scanned instead.

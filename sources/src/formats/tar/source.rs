@@ -155,8 +155,8 @@ fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
     let (file, metadata) = OpenFile::open(path, mapped)?;
     let len = file.len();
     let index = match sidecar::load(path, &metadata) {
-        // The file may have changed after its metadata was queried. Use the index only if the
-        // lengths agree, so that all its ranges are inside the map.
+        // The file may have changed after its metadata was queried. If the lengths agree, all
+        // ranges of the index are inside the map.
         Some(index) if metadata.len() == len => index,
         _ => {
             let index = Index::scan(&file).map_err(|e| e.at_path(path))?;
@@ -187,8 +187,8 @@ fn borrow_fields<'a>(
         let bytes = &map[field.offset() as usize..][..field.len() as usize];
         sample.push(&names[field.name()], bytes)?;
     }
-    // Load all files of the sample with one request, because they are adjacent. Load the targets of
-    // links separately, because they may be elsewhere.
+    // The files of a sample are adjacent, so one request loads all of them. The targets of links
+    // may be elsewhere, so each has its own request.
     let mut own = fields.iter().filter(|field| !field.is_linked());
     let first = own.next();
     if let (Some(first), Some(last)) = (first, own.next_back().or(first))
@@ -245,8 +245,8 @@ impl Tar {
         if let Some(map) = file.map() {
             return borrow_fields(file, map, names, fields, sample).map_err(|e| e.at_path(&file.path));
         }
-        // Do not load a sample with too many fields, because reading it fails anyway. The `+ 1` is
-        // for the label, which does not count as a field.
+        // Reading a sample with too many fields fails anyway, so it is not loaded. The `+ 1` is for
+        // the label, which does not count as a field.
         let read = if fields.len() > MAX_FIELDS + 1 {
             Err(Error::in_source(format!("the sample has more than {MAX_FIELDS} fields: {}", fields.len())))
         } else if file.object().is_some() {

@@ -1,4 +1,4 @@
-//! The TFRecord format's entry in `DATA_FORMATS`.
+//! Registers the TFRecord format.
 
 use super::detect::is_records_name;
 use crate::error::Result;
@@ -21,8 +21,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Maximum number of entries that are inspected to detect a folder of TFRecord files, because a
-/// folder may contain millions of entries.
+/// How many entries of a folder, which may have millions, to look at to detect TFRecord files.
 const MAX_INSPECTED: usize = 64;
 
 /// Returns whether the first entries of a folder include a TFRecord file and no subfolder.

@@ -4,7 +4,7 @@
 //! 2. `shard`: locates and reads the records in one TFRecord file.
 //! 3. `example`: converts the features of a record to cells.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its files.
+//! `data_format` registers the format, and `detect` recognizes its files.
 
 mod data_format;
 mod detect;

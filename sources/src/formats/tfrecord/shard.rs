@@ -9,7 +9,7 @@ use crate::machine::bytes::Bytes;
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::{OpenFile, RowBytes, Storage};
 
-/// Minimum size of a file for which an index is stored, in bytes. Scanning a smaller file is fast.
+/// Files smaller than this, in bytes, get no index: scanning them is fast enough.
 const MIN_INDEXED: u64 = 16 << 20;
 
 /// Size in bytes of the header before a record: the record's length, and the checksum of the
@@ -51,8 +51,8 @@ fn truncated(at: u64) -> Error {
 }
 
 impl Offsets {
-    /// Opens the TFRecord file at `path`. Returns `None` if the file is in an object store and has
-    /// no valid index, because locating its records would require reading all of it.
+    /// Opens the TFRecord file at `path`. Returns `None` for a file in an object store without a
+    /// valid index, because finding its records would mean downloading all of it.
     ///
     /// # Errors
     /// If the file is compressed, damaged or truncated.
@@ -64,8 +64,8 @@ impl Offsets {
         };
         let (file, metadata) = OpenFile::open(path, *mapped)?;
         let starts = match load(path, &metadata) {
-            // The file may have changed after its metadata was queried. Use the index only if the
-            // lengths agree, so that every record lies inside the mapping.
+            // The file may have changed since its metadata was queried. If the lengths disagree, an
+            // indexed record could lie outside the mapping.
             Some(starts) if metadata.len() == file.len() => starts,
             _ => {
                 let starts = scan(&file).map_err(|e| e.at_path(path))?;
@@ -85,13 +85,12 @@ impl Offsets {
         self.0[record]..self.0[record + 1]
     }
 
-    /// Returns the number of records.
     pub(super) fn len(&self) -> usize {
         self.0.len() - 1
     }
 
-    /// Returns the record with index `record` in `file`. `index` is the index of the record in the
-    /// dataset. If the file is not mapped, reads the record into `page`.
+    /// Returns record number `record` of `file`, which is sample `index` of the dataset. Unless the
+    /// file is mapped, reads it into `page`.
     ///
     /// # Errors
     /// If a checksum does not match, or if the file cannot be read.

@@ -203,8 +203,8 @@ impl Source for TfRecord {
         let row = match self.record(index, scratch)? {
             RowBytes::Borrowed(record) => example::read_row(record, &self.lists, scratch).map_err(named)?,
             RowBytes::Page(range) => {
-                // Copy the record out of `scratch`, because the cells borrow from it while values
-                // are appended to `scratch`.
+                // The cells borrow from the record while values are appended to `scratch`, so the
+                // record is copied out.
                 let record = try_copy(&scratch[range.clone()])?;
                 let row = example::read_row(&record, &self.lists, scratch).map_err(named)?;
                 row.into_iter().map(|cell| cell.moved(&record, range.start)).collect()

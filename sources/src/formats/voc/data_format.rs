@@ -1,4 +1,4 @@
-//! The Pascal VOC format's entry in `DATA_FORMATS`.
+//! Registers the Pascal VOC format.
 
 use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
 use crate::error::Result;

@@ -3,7 +3,7 @@
 //! 1. `source`: [`Voc`], the source.
 //! 2. `xml`: parses annotation files.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
+//! `data_format` registers the format, and `detect` recognizes its folders.
 
 mod data_format;
 mod detect;

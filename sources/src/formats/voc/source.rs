@@ -127,8 +127,8 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
 
-    /// Like [`open`](Voc::open), but leaves the edges of boxes unchanged. Use this function for
-    /// files that count pixels from 0.
+    /// Opens the dataset at `path` and leaves the edges of boxes unchanged, for files that count
+    /// pixels from 0.
     ///
     /// # Errors
     /// See [`open`](Voc::open).

@@ -143,7 +143,7 @@ pub(super) fn find_yaml(folder: &Path) -> Result<Option<PathBuf>> {
     for folder in [folder.to_owned(), folder.join("..")] {
         let mut files = Vec::new();
         let entries = match fs::read_dir(&folder) {
-            // Continue, because the user can still open the YAML file by its path.
+            // Not fatal: the user can still open the YAML file by its path.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
             entries => entries.map_err(|e| Error::io(&folder, &e))?,
         };

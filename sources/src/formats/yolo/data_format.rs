@@ -1,4 +1,4 @@
-//! The YOLO format's entry in `DATA_FORMATS`.
+//! Registers the YOLO format.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     annotates,
     companions: Some(Companions {
         folder: |url| {
-            // Download the parent of `images`, because the labels for `images/train` are in
-            // `labels/train`.
+            // The labels for `images/train` are in `labels/train`, so the parent of `images` is
+            // downloaded.
             match format!("{url}/").rfind("/images/") {
                 Some(at) => Some(&url[..at]),
                 None => url

@@ -12,9 +12,9 @@ pub(super) const IMAGES: &str = "images";
 /// Name of the folder with the label files.
 pub(super) const LABELS: &str = "labels";
 
-/// Returns the image folder of the YOLO dataset at `folder`, or `None` if `folder` is not a YOLO
-/// dataset. A dataset is a folder that contains `images` and `labels`, or a folder under `images`
-/// with a counterpart under `labels`.
+/// Returns the image folder of the YOLO dataset at `folder`, or `None` if it isn't one. Both `data`
+/// (with `data/images` and `data/labels`) and `data/images/train` (with a `data/labels/train`) are
+/// accepted.
 ///
 /// # Errors
 /// If the file system cannot be queried.

@@ -5,7 +5,7 @@
 //! 3. `data`: parses `data.yaml`.
 //! 4. `labels`: parses label files.
 //!
-//! `data_format` contains the format's entry in `DATA_FORMATS`, and `detect` recognizes its folders.
+//! `data_format` registers the format, and `detect` recognizes its folders.
 
 #[cfg(feature = "annotations")]
 mod data;

@@ -1,11 +1,11 @@
 //! [`Pace`]: determines how many requests to keep in flight, roughly the smallest number that
 //! saturates the link. Callers pass in all timestamps, so tests do not need a clock.
 //!
-//! The search uses hill climbing. Each trial uses more or fewer requests and compares the resulting
-//! rate with the best rate so far. Trials with fewer requests are needed because the initial number
-//! may be too high: requests beyond the bandwidth-delay product queue up in a router's buffer. When
-//! this buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for
-//! the sample that contains them.
+//! The search uses hill climbing. A trial uses more or fewer requests and compares the resulting
+//! rate with the best rate so far. Fewer requests are tried because the initial number may be too
+//! high. Requests beyond the bandwidth-delay product queue up in a router's buffer. When this
+//! buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for the
+//! sample that contains them.
 //!
 //! Each request has a **weight**, because a large request fills the link like several small
 //! requests. The window is the total weight that may be in flight.
@@ -253,7 +253,8 @@ impl Pace {
             }
             Trial::More => return self.end_failed_trial(),
             Trial::Fewer if rate >= AS_FAST_RATIO * self.best => {
-                // Keep the best rate for later comparisons, so that small decreases cannot add up.
+                // Later trials are compared with the best rate, so that small decreases cannot add
+                // up.
                 (self.base, self.best) = (self.window, rate.max(self.best));
                 Trial::Fewer
             }

@@ -1,4 +1,4 @@
-//! [`Piece`]: a request for one or more samples, and the outcome for which readers wait.
+//! [`Piece`]: a request for one or more samples, and the outcome that readers wait for.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,9 +9,8 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceler;
 
-/// A request that receives no bytes for this long is considered lost and is retried. This limit is
-/// a last resort for stores that never respond: stores should report a stalled connection much
-/// earlier.
+/// A request that receives no bytes for this long counts as lost and is sent again. This is a last
+/// resort: stores should notice a stalled connection much earlier.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(120);
 
 /// A byte range of one object that is fetched with one request and contains one or more samples.

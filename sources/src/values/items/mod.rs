@@ -1,4 +1,4 @@
-//! Reads files in which other libraries store samples one after the other.
+//! Reads formats that store samples back to back in files: MDS, LitData and their like.
 //!
 //! 1. `sample_files`: [`Items`], the files of a dataset and the offsets of their samples.
 //! 2. `convert`: converts values in encodings that batches do not support.

@@ -1,5 +1,5 @@
-//! [`Rows`]: a source for formats that store samples one after the other, all with the same typed
-//! columns. Each format implements [`Layout`] to find the columns in the bytes of a sample.
+//! [`Rows`]: a source for formats whose samples follow each other in a file and share typed
+//! columns. A format only has to implement [`Layout`], which finds the columns in a sample's bytes.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::values::record::{Cell, Column, ColumnType, Columns, Found};
 /// Byte ranges of the columns in a sample.
 pub(crate) type ColumnRanges = ArrayVec<Range<usize>, MAX_COLUMNS>;
 
-/// Finds the byte ranges of the columns in a sample of `len` bytes. `head` is the beginning of the
-/// sample. The sample consists of the lengths of its variable-length columns, as 32-bit numbers,
-/// followed by the values of all columns. `columns` yields the name of each column, and its length
-/// if the length is fixed.
+/// Finds the byte ranges of the columns in a sample of `len` bytes, given the `head` of the sample.
+/// A sample starts with the lengths of its variable-length columns, as 32-bit numbers, followed by
+/// the values of all columns. `columns` yields the name of each column, and its length if that is
+/// fixed.
 ///
 /// # Errors
 /// If the lengths of the columns do not add up to `len`.
@@ -56,7 +56,7 @@ pub(crate) trait Layout: Send + Sync {
     /// Returns the names of the columns.
     fn names(&self) -> &[String];
 
-    /// Returns the number of leading bytes of a sample that determine the ranges of its columns.
+    /// Returns how many leading bytes of a sample suffice to find its columns.
     fn head(&self) -> usize;
 
     /// Returns the ranges of the columns in sample `row`, which has `len` bytes. `head` is the
@@ -124,7 +124,7 @@ impl<L: Layout> Rows<L> {
             match layout.column_type(column, &mut first) {
                 Ok(column_type) => Ok(Column::new(name, column_type)),
                 Err(e) if chosen(name) => Err(e),
-                // The column is not used, so its encoding need not be supported.
+                // An unused column may have an unsupported encoding.
                 Err(_) => Ok(Column::new(name, ColumnType::Bytes)),
             }
         };
@@ -187,8 +187,8 @@ impl<L: Layout> Rows<L> {
     }
 }
 
-/// Maximum number of samples that are examined to find pixel arrays when a dataset is opened.
-/// Examining stops at the first undamaged sample.
+/// On opening, the first undamaged sample shows which columns are pixel arrays. Give up after this
+/// many damaged ones.
 const MAX_EXAMINED: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
@@ -210,8 +210,8 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
     (0..items.len().min(MAX_EXAMINED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
 }
 
-/// Number of leading bytes of a sample that are read from a store to find a column. Most labels are
-/// within these bytes, and thus need no second request.
+/// How many leading bytes of a sample to read from a store to find a column. Most labels are within
+/// them and need no second request.
 const START: u64 = 4096;
 
 /// Reads only the bytes of `column` in sample `row`.

@@ -23,7 +23,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, false).run()
 }
 
-/// Like [`read`], but for the `data.pkl` of a `.pt` archive, which also contains tensors.
+/// Reads the `data.pkl` of a `.pt` archive, which may also contain tensors; see [`read`].
 pub(crate) fn read_torch(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, true).run()
 }
@@ -258,7 +258,7 @@ impl<'a> Machine<'a> {
         };
         let result = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &result {
-            // Limit the total number of bytes, because a shared value may be converted many times.
+            // A shared value may be converted many times, so the total number of bytes is limited.
             self.copied += bytes.len();
             if self.copied > self.bytes.len() {
                 return Err(format!(
@@ -335,8 +335,8 @@ impl<'a> Machine<'a> {
 
     fn put(&mut self, index: usize) -> Step {
         let top = self.top()?;
-        // Limit the length of the memo. Picklers number memo entries consecutively, and each entry
-        // takes at least one byte of the pickle.
+        // Picklers number memo entries consecutively, and each entry takes at least one byte of the
+        // pickle. A larger index is damage.
         if index > self.bytes.len() {
             return Err(format!("a pickle of {} bytes cannot have the memo entry {index}", self.bytes.len()));
         }

@@ -1,4 +1,4 @@
-//! [`Found`]: the value of a column in a row, as a format provides it.
+//! [`Found`]: a column's value as the format stores it, before conversion.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::storage::RowBytes;
 #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
 use crate::values::pixels::{self, Channels, Colors};
 
-/// The value of a column in a row, as a format provides it. [`cell`](Found::cell) converts it to a
+/// A column's value in one row, as the format stores it. [`cell`](Found::cell) converts it to a
 /// [`Cell`].
 #[derive(Debug, Clone)]
 pub(crate) enum Found<'a> {

@@ -1,4 +1,5 @@
-//! [`Columns`]: how samples use each column of a dataset. [`Columns::new`] documents the rules.
+//! [`Columns`]: what becomes of each column of a dataset: the image, the label, or a field.
+//! [`Columns::new`] documents the rules.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -241,8 +242,8 @@ impl Columns {
         Ok(())
     }
 
-    /// Keeps only the fields called one of `names` (with or without the extension), and the fields
-    /// that belong to one of them. For example, `mask.first_class` belongs to `mask`.
+    /// Keeps only the fields in `names` (with or without the extension) and their companions, such
+    /// as `mask.first_class` for `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
@@ -309,8 +310,8 @@ impl Columns {
     }
 
     /// Assigns class indices to text labels. `each` must call its argument with the index and the
-    /// label of each row. `classes` is the user's class list. If `lenient` is true, the error for a
-    /// class that is not in the list is returned only when one of its samples is read.
+    /// label of each row. `classes` is the user's class list. If `lenient` is true, a class outside
+    /// the list is an error only when one of its samples is read.
     ///
     /// # Errors
     /// If a class is not in the list and `lenient` is false.
@@ -359,7 +360,7 @@ impl Columns {
             cell => {
                 let label = cell.integer().ok_or_else(|| Error::in_source("the label is not an integer"))?;
                 match labels {
-                    // Libraries that store class names use negative numbers for missing labels.
+                    // Libraries that store class names write missing labels as negative numbers.
                     Labels::Named(_) if label < 0 => Ok(None),
                     Labels::Named(names) if label as usize >= names.len() => Err(Error::in_source(format!(
                         "label {label} has no name: the dataset names {} classes",

@@ -2,15 +2,14 @@
 //!
 //! Formats only read their columns and the values in each row; this module implements the common
 //! rules:
-//! - `columns`: decides how samples use each column: as the image, as the label, as a field
-//!   or not at all. This depends on the name and the type of the column and on the user's options.
+//! - `columns`: decides from a column's name and type, and the user's options, whether it becomes
+//!   the image, the label, a field or nothing.
 //! - `schema_diff`: the error for a dataset with files that have different columns.
 //! - `labels`: determines whether the labels in a column are integers or class names.
-//! - `cells`: the value of a column in a row. `column_value`: the same value as a format provides
-//!   it.
+//! - `cells`: a column's value in a row. `column_value`: the same, as the format stores it.
 //! - `sniff`: determines the type of a column of bytes from its first values.
-//! - `rows`: rows that contain the names of their cells, such as dicts. A survey of some rows finds
-//!   the columns.
+//! - `rows`: rows that name their cells, such as dicts. The columns are found by looking at some
+//!   rows.
 
 mod cells;
 mod column_value;

@@ -1,4 +1,4 @@
-//! The error for a dataset with files that have different columns.
+//! Describes how the columns of two files of a dataset differ.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Determines the type of a column of bytes from its first values.
+//! Guesses from its first values what a column of bytes contains.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ const MAX_VALUES: usize = 5;
 /// Maximum number of rows that are searched for these values.
 const MAX_ROWS: usize = 1000;
 
-/// Determines from its first values what a bytes column with `rows` rows contains. `find` returns
-/// the value in a row. The column contains images if most of these values are images, according to
-/// their first bytes or to the extension of their path.
+/// Guesses from its first values what a bytes column with `rows` rows contains. It contains images
+/// if most of them look like images, by their first bytes or by the extension of their path. `find`
+/// returns the value in a row.
 ///
 /// # Errors
 /// Returns any error from `find`.

@@ -7,7 +7,7 @@
 //   f16_nchw_ops  with records (or null); two groups of P pixels per thread
 //   f16_nchw_any  with records (or null); P = 1, for widths that are not a multiple of P
 // blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records
-// are read in words of 16 bytes, because reading their fields one by one would take twice as long as
+// are read in words of 16 bytes. Reading their fields one by one would take twice as long as
 // reading the pixels.
 //
 // Arithmetic uses round-to-nearest intrinsics in the same order as on the host, so both produce the

@@ -1,24 +1,23 @@
 // Decodes baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color
 // conversion, crop, resize and flip.
 //
-// Eight entry points run one after the other. Samples whose pixels are already in place are skipped.
-// blockIdx.y is the sample, or one more share of a sample that is much larger than the others (see
-// `Share`).
-//   jpeg_axes      the resize filter of each axis, as tables
-//   jpeg_tables    the Huffman tables, in the form that the next three kernels use
-//   jpeg_follow    the decoder state at each line of the long segments, one thread per line
-//   jpeg_starts    the blocks that begin in each line, from these states
-//   jpeg_huffman   entropy-coded bytes to coefficients, one thread per short segment or line
-//   jpeg_idct      coefficients to samples, one thread per block
-//   jpeg_turn      samples to upright pixels, for images with an EXIF orientation
-//   jpeg_resize    samples to pixels of the output, one block of threads per eight rows, or fewer
+// Eight entry points run one after the other. They skip samples that a worker has decoded.
+// blockIdx.y is the sample; the rows after the last sample help with samples that are much larger
+// than the others (see `Share`).
+//   jpeg_axes the resize filter of each axis, as tables jpeg_tables the Huffman tables, in the form
+//   that the next three kernels use jpeg_follow the decoder state at each line of the long
+//   segments, one thread per line jpeg_starts the blocks that begin in each line, from these states
+//   jpeg_huffman entropy-coded bytes to coefficients, one thread per short segment or line
+//   jpeg_idct coefficients to samples, one thread per block jpeg_turn samples to upright pixels,
+//   for images with an EXIF orientation jpeg_resize samples to pixels of the output, one thread
+//   block per eight rows or fewer
 //
-// Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy one
-// thread. Huffman codes are self-synchronizing, however: `jpeg_follow` decodes all lines of 128
-// bytes in parallel from guessed states, and repeats this until the states agree (Weissenberger and
-// Schmidt, "Massively Parallel Huffman Decoding on GPUs", 2018). The result is exact. The cost is
-// that each line is decoded at least twice: for its state, and for its coefficients. Images that do
-// not synchronize are left to the host.
+// Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy a
+// single thread. But Huffman codes are self-synchronizing. `jpeg_follow` cuts the segment into
+// lines of 128 bytes, decodes all of them in parallel from guessed states, and repeats this until
+// the states agree (Weissenberger and Schmidt, "Massively Parallel Huffman Decoding on GPUs",
+// 2018). The result is exact. The price is that each line is decoded at least twice: once for its
+// state, once for its coefficients. Images that do not synchronize are left to the host.
 //
 // All arithmetic is the same as on the host, in the same order, so both produce the same bits. Up
 // to the pixels, the code corresponds to `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs`, and
@@ -34,22 +33,22 @@
 
 typedef signed short i16;
 
-// The samples of a launch: from `first` up to, but excluding, `end`. A sample gets one additional
-// share for each `heavy` units of work, or none if `heavy` is 0.
+// The samples of a launch, `first..end`. A sample gets one more share per `heavy` units of work, or
+// none if `heavy` is 0.
 struct Samples { u32 end, first, heavy; };
 
-// The work of a sample in the kernels that process entropy-coded bytes, and in the others.
+// What counts as a sample's work: bytes in the kernels that process entropy-coded data, and blocks
+// in the others.
 struct Bytes { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.bytes; } };
 struct Blocks { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.kept; } };
 
 // The samples that a thread block processes, and its share of each.
 //
-// The number of thread blocks per sample is chosen for a sample of average size. One photograph of 24
-// megapixels has the work of a hundred samples, and the whole batch would wait for it. So the grid has
-// more rows than samples: row `y` is the first share of sample `y`, and the rows after the last sample
-// are the further shares of heavy samples, in the order of the samples. The host launches at least as
-// many rows as there are shares, because the shares of all samples are at most (sum of the work) /
-// heavy.
+// The number of thread blocks per sample fits a sample of average size. A single photograph of 24
+// megapixels is a hundred times the work, and the whole batch would wait for it. So the grid has
+// more rows than samples: row `y` is the first share of sample `y`, and the rows after the last
+// sample are further shares of heavy samples, in order. The host launches enough rows, since all
+// samples together have at most (sum of the work) / heavy further shares.
 struct Share {
     u32 n;              // the sample, or `end` if there is none
     u32 index, count;   // this share of `count`
@@ -85,8 +84,8 @@ struct Share {
         }
         return {samples.end, 0, 1};
     }
-    // Moves on to the next sample of this thread block. There is one only if the batch has more samples
-    // than a grid has rows; then no sample is heavy.
+    // Moves on to this thread block's next sample, if the batch has more samples than a grid has
+    // rows. No sample is heavy then.
     __device__ __forceinline__ void next() { n += gridDim.y; }
     // The index of this thread block among the thread blocks of the sample, and their number.
     __device__ __forceinline__ u32 block() const { return index * gridDim.x + blockIdx.x; }
@@ -193,8 +192,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             const u32 first = weigh(middle, radius, narrow, length, [&](u32, double weight) {
                 sum += weight, most = fmax(most, weight), taps++;
             });
-            // Division is monotonic, so the largest weight has the largest quotient. Non-negative
-            // doubles compare like their bit patterns.
+            // Division is monotonic, so it is enough to divide the largest weight. `atomicMax`
+            // works because non-negative doubles compare like their bit patterns.
             atomicMax(&largest, u64(__double_as_longlong(most / sum)));
             if (output == 0) head.start = first;
             if (output == outputs - 1) head.end = first + taps;
@@ -226,9 +225,9 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
-// Only segments of LONG bytes or more are cut into pieces, and only in samples that have a segment
-// of MIN_SPLIT_BYTES bytes or more. Otherwise, finding the pieces would take longer than decoding in parallel
-// saves.
+// Only segments of at least LONG bytes are cut into pieces, and only in samples with a segment of
+// at least MIN_SPLIT_BYTES. For less, finding the pieces takes longer than decoding them in
+// parallel saves.
 enum { LONG = 1024, MIN_SPLIT_BYTES = 2048 };
 
 enum { MAX_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
@@ -238,15 +237,15 @@ enum { DC_BITS = 9, AC_BITS = 11 };
 enum { LONG_CODE = 9 };
 
 // A position in a block is 1 + the index of the latest coefficient, or 0 before the DC difference.
-// Positions of at least DONE mean that the block is complete. A valid block ends exactly at DONE or
-// with an end-of-block code. ASIDE is a dummy position for values that are not coefficients.
+// From DONE on, the block is complete; a valid one ends exactly at DONE or with an end-of-block
+// code. ASIDE is where lanes write values that are not coefficients, so that they need no branch.
 enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
 
 // Creates the table entry for the next bits: length of the code and its value in bits | advance of
 // the position in the block << 8 | offset from these bits to the value << 16.
 //
-// The looked-up bits contain the code and the first bit of the value, which determines the value's
-// sign. Entries of longer codes are STUCK; for these, the decoder tries one code length after the
+// The looked-up bits must cover the code and the first bit of its value, which is the sign. A code
+// too long for that gets the entry STUCK, and the decoder then tries one code length after the
 // other.
 __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looked, bool dc) {
     const u32 size = symbol & 15, run = dc ? 0 : symbol >> 4;
@@ -291,8 +290,8 @@ struct __align__(16) Built {
     Tables tables;
     // The following tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
-    // A DC difference as in `dc`. If the bits contain an end-of-block code right after it, the
-    // entry covers both, and contains the length of that code << 5.
+    // Like `dc`, but if the bits also contain an end-of-block code right after the difference, the
+    // entry skips both, and contains the length of that code << 5.
     u32 dc_twice[2 << DC_BITS];
     // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
     // the looked-up bits contain both, and otherwise the same symbol again.
@@ -415,9 +414,8 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
     }
 }
 
-// Reads the bits of a lane's piece. Global memory is read 16 bytes at a time, long before the bytes
-// are needed, because a lane that waits stalls its whole warp. Words that have been read are kept
-// in a ring buffer in shared memory.
+// Reads the bits of a lane's piece. A lane that waits for memory stalls its whole warp, so it reads
+// 16 bytes at a time, long before it needs them, into a ring buffer in shared memory.
 struct Bits {
     enum { RING = 16 };     // words
     // Maximum number of bits that a lane consumes between two calls of `fill`: three words by
@@ -467,9 +465,9 @@ struct Bits {
     }
 };
 
-// Words in shared memory, at an address that is kept in a register. For an ordinary array, the
-// compiler reloads the address in each loop iteration, which takes about as long as the read itself
-// (compute capability 9.0).
+// Words in shared memory, with the address in a register. Given an ordinary array, the compiler
+// reloads the address in each iteration, which takes about as long as the read itself (compute
+// capability 9.0).
 struct Shared {
     u32 at;
     __device__ __forceinline__ explicit Shared(const u32* words) : at(u32(__cvta_generic_to_shared(words))) {
@@ -544,8 +542,8 @@ struct Rounds {
     __device__ __forceinline__ u32 taken() const { return (progress & 255) - (128 - budget); }
 };
 
-// Number of symbols of a block that are decoded between two calls of `fill`: FEW if no lane's block
-// has more symbols, otherwise ROUNDS.
+// How many symbols of a block are decoded between two calls of `fill`: FEW if that finishes the
+// blocks of all lanes, otherwise ROUNDS.
 enum { FEW = 2, ROUNDS = 12 };
 
 // Searches for a code and reads the value after it. Returns false if no code matches.
@@ -710,7 +708,8 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     return State(bits.position - limit, b, place).code();
 }
 
-// Data of a line before the gains of the previous lines are known. A Start then overwrites it.
+// What is known about a line before the gains of the previous lines are. A Start then overwrites
+// it.
 struct __align__(16) Followed {
     u32 entry, exit;    // states
     u32 first;          // the bit at which the first block begins
@@ -724,11 +723,10 @@ static_assert(sizeof(Followed) == sizeof(Start), "a Start overwrites a Followed"
 // of the previous tile, so that the codes have synchronized where the tile's own lines begin.
 enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 
-// Limits for lines that fail to synchronize: the number of passes of `jpeg_follow` over a tile, and
-// the number of lines at the start of a tile that `jpeg_starts` decodes again. Regular patterns
-// never synchronize and would be decoded one line after the other, so the host decodes such
-// samples. CHAIN is less than the number of lines in a tile, so `jpeg_starts` never changes the
-// last line of a tile.
+// Regular patterns never synchronize: each pass fixes only one more line. After PASSES passes of
+// `jpeg_follow` over a tile, or CHAIN lines at the start of a tile in `jpeg_starts`, the sample is
+// left to the host. CHAIN is less than the number of lines in a tile, so `jpeg_starts` never
+// changes a tile's last line.
 enum { PASSES = 96, CHAIN = 64 };
 static_assert(CHAIN < STEP, "tiles do not wait for each other");
 
@@ -737,15 +735,14 @@ __device__ __forceinline__ u32 own_line(const DecodeOps& o, u32 i) {
     return first_line(o) + i * STEP + (i == 0 ? 0 : OVERLAP);
 }
 
-// Huffman codes are self-synchronizing: decoding from a wrong position soon agrees with decoding
-// from the right one (Weissenberger and Schmidt, 2018). Each line is first decoded as if an MCU
-// began at its start, and then again from the exit state of the previous line, until no exit state
-// changes. After that, only lines before the tile can still change its states. Lines whose entry
-// state has changed are compacted onto the first threads, so that few warps have work.
+// Finds the decoder state at each line. A line is first decoded as if an MCU began at its start,
+// and then again from the exit state of the previous line, until no exit state changes. After that,
+// only lines before the tile can still change the tile's states. Between passes, lines with a new
+// entry state are compacted onto the first threads, so that most warps have nothing to do.
 //
-// Where codes synchronize late, which is typical of high quality, a line receives a few wrong entry
-// states before the right one. Therefore, the last two decodings of each line are stored and never
-// repeated. Of 500 photographs from ImageNet, the slowest needs 31 passes, and the median needs 5.
+// Where codes synchronize late, which is typical of high quality, a line's entry state tends to
+// alternate between a few values. So the last two decodings of each line are stored, and never
+// repeated. Of 500 photographs from ImageNet, the median needs 5 passes, and the slowest 31.
 extern "C" __global__ void __launch_bounds__(TILE)
 jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -854,8 +851,8 @@ __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* su
     return result;
 }
 
-// Decodes the first lines of each tile again, until they agree with the end of the previous tile.
-// Then computes where the pieces of long segments begin.
+// Decodes the first lines of each tile again, until they agree with the end of the previous tile. A
+// prefix sum over the lines then tells which block begins each piece.
 extern "C" __global__ void __launch_bounds__(SUMMERS)
 jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -870,9 +867,9 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
         const u32 begin = first_line(o), lines = o.bytes / LINE_BYTES + 1;
         Start* const own_starts = starts + o.at / LINE_BYTES;
         Followed* const followed = reinterpret_cast<Followed*>(own_starts);
-        // Each thread decodes lines of one tile again, as long as the exit state of the previous
-        // line changes them. The exit state of the previous tile is final, because no thread
-        // changes the last line of a tile.
+        // One thread per tile decodes lines again, for as long as the previous line's exit state
+        // differs from what was assumed. It can rely on the previous tile, because no thread
+        // changes a tile's last line.
         bool changed = false, lost = false;
         const u32 from = own_line(o, 1 + threadIdx.x);
         for (u32 tile = from; tile < lines; tile += SUMMERS * STEP) {
@@ -930,7 +927,7 @@ struct __align__(16) Lanes {
 // Index of blocks outside the window, which are not stored.
 enum : u32 { NOWHERE = ~0u };
 
-// Computes the index of a block in the scratch memory. Keeps the needed fields of the record in
+// Computes the index of a block in the scratch memory, from fields of the record that are held in
 // registers.
 struct Place {
     u32 x, y, b;
@@ -974,10 +971,10 @@ struct Pieces {
     }
 };
 
-// Decodes pieces `i`, `i + step` and so on. Returns false if the bytes of a piece are invalid. A
-// lane that has finished a block waits until the warp has decoded ROUNDS symbols. Then all such
-// lanes store their blocks and begin the next ones. Coefficients are stored in zigzag order, which
-// `jpeg_idct` expects.
+// Decodes pieces `i`, `i + step` and so on. Returns false if the bytes of a piece are invalid. To
+// keep the warp together, a lane that has finished its block waits until the warp has decoded
+// ROUNDS symbols; then all such lanes store their blocks and start the next ones. Coefficients stay
+// in zigzag order, which `jpeg_idct` expects.
 __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Pieces& pieces, u32 i,
                                        u32 step, const u8* arena, i16* coefficients) {
     const u32 lane = threadIdx.x % 32;
@@ -1042,8 +1039,8 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
         const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind == 0) continue;
-        // Other thread blocks may set the fault at the same time, so one thread decides for all
-        // threads of the block.
+        // Another thread block may set the fault right now, so one thread reads it for the whole
+        // block.
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
@@ -1175,9 +1172,9 @@ struct Four {
     const u8* zero;     // row 0 of the component, at a multiple of 4 bytes
     u32 stride;
     u32 down, last;     // rows of pixels per sample; the last row
-    // The triangle filter reads bytes from two words. `pick` selects four adjacent samples: the two
-    // samples that belong to the pixels, the one to their left and the one to their right. For
-    // REPLICATE, `behind` is the first pixel, and `pick` is the number of pixels per sample.
+    // For the triangle filter, `pick` selects four adjacent samples from two words: the two under
+    // the pixels, and one on either side. For REPLICATE, `behind` is the first pixel, and `pick` is
+    // the number of pixels per sample.
     u32 behind, pick;
 
     // `x` is a multiple of 4. The whole row of the plane is readable.
@@ -1313,8 +1310,8 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
 
 // --- the resize
 
-// Rows of the output in the order of their source rows, because the vertical sums pass over the
-// source rows only once.
+// Rows of the output, in the order of their source rows, so that one pass over the source computes
+// all vertical sums.
 struct Strip {
     u32 rows;
     bool reversed;      // whether the output order is reversed
@@ -1325,8 +1322,8 @@ struct Strip {
 };
 
 // Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread processes
-// four columns, starting at `x`. When downscaling, it converts each source pixel only once for the
-// two output rows that use it.
+// four columns, starting at `x`. When downscaling, a source pixel contributes to two output rows,
+// but is converted only once.
 template <u32 Luma, u32 Chroma, u32 Colors>
 __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
     const u32 first = Luma == ANY ? o.parts[0].upsampling : Luma;
@@ -1374,8 +1371,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
             lines[(strip.reversed ? rows - 1 - k : k) * quads + quad] =
                 make_uint4(now[0].tops(), now[1].tops(), now[2].tops(), now[3].tops());
             clear(now);
-            // Keep the partial sum of the next row, unless that row needs source rows before
-            // `begin`.
+            // The next row's partial sum can be carried over, unless that row also needs source
+            // rows before `begin`.
             if (begin <= following && following <= y) {
                 begin = y;
             } else if (k + 1 < rows) {
@@ -1447,7 +1444,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
                 }
                 __syncthreads();
             }
-            // Keep the warp converged, because its threads combine their pixels.
+            // Keep the warp converged: its threads exchange pixels below.
             const u32 lane = threadIdx.x % 32, end = min(from + most, bottom);
             for (u32 x = threadIdx.x; x - lane < width; x += blockDim.x) {
                 const u32 column = x - shown.x;
@@ -1478,7 +1475,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
                         if (y >= end) break;
                         const u32 pixel = inside && y >= low && y < high ? sums[i].pixel(across.precision) : fill;
                         if (width % 4 == 0) {
-                            // Four threads have 12 bytes in total. Three of them store one word
+                            // Four pixels are 12 bytes, so three of four threads store one word
                             // each.
                             const u32 part = lane % 4, other = __shfl_down_sync(~0u, pixel, 1);
                             if (part < 3 && x < width) *reinterpret_cast<u32*>(to + part) = pixel >> (8 * part) | other << (24 - 8 * part);

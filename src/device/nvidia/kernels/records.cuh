@@ -7,12 +7,12 @@ typedef unsigned long long u64;
 // A rectangle in pixels.
 struct Rect { u32 x, y, width, height; };
 
-// An effect of any kind.
+// The device's form of an effect: a code that says which effect it is, and its parameters.
 struct __align__(16) Effect {
-    // The record of the effect.
+    // The parameters.
     u32 words[11];
-    // Code of the kind of effect, counted from 1 separately for effects on pixels and effects
-    // on values.
+    // Which effect this is. Pixel effects and value effects are numbered separately, each from
+    // 1; 0 is "none".
     u32 code;
 };
 static_assert(sizeof(Effect) == 48, "Effect");

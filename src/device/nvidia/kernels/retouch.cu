@@ -1,10 +1,11 @@
-// Applies effects on pixels to u8 (N, H, W, 3), in place, before normalization.
+// Applies pixel effects to u8 (N, H, W, 3), in place, before normalization.
 //
-// One block retouches one sample. It applies the sample's effects one after the other, so each
-// effect can read the whole image. The device code of an effect is next to its host code, in
-// `transform/ops`.
+// One block per sample runs the sample's effects one after the other. That keeps an effect that
+// reads the whole image, such as equalize, a matter of `__syncthreads()`. Each effect's device code
+// is next to its host code, in `transform/ops`.
 //
-// `copies` points to memory for a copy of each image. The conversion overwrites this memory next.
+// `copies` points to memory for a copy of each image. It borrows the output of the conversion,
+// which runs next and overwrites it.
 //
 // All arithmetic is the same as on the host, in the same order, so both produce the same bits. The
 // file is compiled without contraction of multiply-adds. `retouch.ptx` is the compiled form (see

@@ -1,4 +1,4 @@
-//! Host slots with known contents, and the bytes expected on the device.
+//! Creates host slots with known contents, and computes the bytes that are expected on the device.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! Tests the ring under thread schedules that a seed chooses. Only one of the copy thread, the
-//! consumer, the loader and the streams of the simulated device runs at any time.
+//! Tests the ring under thread schedules that a seed chooses. The copy thread, the consumer, the
+//! loader and the streams of the simulated device take turns, so that only one of them runs at any
+//! time.
 
 use super::*;
 use crate::scheduler;

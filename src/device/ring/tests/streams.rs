@@ -12,8 +12,8 @@ enum Registration {
     Stream,
 }
 
-/// Like `read`, but on `stream`, as a framework that has the batch's address would do. With `wait`,
-/// this function makes the stream wait for the batch; otherwise, the ring must have done so.
+/// Reads the batch on `stream`, as a framework that has the batch's address would do. With `wait`,
+/// this function makes the stream wait for the batch. Otherwise, the ring must have done so.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let spec = &batch.shared.variant(&slot.info).spec;
@@ -23,7 +23,7 @@ fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
         if wait {
             ready();
         }
-        // Read the batch later than the consumer's stream does.
+        // The batch is read later than on the consumer's stream.
         std::thread::sleep(Duration::from_micros(500));
         let right = images.iter().enumerate().all(|(i, &byte)| memory[offset + i].load(Relaxed) == byte);
         seen.lock().unwrap().push((epoch, number, right));
@@ -45,7 +45,7 @@ fn torn_elsewhere(streams: usize, registration: Registration) -> usize {
         for other in &others {
             if registration == Registration::Stream {
                 batch.use_on(other.twin()).unwrap();
-                // Call it twice, as a framework does for a batch of two fields.
+                // A framework makes one call for each of two fields.
                 batch.use_on(other.twin()).unwrap();
             }
             read_on(other, &batch, &seen, registration != Registration::Stream);

@@ -1,5 +1,5 @@
-//! A model of the kernels in `device/nvidia/kernels/jpeg.cu` in plain Rust. The model reads only
-//! the records and the arena, and decodes symbol by symbol and pixel by pixel. `follow` decides
+//! A model of the kernels in `device/nvidia/kernels/jpeg.cu`, in plain Rust: it reads only the
+//! records and the arena, and decodes symbol by symbol and pixel by pixel. `jpeg_follow` decides
 //! which samples the host must decode because their codes do not synchronize.
 //!
 //! The model uses the host's inverse transform and resize, which other tests compare with
@@ -331,7 +331,7 @@ mod tests {
             let batch = coded::random_batch(seed, size, 60, 200);
             let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
             let faults = decode(&batch.records, &batch.arena, size, &mut out);
-            // Some generated images are regular patterns, and their codes do not synchronize.
+            // Some generated images are regular patterns, which do not synchronize.
             assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "intact images have no faults");
             for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
                 let untouched = vec![0xa5; batch.sample_bytes()];
@@ -350,8 +350,8 @@ mod tests {
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, size, &mut out);
-        // The host decodes only the first image: short segments need no synchronization, and noise
-        // synchronizes.
+        // Only the first image is left to the host: short segments need no synchronization, and
+        // noise synchronizes.
         assert_eq!(faults, [true, false, false]);
         for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
             assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");

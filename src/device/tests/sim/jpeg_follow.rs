@@ -1,6 +1,6 @@
-//! Decides whether the lines of a sample's long segments synchronize soon enough for `jpeg_follow`
-//! and `jpeg_starts` in `jpeg.cu` to decode them in parallel. If they do, each line begins in the
-//! state that serial decoding reaches at that point.
+//! Simulates `jpeg_follow` and `jpeg_starts` in `jpeg.cu`: decides whether the lines of a sample's
+//! long segments synchronize soon enough to decode them in parallel. If they do, each line begins
+//! in the state that serial decoding reaches there.
 
 use warpfeed_jpeg::internal::Lookup;
 
@@ -13,8 +13,6 @@ const OVERLAP: usize = 16;
 const STEP: usize = TILE - OVERLAP;
 const LONG: usize = 1024;
 const MIN_SPLIT_BYTES: usize = DecodeOps::MIN_SPLIT_BYTES;
-/// Limits on the passes over a tile, and on the lines at the start of a tile that are decoded
-/// again.
 const PASSES: usize = 96;
 const CHAIN: usize = 64;
 
@@ -145,7 +143,7 @@ impl Sample<'_> {
         while bit < line.to {
             let (dc, ac) = self.tables[b];
             let Some((symbol, length)) = (if place == 0 { dc } else { ac }).find(self.peek(bit)) else {
-                // Skip one bit, and continue as if an MCU began there.
+                // Invalid: skip one bit, and continue as if an MCU began there.
                 (bit, b, place) = (bit + 1, 0, 0);
                 continue;
             };

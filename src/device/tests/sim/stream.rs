@@ -1,4 +1,4 @@
-//! Streams and events of the simulated device.
+//! Simulates streams and events of a device.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};

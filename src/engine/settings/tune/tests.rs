@@ -31,8 +31,8 @@ impl Load {
         let computed = WORKERS as f64 / self.computes;
         let made = computed.min(self.reads * prefetch as f64).min(self.storage);
         let batch = BATCH / made;
-        // The workers fill the slots during the long step. The other steps consume these batches
-        // first, and then wait.
+        // During the long step, workers fill every slot. The short steps then drain those batches
+        // before they have to wait.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
         let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
@@ -105,8 +105,8 @@ fn prefetch_does_not_change_if_the_consumer_never_waits() {
 
 #[test]
 fn load_of_other_programs_does_not_raise_prefetch() {
-    // A different program uses two cores, so the workers run half the time, and wait for a core
-    // during the other half.
+    // Another program keeps two cores busy, so the workers run half the time and wait for a core
+    // the other half.
     let shared = Sums {
         seconds: 1.0,
         batches: 20.0,
@@ -122,9 +122,8 @@ fn load_of_other_programs_does_not_raise_prefetch() {
     assert!((0..200).all(|_| climb.window(shared).is_none()));
 }
 
-/// Simulation of a loader in which a few samples take far longer than a batch. A slow sample
-/// occupies one worker, and the other workers continue with later batches as long as there are
-/// slots.
+/// Simulates a loader in which a few samples take far longer than a batch. A slow sample occupies
+/// one worker, while the others go on with later batches as long as slots last.
 struct Uneven {
     /// Time that all workers take for a batch.
     batch: f64,

@@ -25,7 +25,7 @@ fn field_on_host(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
 #[test]
 fn clips_match_the_host_while_the_device_decodes_other_images() {
     for damaged in [false, true] {
-        // Leave out the rotated files, because `oriented` would add a second EXIF segment to them.
+        // `oriented` would add a second EXIF segment to the rotated files, so they are left out.
         let originals: Vec<_> = originals(damaged).into_iter().enumerate().filter(|(n, _)| n % 7 != 6).collect();
         let originals: Vec<_> = originals.into_iter().map(|(_, bytes)| bytes).collect();
         let loader = clips(&originals, 3).field("image", Image::of("jpg"));

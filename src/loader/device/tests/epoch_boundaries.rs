@@ -1,4 +1,4 @@
-//! Tests that loaders behave the same at epoch boundaries on a device and on the host.
+//! Tests that a loader behaves in the same way at epoch boundaries on a device and on the host.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -63,7 +63,7 @@ impl Source for Recorded {
     }
 
     fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        // Spin, because reads that block would start reader threads.
+        // The loop spins, because a read that blocks would start reader threads.
         let begun = Instant::now();
         while begun.elapsed() < self.pause {}
         *self.reads.lock().unwrap().entry(index as u64 / EPOCH).or_default() += 1;
@@ -126,8 +126,8 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 #[test]
 fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    // Compare with `epochs(1)` rather than `epochs(0)`, which would make checkpoints mark the order
-    // as stateful.
+    // The reference has `epochs(1)`, because `epochs(0)` would make checkpoints mark the order as
+    // stateful.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
@@ -306,7 +306,7 @@ fn new_weights_begin_at_the_stated_batch_on_a_device() {
         for after in [0, 1, 5] {
             let changed = last(&mut open(3), &|batches, number| {
                 if number == 4 {
-                    // Let the ring upload the batches that follow.
+                    // Meanwhile, the ring uploads the batches that follow.
                     std::thread::sleep(Duration::from_millis(30));
                     let place = batches.set_weights(&weights(9).collect::<Vec<_>>(), after).unwrap();
                     assert_eq!(place.batch, 242 + after);

@@ -37,7 +37,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
         let (mut missed, mut next) = (0, 0);
         loop {
             let n = next;
-            // Later calls are mostly polling, so test fewer and fewer of them.
+            // Later calls are mostly polling, so fewer and fewer of them are tested.
             next += if all { 1 } else { 1 + n / 12 };
             let sim = Sim::new(Mistake::None, 0);
             if lasts {
@@ -133,7 +133,7 @@ fn every_driver_call_may_fail_while_a_decoder_answers() {
                 batch.shared.consumer.finish();
                 batches.push(arrived(&batch, None));
             }
-            // Push a placeholder, so that later batches keep their index.
+            // A placeholder, so that later batches keep their index.
             Err(e) => {
                 batches.push(Vec::new());
                 errors.push(e);

@@ -1,4 +1,4 @@
-//! Tests how much memory workers use for images that the device decodes.
+//! Tests how much memory a worker uses for an image that the device decodes.
 
 use super::*;
 use crate::batch::SlotMemory;

@@ -1,5 +1,5 @@
-//! Tests that device batches contain the packed patches of the host, also if the device cannot
-//! decode an image of the batch and a worker repairs it.
+//! Tests that device batches contain the same packed patches as host batches, even if the device
+//! cannot decode an image and a worker has to.
 
 use super::*;
 use crate::batch::HostBatch;

@@ -110,7 +110,7 @@ fn train_rank(
     for epoch in batches.first_epoch()..EPOCHS {
         for batch in batches.epoch(epoch).take(left) {
             let batch = batch.unwrap();
-            // Simulate an all-reduce, which ends once all ranks have joined it.
+            // Like an all-reduce, this wait ends once all ranks have joined it.
             in_step.wait();
             let (info, bytes) = (&batch.slot().info, pixels(sim, &batch));
             let images = bytes.chunks(bytes.len() / info.len()).map(<[u8]>::to_vec);

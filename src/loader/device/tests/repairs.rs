@@ -82,8 +82,8 @@ type Opened = (Batches<Held<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // Do not prepare the next epoch: prefetching it would read samples again, which looks like
-    // decoding them again.
+    // The next epoch is not prepared ahead, because reading its samples would look like decoding
+    // them again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)

@@ -1,4 +1,4 @@
-//! Policies: published rules by which effects are drawn for each sample.
+//! Draws effects for each sample by published rules, called policies.
 //!
 //! 1. `kind`: the kinds of effects.
 //! 2. `tables`: the pairs of effects that AutoAugment published.

@@ -1,3 +1,5 @@
+//! The effects that torchvision's policies choose from, and the scale of their magnitudes.
+
 use super::kind::Kind::{self, *};
 use crate::decode::Size;
 use crate::sampler::Rng;
@@ -8,19 +10,18 @@ use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// The effects from which one of torchvision's policies chooses, and their magnitudes.
+/// The effects that a torchvision policy picks from, with their magnitude ranges.
 pub(super) struct Space {
     kinds: &'static [Kind],
     /// Largest shear, as the tangent of the angle.
     shear: f32,
     /// Largest rotation in degrees.
     rotate: f32,
-    /// Largest difference of a factor from 1.
+    /// Enhancement factors range over 1 ± this.
     factor: f32,
     /// Largest translation.
     translate: Translate,
-    /// Number of bits that `Posterize` keeps at the smallest magnitude, and the reduction of this
-    /// number at the largest magnitude.
+    /// `Posterize`: bits kept at the lowest magnitude, and how many fewer at the highest.
     bits: (f32, f32),
 }
 
@@ -96,27 +97,25 @@ pub(super) const MIX: Space = Space {
     ..MIX_PART
 };
 
-/// Returns element `index` of `torch.linspace(from, to, count)`. Like PyTorch, computes the element
-/// from the nearer end.
+/// Returns element `index` of `torch.linspace(from, to, count)`, computed from the nearer end,
+/// because PyTorch rounds that way.
 fn linspace(from: f32, to: f32, count: u32, index: u32) -> f32 {
     let stride = (to - from) / (count - 1) as f32;
     if index < count / 2 { fused(stride, index as f32, from) } else { fused(-stride, (count - 1 - index) as f32, to) }
 }
 
 impl Space {
-    /// Returns the kinds to draw from.
     #[cfg(test)]
     pub(super) fn kinds(&self) -> &'static [Kind] {
         self.kinds
     }
 
-    /// Draws one of the kinds.
     pub(super) fn draw(&self, rng: &mut Rng) -> Kind {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
-    /// Returns magnitude number `level` of `bins`, or 0 if the kind has no magnitude. If the
-    /// magnitude has a sign, draws the sign.
+    /// Returns the magnitude at `level`, from 0 to `bins - 1`, or 0 if this kind has none. Signed
+    /// magnitudes get a random sign.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |most: f32| linspace(0.0, most, bins, level);
         let translate = |side: u32| match self.translate {

@@ -1,6 +1,6 @@
-//! The published policies of AutoAugment. A policy consists of 25 pairs of effects, and one pair is
-//! drawn for each sample. Each effect has a probability and a magnitude from 0 to 9, or from 0 to
-//! 10 in timm's tables.
+//! The published policies of AutoAugment. A policy is a list of 25 pairs of effects, from which one
+//! pair is drawn for each sample. An effect has a probability and a magnitude from 0 to 9 (in
+//! timm's tables, from 0 to 10).
 
 use super::kind::Kind::{self, *};
 

@@ -1,5 +1,5 @@
-//! Tests of the policies: magnitudes and frequencies against torchvision and timm, and error
-//! messages.
+//! Compares the magnitudes and frequencies of the policies with torchvision and timm, and tests
+//! error messages.
 
 use std::collections::HashMap;
 
@@ -127,8 +127,8 @@ fn effect_frequencies_match_torchvision_and_timm() {
         let ours = frequencies(&policy);
         for (effect, theirs) in &expected {
             let ours = ours.get(without_suffixes(effect)).copied().unwrap_or_default();
-            // Allow five standard deviations of the difference between the 40,000 draws of this
-            // test and the 100,000 draws of the fixture.
+            // The tolerance is five standard deviations of the difference between the 40,000 draws
+            // of this test and the 100,000 draws of the fixture.
             assert!(
                 (ours - theirs).abs() < 5.0 * (theirs.max(1e-4) / 28_000.0).sqrt(),
                 "{name}: {effect} {ours} {theirs}"

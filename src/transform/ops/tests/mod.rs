@@ -1,4 +1,4 @@
-//! Tests of all effects together.
+//! Tests that apply to every effect.
 
 pub(super) mod naive;
 mod parity;

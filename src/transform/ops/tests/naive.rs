@@ -22,7 +22,6 @@ pub(in crate::transform::ops) fn blended(level: u8, other: f32, [own, rest]: [f3
     fused(other, rest, f32::from(level) * own).clamp(0.0, 255.0) as u8
 }
 
-/// An effect, and the same effect with its simple implementation.
 pub(super) type Pair = (OnPixels, Box<dyn Naive>);
 
 pub(super) fn pair<E: Naive + Copy + 'static>(effect: E) -> Pair
@@ -32,7 +31,7 @@ where
     (effect.into(), Box::new(effect))
 }
 
-/// Returns effects that no row draws, for images of `size`.
+/// Returns effects that no public setter can produce, for images of `size`.
 fn effects_without_a_row(size: Size) -> Vec<Pair> {
     let mut effects = vec![pair(Tone::add(90))];
     for factor in [0.0, 0.3, 0.999_999, 1.0, 1.7, 4.0, -0.5] {
@@ -53,8 +52,7 @@ fn effects_without_a_row(size: Size) -> Vec<Pair> {
     effects
 }
 
-/// Returns a dark image, a bright image, an image with all values, and an image with a single
-/// value.
+/// Returns a dark image, a bright one, one over the full range 0..=255, and a constant one.
 fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
     let mut image = |from: u64, levels: u64| {
         (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()
@@ -81,7 +79,7 @@ fn effects_equal_their_simple_implementations() {
     }
 }
 
-/// The image contains colors, grays, and pixels with two equal channels.
+/// The grid covers grays and ties between channels, where hue is ambiguous.
 #[test]
 fn hue_rotations_equal_a_simple_loop() {
     let mut rng = Rng::new(1, 2, 3);

@@ -44,15 +44,15 @@ impl Fetcher {
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
                 state.pace.record_response(took, size, weight_in_flight, full);
             }
-            // Ignore the error, because either the piece is complete, or another request for the
-            // same bytes is in flight and may succeed.
+            // The piece is complete, or another request for the same bytes is in flight and may
+            // succeed.
             Err(_) if done || piece.in_flight > 0 => {}
             Err(e) => outage = self.failed(state, id, e, now),
         }
         state.release(id);
         self.resume(guard);
-        // Release the lock before logging, because the user's logger may call back into the fetcher
-        // on this thread.
+        // The user's logger may call back into the fetcher on this thread, so the lock is released
+        // before logging.
         if let Some((attempt, e)) = outage {
             log_retry(attempt, &e);
         }
