@@ -66,8 +66,8 @@ pub(crate) struct SampleInfo {
     pub(crate) replaced: Option<u64>,
     /// Number of images of the sample that were decoded despite damage.
     pub(crate) damaged: u32,
-    /// Number of damaged images that are frames of clips or patches, which are never decoded again.
-    pub(crate) damaged_frames: u32,
+    /// Number of these images that fields such as patches have decoded. They are never decoded again.
+    pub(crate) damaged_in_fields: u32,
     /// The sample's texts, as pairs of field name and text. Allocations are reused from batch to
     /// batch.
     texts: Vec<(String, String)>,

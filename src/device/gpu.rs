@@ -144,7 +144,7 @@ pub struct Job {
     pub(crate) count: usize,
 }
 
-/// The decoding of one image per sample. Fields without a comment are offsets in device memory.
+/// The decoding of one image field. Fields without a comment are offsets in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Decode {
     /// Index of the image field in [`Decoding`](super::spec::Decoding).
@@ -164,7 +164,7 @@ pub struct Decode {
     pub(crate) tables: usize,
     pub(crate) starts: usize,
     pub(crate) faults: usize,
-    /// Number of samples.
+    /// Number of images.
     pub(crate) count: usize,
     /// Maxima over the samples, which determine the launch sizes.
     pub(crate) largest: Largest,

@@ -55,6 +55,8 @@ pub(crate) struct DecodedImage {
     pub(crate) array: usize,
     /// Index of the host span that contains the records.
     pub(crate) records: usize,
+    /// Number of images per sample: the frames of a clip, or 1.
+    pub(crate) frames: usize,
     pub(crate) height: usize,
     pub(crate) width: usize,
 }
@@ -316,18 +318,20 @@ impl Spec {
         layout.staged.push(Upload { span: decoding.encoded, to: encoded });
         let coefficients = take(&mut layout.scratch_bytes, blocks * DecodeOps::COEFFICIENT_BYTES);
         let planes = take(&mut layout.scratch_bytes, blocks * DecodeOps::PLANE_BYTES);
-        let sizes = decoding.images.iter().map(|image| DecodeOps::axes_bytes(image.height, image.width));
+        let sizes = decoding.images.iter().map(|image| image.frames * DecodeOps::axes_bytes(image.height, image.width));
         let axes = take(&mut layout.scratch_bytes, samples * sizes.max().unwrap_or(0));
+        let frames = decoding.images.iter().map(|image| image.frames).max().unwrap_or(0);
         let starts = take(&mut layout.scratch_bytes, DecodeOps::starts_bytes(encoded_bytes));
-        let tables = take(&mut layout.scratch_bytes, samples * DecodeOps::TABLES_BYTES);
+        let tables = take(&mut layout.scratch_bytes, samples * frames * DecodeOps::TABLES_BYTES);
         let faults = layout.scratch_bytes;
         for image in &decoding.images {
-            let records = take(&mut layout.staging_bytes, samples * DecodeOps::BYTES);
+            let records = take(&mut layout.staging_bytes, samples * image.frames * DecodeOps::BYTES);
             layout.staged.push(Upload { span: image.records, to: records });
             let computed = layout.computed.iter().find(|step| step.array == image.array);
             layout.decoded.push(DecodeStep {
                 array: image.array,
                 size: (image.height, image.width),
+                frames: image.frames,
                 span: image.records,
                 records,
                 encoded,
@@ -339,7 +343,7 @@ impl Spec {
                 starts,
                 // The number of flags does not depend on `samples`, because all batches use the
                 // same host memory for them.
-                faults: take(&mut layout.scratch_bytes, self.batch * DecodeOps::FAULT_BYTES),
+                faults: take(&mut layout.scratch_bytes, self.batch * image.frames * DecodeOps::FAULT_BYTES),
             });
         }
         layout.faults = faults..layout.scratch_bytes;
@@ -353,8 +357,8 @@ impl Decoding {
         let image = |(records, span): (usize, &Span)| {
             let Role::Decoding { of } = span.role else { return None };
             let array = delivered.iter().position(|(span, _)| *span == of)?;
-            let [height, width, _] = schema.spans[of].field.shape[..] else { return None };
-            Some(DecodedImage { array, records, height, width })
+            let [ref clip @ .., height, width, _] = schema.spans[of].field.shape[..] else { return None };
+            Some(DecodedImage { array, records, frames: clip.iter().product(), height, width })
         };
         let encoded_bytes = schema.batch * schema.spans[encoded].sample_bytes;
         let images = schema.spans.iter().enumerate().filter_map(image).collect();
@@ -417,13 +421,15 @@ pub(crate) struct SlotLayout {
     pub(crate) blocks: usize,
 }
 
-/// The decoding of one image per sample. `records` and `encoded` are offsets in the staging buffer.
+/// The decoding of one image field. `records` and `encoded` are offsets in the staging buffer.
 /// The fields after `pixels` are offsets in the scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
     /// Height and width of the image.
     pub(crate) size: (usize, usize),
+    /// Number of images per sample.
+    pub(crate) frames: usize,
     /// Index of the host span that contains the records.
     pub(crate) span: usize,
     pub(crate) records: usize,
@@ -435,7 +441,7 @@ pub(crate) struct DecodeStep {
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// Offset of the fault flags, one `u32` per sample. A flag is 0 if the image was decoded.
+    /// Offset of the fault flags, one `u32` per image. A flag is 0 if the image was decoded.
     pub(crate) faults: usize,
 }
 

@@ -304,7 +304,7 @@ impl<'a> RowMut<'a> {
         let meta = self.row.meta();
         // Count both: if a device fails to decode the sample's image, the field is not written a
         // second time.
-        (meta.damaged, meta.damaged_frames) = (meta.damaged + 1, meta.damaged_frames + 1);
+        (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 
     /// Sets the text of the sample in the field `name`.

@@ -228,10 +228,9 @@ impl Fields {
             arrays.push((hidden(SampleOps::BYTES * image.images()), Role::Records { of: image.span }));
         }
         if let Some(DecodeSpace { bytes, blocks }) = split.decode {
-            // Workers decode clips.
-            for image in self.images.iter_mut().filter(|image| image.image.clip().is_none()) {
+            for image in &mut self.images {
                 image.decoding = Some(arrays.len());
-                arrays.push((hidden(DecodeOps::BYTES), Role::Decoding { of: image.span }));
+                arrays.push((hidden(DecodeOps::BYTES * image.images()), Role::Decoding { of: image.span }));
             }
             arrays.push((hidden(bytes), Role::Encoded { blocks }));
         }

@@ -75,9 +75,7 @@ impl Image {
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
     /// or if a frame cannot be decoded. The error names the field and the frame.
     ///
-    /// Workers decode clips, even with [`DecodeOn::Gpu`](crate::DecodeOn::Gpu). For batches on a
-    /// device, the device casts, normalizes and transposes the frames, and runs the effects. The
-    /// loader cannot be opened if `frames` is 0, or if the augmentation mixes images or combines
+    /// The loader cannot be opened if `frames` is 0, or if the augmentation mixes images or combines
     /// the images of several samples.
     ///
     /// ```
@@ -118,6 +116,12 @@ impl Image {
         self.frames
     }
 
+    /// Returns the random number that determines the start of a clip. All clips of a sample use the
+    /// same number, so that views of a clip show the same frames.
+    pub(crate) fn clip_draw(rng: &Rng) -> u64 {
+        rng.named("clip").next_u64()
+    }
+
     /// Returns the encoded bytes of the image in `sample`. If the field `name` is a clip, returns
     /// the encoded bytes of the first frame, and all frames. If the source offers several clips,
     /// draws one with the random numbers of the sample, `rng`.
@@ -139,11 +143,8 @@ impl Image {
             return Ok((bytes, None));
         };
         let mut frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
-        let choices = frames.choices();
-        if choices > 1 {
-            // All clips of a sample use the same draw, so that views of a clip show the same
-            // frames.
-            frames = frames.choose(rng.named("clip").below(choices as u64) as usize);
+        if frames.choices() > 1 {
+            frames = frames.draw(Self::clip_draw(rng));
         }
         match frames.get(0).filter(|_| frames.len() == expected) {
             Some(first) => Ok((first, Some(frames))),
@@ -249,7 +250,8 @@ pub(crate) struct ImageField {
     /// device reads the effects on values from these records. If the host mixes the images, the
     /// host reads the records instead.
     pub(super) records: Option<usize>,
-    /// Index of the span with the records for decoding on a device, if there is such a span.
+    /// Index of the span with the records for decoding on a device, if there is such a span. A clip
+    /// has one record per frame.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
     /// Whether the image has one channel, computed from the finished RGB image.
@@ -369,51 +371,67 @@ impl ImageField {
         is_supported && self.may_decode_on_device()
     }
 
-    /// Stores an encoded image in the batch, so that the device decodes it. `grid` describes the
-    /// image, and `stream` contains its entropy-coded data. Returns `false` and stores nothing if
-    /// there is no space left for the data. The device must [support](ImageField::device_supports)
-    /// `plan`.
+    /// Stores the encoded image, or frame `frame` of the clip, of row `index` in the batch, so that
+    /// the device decodes it. `grid` describes the image, and `stream` contains its entropy-coded
+    /// data. Returns `false` and stores nothing if there is no space left for the data. The device
+    /// must [support](ImageField::device_supports) `plan`.
     pub(crate) fn store_encoded(
         &self,
         grid: &Grid,
         stream: &Bitstream,
         plan: &Plan,
         part: &mut Part,
-        index: usize,
+        (index, frame): (usize, usize),
     ) -> bool {
         let Some(decoding) = self.decoding else { return false };
         let (bytes, blocks) = (stream.len(), grid.kept_blocks());
         let Some((at, block, to)) = part.reserve_encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
-        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place: index, at, bytes, block }) else { return false };
-        ops.write(record(part.bytes(decoding, index)));
-        self.write_ops(plan, &mut Row::new(part, index));
+        let place = index * self.images() + frame;
+        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place, at, bytes, block }) else { return false };
+        ops.write(decode_record(part.bytes(decoding, index), frame));
+        self.write_ops(plan, &mut Row::new(part, index).at_frame(frame));
         true
     }
 
-    /// If the device decodes the image in row `index`, returns the row index that the image's
-    /// record contains.
+    /// If the device decodes the image, or a frame of the clip, in row `index`, returns the row for
+    /// which the record was written.
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
-        let ops = DecodeOps::read(record_at(full.bytes_mut(self.decoding?), index));
-        ops.decodes().then(|| ops.row())
+        let (records, images) = (full.bytes_mut(self.decoding?), self.images());
+        let mut ops = (0..images).map(|frame| DecodeOps::read(decode_record(records, index * images + frame)));
+        ops.find(DecodeOps::decodes).map(|ops| ops.place() / images)
     }
 
-    /// Writes the image in row `index` from pixels that the host has decoded, and clears the record
-    /// for decoding, so that the device does not decode the image.
+    /// Returns whether the device is to decode the image, or frame `frame` of the clip, in row
+    /// `index`.
+    pub(crate) fn decodes_on_device(&self, part: &mut Part, (index, frame): (usize, usize)) -> bool {
+        let records = self.decoding.map(|decoding| part.bytes(decoding, index));
+        records.is_some_and(|records| DecodeOps::read(decode_record(records, frame)).decodes())
+    }
+
+    /// Writes the image, or frame `frame` of the clip, in row `index` from pixels that the host has
+    /// decoded, and clears its record for decoding, so that the device does not decode it.
     pub(crate) fn write_redecoded(
         &self,
         pixels: &Pixels,
         plan: &Plan,
         resizer: &mut Resizer,
         part: &mut Part,
-        index: usize,
+        (index, frame): (usize, usize),
     ) -> Result<()> {
-        resizer.run(pixels, plan, &mut part.bytes(self.span, index)[..self.writer.image_bytes()])?;
-        if let Some(decoding) = self.decoding {
-            DecodeOps::nothing().write(record(part.bytes(decoding, index)));
-        }
+        let mut row = Row::new(part, index).at_frame(frame);
+        resizer.run(pixels, plan, &mut self.row_image(&mut row)[..self.writer.image_bytes()])?;
+        self.clear_decoding(&mut row);
         Ok(())
+    }
+
+    /// Clears the record for decoding, if there is one, so that the device does not decode the image.
+    fn clear_decoding(&self, row: &mut Row<'_>) {
+        if let Some(decoding) = self.decoding {
+            let frame = row.frame();
+            DecodeOps::nothing().write(decode_record(row.bytes(decoding), frame));
+        }
     }
 
     /// Writes the record of the operations on the image, if there is one.
@@ -429,9 +447,7 @@ impl ImageField {
     /// the result to the batch. Skips the steps that run later, on the device or on the full batch.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
-        if let Some(decoding) = self.decoding {
-            DecodeOps::nothing().write(record(row.bytes(decoding)));
-        }
+        self.clear_decoding(row);
         if self.is_converted_later(row) {
             return Ok(());
         }
@@ -484,9 +500,8 @@ fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
     bytes.first_chunk_mut().expect("a row of the span contains a whole record")
 }
 
-/// Returns the bytes of the record in row `index`.
-#[cfg(feature = "_device")]
-fn record_at(records: &mut [u8], index: usize) -> &mut [u8; DecodeOps::BYTES] {
+/// Returns the bytes of the decoding record with index `index`.
+fn decode_record(records: &mut [u8], index: usize) -> &mut [u8; DecodeOps::BYTES] {
     record(&mut records[index * DecodeOps::BYTES..])
 }
 

@@ -110,20 +110,17 @@ impl Loader {
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
             );
         }
-        if let Some((name, _)) = images().find(|(_, FieldKind(kind))| kind.frames().is_some()).filter(|_| wanted) {
-            tracing::warn!("workers decode the frames of field {name:?}, because a device decodes only single images");
-        }
-        let only_clips = images().count() > 0 && images().all(|(_, FieldKind(kind))| kind.frames().is_some());
-        let decode = !own && resizes && wanted && !only_clips;
+        let decode = !own && resizes && wanted;
         let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
         // The device applies effects on values after normalization. If the images remain `u8` and
         // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
-        let times = if self.batch_sampler.is_some() {
+        let requests = if self.batch_sampler.is_some() {
             MIN_IMAGES.div_ceil(self.effective_batch_size().of_all(1)?.max(1) as usize)
         } else {
             1
         };
+        let times = requests * encoded_images(images());
         Ok(Split {
             on_device: true,
             decode: decode
@@ -141,6 +138,20 @@ impl Loader {
         let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
         shares.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
     }
+}
+
+/// Returns the number of encoded images per sample that a device may decode. Views of one image count
+/// once, because a device decodes only a part of the image for each of them.
+fn encoded_images<'a>(fields: impl Iterator<Item = &'a (String, FieldKind)>) -> usize {
+    let mut counted = Vec::new();
+    for (name, FieldKind(kind)) in fields {
+        let FieldWriter::Image(source) = kind.maker() else { continue };
+        let image = (source.unwrap_or(name), kind.frames().unwrap_or(1));
+        if !counted.contains(&image) {
+            counted.push(image);
+        }
+    }
+    counted.iter().map(|(_, frames)| frames).sum::<usize>().max(1)
 }
 
 #[cfg(test)]

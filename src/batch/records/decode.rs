@@ -61,8 +61,8 @@ record! {
         count: u32,
         /// Number of Huffman tables in the image's data.
         tables: u32,
-        /// Row in the batch that the record was written for. A copy of the record in a different
-        /// row keeps this value.
+        /// Index of the image in the batch that the record was written for. A copy of the record for a
+        /// different sample keeps this value.
         place: u32,
         /// Number of blocks in the window.
         kept: u32,
@@ -95,7 +95,8 @@ record! {
 /// Position of an image's data in the arena, and of its coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
-    /// Row of the image in the batch.
+    /// Index of the image in the batch: the row, or for a clip the row times the number of frames
+    /// plus the frame.
     pub(crate) place: usize,
     /// Offset of the data in bytes, a multiple of 16.
     pub(crate) at: usize,
@@ -270,9 +271,9 @@ impl DecodeOps {
         self.block as usize + self.kept as usize
     }
 
-    /// Returns the row in the batch for which the record was written. If the record was copied to
-    /// replace a failed sample, it is in a different row.
-    pub(crate) fn row(&self) -> usize {
+    /// Returns the index of the image in the batch for which the record was written. If the record
+    /// was copied to replace a failed sample, it is in a different place.
+    pub(crate) fn place(&self) -> usize {
         self.place as usize
     }
 
@@ -301,7 +302,7 @@ impl DecodeOps {
                 large_bytes: large_bytes + if_large(ops.bytes, Self::LARGE_BYTES),
                 large_blocks: large_blocks + if_large(ops.kept, Self::LARGE_BLOCKS),
                 turned: turned || ops.is_turned(),
-                copied: copied || ops.row() != place,
+                copied: copied || ops.place() != place,
             })
         })
     }

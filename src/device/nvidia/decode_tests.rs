@@ -202,7 +202,7 @@ fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     let far_copy = |batch: &Coded| {
         let records = batch.records.as_chunks().0;
         let mut last = records[batch.count() * 2 / 3..].iter().map(DecodeOps::read);
-        last.any(|copy| copy.row() < batch.count() / 3 && copy.longest() >= 2048)
+        last.any(|copy| copy.place() < batch.count() / 3 && copy.longest() >= 2048)
     };
     let batch = (31..200).map(|seed| coded::random_batch(seed, size, count, 600)).find(far_copy);
     let batch = batch.expect("one of the batches has such a copy");

@@ -180,10 +180,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
         let layout = &self.shared.variant(load.host.info()).layout;
-        let damaged = |place: &usize| {
-            let number = |step: &DecodeStep| (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + place;
-            let is_fault = |step| load.faults.as_ref().is_some_and(|faults| gpu.is_fault(faults, number(step)));
-            layout.decoded.iter().any(is_fault)
+        let damaged = |row: &usize| {
+            layout.decoded.iter().any(|step: &DecodeStep| {
+                let first = (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + row * step.frames;
+                let mut images = first..first + step.frames;
+                load.faults.as_ref().is_some_and(|faults| images.any(|index| gpu.is_fault(faults, index)))
+            })
         };
         let damaged: Vec<usize> = (0..load.host.info().len()).filter(damaged).collect();
         if damaged.is_empty() {
@@ -374,7 +376,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let (layout, (staging, scratch), convert) = (self.layout(info), self.memory(), self.convert());
         let (numbers, from) = (layout.faults.len() / DecodeOps::FAULT_BYTES, scratch + layout.faults.start);
         gpu.record(&time.begin, convert)?;
-        if info.len() * layout.decoded.len() < numbers {
+        let images: usize = layout.decoded.iter().map(|step| step.frames).sum();
+        if info.len() * images < numbers {
             // Clear the fault flags past the end of a partial batch, because they are fetched as
             // well.
             gpu.clear(convert, memory, from, layout.faults.len())?;
@@ -419,8 +422,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// and the scratch memory.
     fn decode_images(&self, (staging, slot, scratch): (usize, usize, usize), info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
-        let (layout, convert, count) = (self.layout(info), self.convert(), info.len());
+        let (layout, convert) = (self.layout(info), self.convert());
         for (image, (step, largest)) in layout.decoded.iter().zip(&info.header.largest).enumerate() {
+            let count = info.len() * step.frames;
             let Some(largest) = *largest else {
                 // Clear the fault flags, because the device decodes none of these images.
                 gpu.clear(convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;

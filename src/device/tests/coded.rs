@@ -77,7 +77,7 @@ impl Coded {
     /// Replaces each copied record with a record for a sample whose pixels are already in place.
     pub(in crate::device) fn drop_copies(&mut self) {
         for (place, record) in self.records.as_chunks_mut().0.iter_mut().enumerate() {
-            if DecodeOps::read(record).row() != place {
+            if DecodeOps::read(record).place() != place {
                 *record = [0; DecodeOps::BYTES];
                 self.expected[place] = None;
             }

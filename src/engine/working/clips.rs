@@ -1,14 +1,15 @@
 //! Decodes, transforms and writes the frames of clips. All frames of a clip share one plan.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave the frames, and
-//! reuses the buffers for the next frames. Memory use does not depend on the length of a clip.
+//! reuses the buffers for the next frames. Memory use does not depend on the length of a clip. If a
+//! device decodes the frames, the worker copies their data instead.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::filler::{PartFiller, ReadSample};
+use super::filler::{DeviceImages, PartFiller, ReadSample};
 use crate::batch::Row;
 use crate::decode::{EncodedImage, Job, Lookup, MAX_GROUP, Pixels, Rect};
 use crate::error::{Result, guarded};
@@ -28,25 +29,38 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
-    /// peak memory, in bytes, for decoding the clips.
-    pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>]) -> Result<usize> {
-        let mut most = 0;
+    /// peak memory, in bytes, for decoding the clips, and for copying one of their frames for the
+    /// device. `alone` states whether the images are not combined with images of other samples.
+    pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>], alone: bool) -> Result<(usize, usize)> {
+        let (mut most, mut copied) = (0, 0);
         for sample_image in sample_images {
             let Some(frames) = sample_image.frames else { continue };
             let first = sample_image.opened.take().expect("the caller has opened the first frame");
             // Clips are decoded one at a time, so their memory does not add up.
             most = most.max(self.clip_memory(&first, frames.len(), sample_image)?);
+            sample_image.wants_device = alone && self.device_images == DeviceImages::All;
+            if sample_image.wants_device {
+                let (name, free) = (self.field_name(sample_image), self.part.free_encoded_bytes());
+                for frame in 0..frames.len() {
+                    let encoded = self.recipe.open_frame(name, sample_image, frame)?;
+                    copied = copied.max(encoded.bitstream_memory(sample_image.plan.region, free));
+                }
+            }
             sample_image.skip();
             sample_image.ns = Some(0);
         }
-        Ok(most)
+        Ok((most, copied))
+    }
+
+    fn field_name(&self, sample_image: &SampleImage<'a>) -> &'a str {
+        &self.recipe.any_fields().images[sample_image.field].name
     }
 
     /// Returns the memory, in bytes, that decoding a group of frames of `sample_image` requires.
     /// `first` is the first frame.
     fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, sample_image: &SampleImage<'a>) -> Result<usize> {
         let pixels = first.size().area().saturating_mul(3);
-        let name = &self.recipe.any_fields().images[sample_image.field].name;
+        let name = self.field_name(sample_image);
         let (region, mut most) = (self.largest_region(sample_image), 0);
         for group in groups(frames) {
             // If only pixels count, every frame needs the same memory, because all frames have the
@@ -82,10 +96,42 @@ impl<'a> PartFiller<'a> {
         let frames = sample_image.frames.map_or(0, |frames| frames.len());
         for group in groups(frames) {
             self.meter.enter(Stage::Decode, taken.timed.id);
-            let cached = self.decode_frames(taken, field, sample_image, used, group.clone())?;
-            self.write_frames(taken, field, sample_image, used, group.zip(cached))?;
+            let group = self.store_frames(taken, field, sample_image, group)?;
+            if !group.is_empty() {
+                let cached = self.decode_frames(taken, field, sample_image, used, &group)?;
+                self.write_frames(taken, field, sample_image, used, group.into_iter().zip(cached))?;
+            }
         }
         Ok(())
+    }
+
+    /// Copies the data of the frames in `group` that the device decodes. Returns the other frames.
+    fn store_frames(
+        &mut self,
+        taken: &mut ReadSample<'a>,
+        field: &ImageField,
+        sample_image: &SampleImage<'a>,
+        group: Range<usize>,
+    ) -> Result<ArrayVec<usize, MAX_GROUP>> {
+        if !sample_image.wants_device {
+            return Ok(group.collect());
+        }
+        let (mut others, recipe) = (ArrayVec::new(), self.recipe);
+        for frame in group {
+            let mut encoded = recipe.open_frame(&field.name, sample_image, frame)?;
+            if recipe.strict {
+                Recipe::refuse_damage(&mut encoded)
+                    .map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
+            }
+            if self.store_image(&encoded, sample_image, (taken.row, frame)) {
+                let ns = self.meter.lap();
+                self.meter.add_time(Stage::Decode, &mut taken.timed, ns, 0);
+            } else {
+                others.push(frame);
+            }
+        }
+        self.bitstream.keep(self.run.scratch.share().kept / 2);
+        Ok(others)
     }
 
     /// Decodes the frames in `group` into `self.pixels[used..]`. Returns the frames that are in the
@@ -96,12 +142,12 @@ impl<'a> PartFiller<'a> {
         field: &ImageField,
         sample_image: &mut SampleImage<'a>,
         used: usize,
-        group: Range<usize>,
+        group: &[usize],
     ) -> Result<CachedFrames> {
         let (recipe, name) = (self.recipe, &*field.name);
         let mut opened = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
         let mut lookups = ArrayVec::<Lookup<'a>, MAX_GROUP>::new();
-        for frame in group.clone() {
+        for &frame in group {
             let mut encoded = recipe.open_frame(name, sample_image, frame)?;
             let lookup = recipe.find_decoded(&encoded);
             if recipe.strict && !matches!(lookup, Lookup::Hit(_)) {
@@ -123,7 +169,7 @@ impl<'a> PartFiller<'a> {
         let results: ArrayVec<Result<()>, MAX_GROUP> = jobs.into_iter().map(|job| job.result).collect();
         let ns = self.meter.lap() / group.len() as u64;
         let (mut results, mut cached) = (results.into_iter(), CachedFrames::new());
-        for ((frame, lookup), pixels) in group.zip(lookups).zip(buffers.iter_mut()) {
+        for ((&frame, lookup), pixels) in group.iter().zip(lookups).zip(buffers.iter_mut()) {
             let mut decoded = || results.next().expect("each frame that is not in the cache has a job");
             let (hit, result) = match lookup {
                 Lookup::Hit(hit) => (Some(hit), Ok(())),

@@ -192,7 +192,7 @@ impl<'a> PartFiller<'a> {
                 // Only samples that this worker reads count as copied. Prefetched samples have a
                 // separate budget.
                 None => recipe
-                    .read(id, buffers, || run.tries_again(run_number))
+                    .read((id, entry), buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
             };
             // Name the other samples of a mosaic by their source index: a number that the user
@@ -254,7 +254,7 @@ impl<'a> PartFiller<'a> {
                 plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
             }
         }
-        let clips = self.plan_clips(&mut group.sample_images[first..])?;
+        let (clips, mut copied) = self.plan_clips(&mut group.sample_images[first..], others.is_empty())?;
         self.find_decoded(&mut group.sample_images[first..]);
         // A device decodes images one at a time.
         if self.device_images != DeviceImages::All {
@@ -262,10 +262,12 @@ impl<'a> PartFiller<'a> {
         }
         // `copied` is the maximum, not the sum, because images are copied for the device one at a
         // time.
-        let (mut memory, mut copied) = (clips, 0);
+        let mut memory = clips;
         let alone = fields.len() == 1 && others.is_empty();
         for sample_image in &mut group.sample_images[first..] {
-            self.choose(sample_image, alone);
+            if sample_image.frames.is_none() {
+                self.choose(sample_image, alone);
+            }
             let Some(encoded) = &sample_image.opened else { continue };
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
@@ -400,36 +402,49 @@ impl<'a> PartFiller<'a> {
 
     /// Copies the data of the images that the device decodes, except images that failed.
     fn store_for_device(&mut self, group: &mut Group<'a>) {
-        let PartFiller { recipe, run, bitstream, part, meter, .. } = self;
-        let fields = &recipe.fields_of(part.header()).images;
         // Skip mosaics, because they are composed on the CPU.
         for (taken, sample_images) in group.iter_mut().filter(|(taken, _)| taken.others.is_empty()) {
             for sample_image in
                 sample_images.iter_mut().filter(|sample_image| sample_image.wants_device && sample_image.result.is_ok())
             {
                 let Some(encoded) = &sample_image.opened else { continue };
-                let (field, plan, start) = (&fields[sample_image.field], &sample_image.plan, Instant::now());
-                if !field.device_supports(plan) {
-                    continue;
-                }
-                let free = part.free_encoded_bytes().saturating_sub(DecodeOps::SLACK);
-                let stored = guarded(|| {
-                    let grid = encoded.bitstream(plan.region, free, bitstream);
-                    Ok(grid.map(|grid| field.store_encoded(&grid, bitstream, plan, part, taken.row)))
-                });
-                // If this fails, decoding on the worker fails as well, and reports the error.
-                let stored = stored.unwrap_or_default();
-                sample_image.on_device = stored == Some(true);
+                let start = Instant::now();
+                sample_image.on_device = self.store_image(encoded, sample_image, (taken.row, 0));
                 if sample_image.on_device {
-                    meter.counts().decoded_on_device.bump();
                     sample_image.ns = Some(nanos(Instant::now(), start));
-                } else if stored == Some(false) || encoded.bytes().len() > free {
-                    meter.counts().device_full.bump();
                 }
             }
         }
         // Free scratch memory, because this worker needs it to decode the remaining images.
-        bitstream.keep(run.scratch.share().kept / 2);
+        self.bitstream.keep(self.run.scratch.share().kept / 2);
+    }
+
+    /// Copies the data of `encoded`, which is `sample_image` or one of its frames, so that the device
+    /// decodes it as frame `place.1` of row `place.0`. Returns `false` if a worker must decode it.
+    pub(super) fn store_image(
+        &mut self,
+        encoded: &EncodedImage<'a>,
+        sample_image: &SampleImage<'a>,
+        place: (usize, usize),
+    ) -> bool {
+        let PartFiller { recipe, bitstream, part, meter, .. } = self;
+        let (field, plan) = (&recipe.fields_of(part.header()).images[sample_image.field], &sample_image.plan);
+        if !field.device_supports(plan) {
+            return false;
+        }
+        let free = part.free_encoded_bytes().saturating_sub(DecodeOps::SLACK);
+        let stored = guarded(|| {
+            let grid = encoded.bitstream(plan.region, free, bitstream);
+            Ok(grid.map(|grid| field.store_encoded(&grid, bitstream, plan, part, place)))
+        });
+        // If this fails, decoding on the worker fails as well, and reports the error.
+        let stored = stored.unwrap_or_default();
+        if stored == Some(true) {
+            meter.counts().decoded_on_device.bump();
+        } else if stored == Some(false) || encoded.bytes().len() > free {
+            meter.counts().device_full.bump();
+        }
+        stored == Some(true)
     }
 
     /// Writes the images and the other fields of a sample. `first` is the index of the sample's
@@ -442,9 +457,7 @@ impl<'a> PartFiller<'a> {
         }
         let PartFiller { recipe, pasted, part, meter, .. } = self;
         let (row, fields) = (taken.row, recipe.fields_of(part.header()));
-        let damaged_frames = recipe::damaged_frames(sample_images);
-        part.meta(row).damaged = recipe::damaged(sample_images) + damaged_frames;
-        part.meta(row).damaged_frames = damaged_frames;
+        part.meta(row).damaged = recipe::damaged(sample_images) + recipe::damaged_frames(sample_images);
         let (plan, tiles) = recipe.plan_and_tiles(sample_images, &taken.others);
         let plan = plan.or(taken.field_plan.as_deref());
         let image = |plan: &Plan| recipe.part_with_image(plan, (!tiles.is_empty() && !pastes, pastes));

@@ -20,7 +20,7 @@ use crate::engine::state::Run;
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
 use crate::field::{ImageField, MixScratch, Pasted};
-use crate::recipe::{Recipe, SampleImage};
+use crate::recipe::{Recipe, at_frame};
 #[cfg(test)]
 use crate::sampler::Entry;
 use crate::source::CancelToken;
@@ -78,7 +78,7 @@ impl Worker {
             let meta = part.meta(row);
             meta.key.clear();
             meta.clear_texts();
-            (meta.damaged, meta.damaged_frames, meta.replaced) = (0, 0, None);
+            (meta.damaged, meta.damaged_in_fields, meta.replaced) = (0, 0, None);
             meta.shown = Rect::default();
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
@@ -164,45 +164,56 @@ impl Worker {
         let &Header { epoch, variant, .. } = part.header();
         let (entry, share) = (part.header().entries[row], run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
-        let sample = recipe.read(entry.sample, &mut encoded[0], || request.is_wanted());
+        let sample = recipe.read((entry.sample, &entry), &mut encoded[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
         // Mosaics, which need several source samples, are never decoded on the device, so only this
-        // sample has to be read. All of its images are decoded again, including images that a
-        // worker had decoded, so the count of damaged images is reset. The frames of clips are not
-        // decoded again, so their damage still counts.
-        part.meta(row).damaged = part.meta(row).damaged_frames;
+        // sample has to be read. All of its images are decoded again, so that the damaged ones are
+        // counted once, but only the images that the device was to decode are written.
+        part.meta(row).damaged = part.meta(row).damaged_in_fields;
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
-        for field in recipe.fields_of(part.header()).images.iter().filter(|field| field.image.clip().is_none()) {
-            let sample_image = recipe.plan(field.described(), &sample, (variant, epoch, &entry), None, (&[], boxes));
-            let SampleImage { bytes, opened, plan, .. } =
-                sample_image.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
-            let mut encoded = opened.expect("`plan` has opened the image");
-            let memory = usize::try_from(encoded.memory(plan.region)).unwrap_or(usize::MAX).saturating_add(buffer);
-            let large = memory > share.decode;
-            let hold = large.then(|| {
-                // Release the buffers before blocking, so that a waiting worker holds as little
-                // memory as possible.
-                pixels.release();
-                decode::release();
-                run.scratch.take(memory)
-            });
-            let made = guarded(|| {
-                encoded.decode(plan.region, pixels)?;
-                let is_damaged = recipe.note_damage(entry.sample, sample.key(), pixels);
-                if is_damaged && !damaged.iter().any(|before| std::ptr::eq(*before, bytes)) {
-                    damaged.push(bytes);
-                    part.meta(row).damaged += 1;
+        for field in &recipe.fields_of(part.header()).images {
+            let planned = recipe.plan(field.described(), &sample, (variant, epoch, &entry), None, (&[], boxes));
+            let of_sample = |e| recipe.at_sample(entry.sample, sample.key(), e);
+            let mut image = planned.map_err(of_sample)?;
+            let (frames, mut damaged_frames) = (image.frames, 0);
+            for frame in 0..frames.map_or(1, |frames| frames.len()) {
+                let named = |e| if frames.is_some() { at_frame(&field.name, frames, frame, e) } else { e };
+                let mut encoded = match image.opened.take() {
+                    Some(encoded) => encoded,
+                    None => recipe.open_frame(&field.name, &image, frame).map_err(of_sample)?,
+                };
+                let region = image.plan.region;
+                let memory = usize::try_from(encoded.memory(region)).unwrap_or(usize::MAX).saturating_add(buffer);
+                let large = memory > share.decode;
+                let hold = large.then(|| {
+                    // Release the buffers before blocking, so that a waiting worker holds as little
+                    // memory as possible.
+                    pixels.release();
+                    decode::release();
+                    run.scratch.take(memory)
+                });
+                let made = guarded(|| {
+                    encoded.decode(region, pixels)?;
+                    let is_damaged = recipe.note_damage_at(entry.sample, sample.key(), pixels, named);
+                    damaged_frames += u32::from(is_damaged);
+                    if field.decodes_on_device(part, (row, frame)) {
+                        field.write_redecoded(pixels, &image.plan, resizer, part, (row, frame))?;
+                    }
+                    Ok(())
+                });
+                if large {
+                    pixels.release();
+                    decode::release();
                 }
-                field.write_redecoded(pixels, &plan, resizer, part, row)
-            });
-            if large {
-                pixels.release();
-                decode::release();
+                drop(hold);
+                made.map_err(|e| of_sample(named(e)))?;
             }
-            drop(hold);
-            made.map_err(|e| recipe.at_sample(entry.sample, sample.key(), e))?;
+            if damaged_frames > 0 && !damaged.iter().any(|before| std::ptr::eq(*before, image.bytes)) {
+                damaged.push(image.bytes);
+                part.meta(row).damaged += damaged_frames;
+            }
         }
         Ok(())
     }

@@ -98,8 +98,8 @@ struct __align__(16) DecodeOps {
     u32 count;
     // Number of Huffman tables in the image's data.
     u32 tables;
-    // Row in the batch that the record was written for. A copy of the record in a different
-    // row keeps this value.
+    // Index of the image in the batch that the record was written for. A copy of the record for a
+    // different sample keeps this value.
     u32 place;
     // Number of blocks in the window.
     u32 kept;

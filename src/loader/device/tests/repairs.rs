@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use super::*;
 use crate::engine::SampleError;
 use crate::error::Error;
+use crate::field::Image;
 use crate::source::{Sample, Source};
+use crate::transform::Policy;
 
 /// Returns images, one in five of which contains an invalid Huffman code.
 fn damaged() -> Vec<Vec<u8>> {
@@ -109,6 +111,22 @@ fn damaged_images_are_decoded_by_workers() {
     assert!(error.is_none() && twice.len() > 3, "{twice:?} were damaged");
     assert!(batches == on_host(reading(&source), 0), "the batches are in order and bit-identical");
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
+}
+
+/// A worker applies the effects that a device does not support. If the device cannot decode a
+/// different image of the sample, the finished image must not be replaced.
+#[test]
+fn images_that_a_worker_has_finished_are_not_written_again() {
+    let loader = || {
+        let view = Image::new().augment(Augment::eval(32, 32).policy(Policy::aug_mix()));
+        reading(&Reads::new(Second::Reads)).field("view", view)
+    };
+    let mut host = loader().host().unwrap();
+    let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().field("view").unwrap().bytes().to_vec()).collect();
+    let (mut opened, sim) = open(loader());
+    let found: Vec<_> = opened.epoch(0).map(|batch| pixels_of(&sim, &batch.unwrap(), Some("view"))).collect();
+    assert!(found == expected.into_iter().map(all_converted).collect::<Vec<_>>());
+    assert!(opened.stats().decoded_again > 3);
 }
 
 /// Returns JPEGs of all types, with random bytes overwritten. The files then contain invalid codes,
