@@ -57,9 +57,9 @@
 //! # Batches are reproducible
 //!
 //! The sample at a position is a function of (seed, epoch, position), and its augmentation is a
-//! function of (seed, epoch, sample). Therefore, batches are bit-identical for any number of
-//! workers, any prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`]
-//! starts in the middle of an epoch at no cost.
+//! function of (seed, epoch, sample). This makes batches bit-identical for any number of workers,
+//! any prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`] starts in the
+//! middle of an epoch at no cost.
 //!
 //! # Errors name the sample
 //!

@@ -50,7 +50,8 @@ CAMERAS = [f"observation.images.{name}" for name in ("high", "low", "left", "rig
 WIDTH, HEIGHT, FPS = 640, 480, 50
 #: For each recipe: samples per batch, and frames of each camera per sample.
 RECIPES = {"windows": (4, 8), "single": (16, 1)}
-#: For each kind of videos: the encoder and its options. The number is the distance of key frames, 2 without a number.
+#: For each kind of videos: the encoder and its options. Every second frame is a key frame, or every
+#: thirtieth in `h264_30`.
 ENCODERS = {
     "h264": ("libx264", {"preset": "veryfast", "g": "2", "bf": "0"}),
     "h264_30": ("libx264", {"preset": "veryfast", "g": "30", "bf": "2"}),

@@ -1,6 +1,6 @@
 //! Interprets the output of the network for an image. For each cell of a grid, the network predicts
 //! whether the cell contains the center of an object, and the box and class of that object. The
-//! layout is that of YOLO ("You Only Look Once", 2016), with one box per cell.
+//! layout follows YOLO ("You Only Look Once", 2016), with one box per cell.
 
 use ndarray::Array2;
 

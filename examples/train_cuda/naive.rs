@@ -79,7 +79,6 @@ pub(crate) fn product(a: &[f64], b: &[f64], rows: usize, depth: usize, columns: 
     (0..rows * columns).map(cell).collect()
 }
 
-/// Transposes (rows, columns) to (columns, rows).
 pub(crate) fn transposed<T: Copy>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
     (0..a.len()).map(|i| a[i % rows * columns + i / rows]).collect()
 }

@@ -119,7 +119,6 @@ impl Frame {
     }
 }
 
-/// One component of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ScanComponent {
     /// Index into [`Frame::components`].

@@ -2,8 +2,8 @@
 //!
 //! Whenever a thread is attached to the interpreter, Python code may run on the thread: signal
 //! handlers, the garbage collector and the user's sampler function. Any of these may call the
-//! loader. Therefore no lock is held while Python code runs, and waits are divided into short
-//! slices (see `waiting`).
+//! loader, so no lock is held while Python code runs, and waits are divided into short slices (see
+//! `waiting`).
 //!
 //! Each call that selects the next epoch gets a sequence number, called its generation. An iterator
 //! stores the generation of its epoch, and fails if the loader has moved on to a newer generation.
@@ -50,9 +50,9 @@ impl State {
     }
 }
 
-/// The epoch of the next iterator. It has its own lock, which is never held while Python code runs.
-/// Therefore signal handlers and the user's sampler function can change the epoch while an iterator
-/// begins an epoch.
+/// The epoch of the next iterator. It has its own lock, which is never held while Python code runs:
+/// signal handlers and the user's sampler function may change the epoch while an iterator begins an
+/// epoch.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,
@@ -259,7 +259,7 @@ impl Core {
     /// Begins the next epoch, or begins at `start` (epoch, batch). Returns the generation, which
     /// must be passed to `next`, and the number of batches.
     ///
-    /// The next epoch is advanced before the sampler function is called. Therefore the function and
+    /// The next epoch is advanced before the sampler function is called, so that the function and
     /// signal handlers may call the loader, and iterators that begin concurrently get different
     /// epochs. If the function fails, the next iterator gets the same epoch.
     #[pyo3(signature = (start=None))]

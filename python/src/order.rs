@@ -19,7 +19,7 @@ use crate::traced::{TracedRef, name_of};
 /// Number of epochs that are cached regardless of their size.
 ///
 /// If epochs are short, the loader prepares several epochs in advance, at most one per prefetched
-/// batch. Therefore more epochs are cached, up to the limits below.
+/// batch. All of these are cached, up to the limits below.
 const MIN_CACHED_EPOCHS: usize = 4;
 /// Maximum total number of samples in cached epochs beyond `MIN_CACHED_EPOCHS`.
 const MAX_CACHED_SAMPLES: usize = 1 << 20;

@@ -254,7 +254,6 @@ struct PythonSource {
 /// A sample whose key and fields are in the scratch buffer.
 #[derive(Default)]
 struct Parts {
-    /// Range of the key.
     key: Range<usize>,
     /// Ranges of the name and of the content of each field.
     fields: Vec<(Range<usize>, Range<usize>)>,

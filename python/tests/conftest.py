@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MINI = ROOT / "datasets" / "mini"
 
 
-#: What WARPFEED_REQUIRE accepts, in the Rust tests too: things a machine may lack.
+#: Things that a machine may lack. WARPFEED_REQUIRE lists some of them, here and in the Rust tests.
 WORDS = [
     line.split()[0]
     for line in (ROOT / "tests" / "support" / "require.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-#: What this machine must not lack: a test that needs it fails instead of being skipped.
+#: Things that this machine must have: a test that needs one of them fails instead of being skipped.
 REQUIRED = [word.strip() for word in os.environ.get("WARPFEED_REQUIRE", "").split(",") if word.strip()]
 
 #: The process's original stderr, which pytest does not capture.
@@ -62,8 +62,8 @@ def need(module: str) -> Any:
     package = module.partition(".")[0]
     try:
         result = importlib.import_module(module)
-        # The repository's `datasets` folder can be imported too, as a namespace package, in place
-        # of the real one.
+        # Without the real `datasets` package, Python imports the repository's `datasets` folder as
+        # a namespace package.
         if result.__spec__ is None or result.__spec__.origin is not None:
             return result
         why = f"{module} is a folder"

@@ -1,5 +1,5 @@
-"""Tests elastic training under torchrun: a run continues with fewer or more ranks, and its global
-batches are byte-identical to those of an uninterrupted run. If a rank dies or hangs, the other
+"""Tests elastic training under torchrun: a run continues with fewer or more ranks, and delivers the
+same global batches, byte for byte, as an uninterrupted run. If a rank dies or hangs, the other
 ranks end with an error that names it. Runs on the CPU, with gloo."""
 
 from __future__ import annotations

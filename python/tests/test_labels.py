@@ -1,5 +1,5 @@
-"""Tests that annotations keep their meaning: masks of every format have the values that Pillow
-reads, before values or colors are mapped to classes, strings and COCO's category ids are delivered,
+"""Tests that annotations keep their meaning. Before values or colors are mapped to classes, masks
+of every format have the values that Pillow reads. Strings and COCO's category ids are delivered,
 and boxes can be mapped back to their images. Tuple batches and dict batches use the same names."""
 
 from __future__ import annotations

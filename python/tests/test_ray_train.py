@@ -1,5 +1,5 @@
-"""Tests that the loader finds its rank inside a Ray Train function, and that a run that loses a
-worker continues from its last reported checkpoint, with the same batches as an uninterrupted run."""
+"""Tests that the loader finds its rank inside a Ray Train function. If the run loses a worker, it
+continues from its last reported checkpoint, with the same batches as an uninterrupted run."""
 
 from __future__ import annotations
 

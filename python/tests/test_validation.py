@@ -1,6 +1,6 @@
 """Tests that every sample of a validation set counts exactly once, even if the ranks cannot divide
-it evenly: in torch, Lightning and accelerate, sums over the valid samples of three ranks equal
-those of a single process."""
+it evenly. In torch, Lightning and accelerate, three ranks get the same sums over the valid samples
+as a single process."""
 
 from __future__ import annotations
 

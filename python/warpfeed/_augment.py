@@ -353,8 +353,8 @@ class Augment(_Calls):
     def cover(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
         """Resizes the image to the smallest size that covers (height, width) without changing its
         aspect ratio, and crops the center. For :class:`SizeBuckets`, which replace the output size.
-        One side of the resized image equals that of the output, and the other side is rounded half
-        to even."""
+        One side of the resized image equals the same side of the output, and the other side is
+        rounded half to even."""
         return cls._make((("cover", (_size("Augment.cover", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload

@@ -153,7 +153,7 @@ class Decoder(_other_names.EarlierNames):
         for position, error in decoded.errors.items():
             print(error)                    # sample 3: decode: jpeg ends at byte 4096 in MCU 61 of 132
 
-    The pixels are identical to those of a :class:`Loader` with the same options. With
+    The pixels are identical to the batches of a :class:`Loader` with the same options. With
     ``device="cuda"``, the device decodes the JPEGs that it supports, and CPU threads decode all
     other images, such as progressive JPEGs, PNG and WebP, with bit-identical results. A bad image
     does not affect the other images. Any number of threads may share a decoder. The next request is

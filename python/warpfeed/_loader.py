@@ -552,8 +552,8 @@ class Loader(_other_names.EarlierNames):
         return self._core.begin(start)
 
     def _check_same(self, epoch: int) -> None:
-        """Raises an error if this rank's samples or position differ from those of the rank that
-        began first."""
+        """Raises an error if the rank that began first has other samples or another position than
+        this rank."""
         data, state = self._arguments["data"], self.state_dict()
         name = os.path.basename(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else type(data).__name__
         run = {what: state[what] for what in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}

@@ -6,7 +6,7 @@ use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// What a run delivers: the batches of one epoch, and after them those of every epoch that is
+/// What a run delivers: the batches of one epoch, followed by the batches of every epoch that is
 /// prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {

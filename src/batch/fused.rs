@@ -2,8 +2,8 @@
 
 /// Computes `a * b + c` with one rounding.
 ///
-/// Without a hardware instruction, `f32::mul_add` calls the C library, and that of `windows-gnu`
-/// rounds twice.
+/// Without a hardware instruction, `f32::mul_add` calls the C library. The C library of
+/// `windows-gnu` rounds twice.
 pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(all(windows, target_env = "gnu")) { mul_add_in_f64(a, b, c) } else { a.mul_add(b, c) }
 }

@@ -1,8 +1,8 @@
 //! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. If a device
 //! cannot decode some samples, the slot goes from [`Full`] back to [`Part`]s once.
 //!
-//! Each step consumes the token of the previous step. Therefore, code that fills a slot while
-//! someone reads it, or reads a slot while someone fills it, does not compile.
+//! Each step consumes the token of the previous step. Code that fills a slot while someone reads
+//! it, or reads a slot while someone fills it, does not compile.
 //!
 //! **Invariants**
 //! 1. At any time, every `Slot` has either one [`Free`], or one or more [`Part`]s, or one [`Full`].
@@ -383,9 +383,8 @@ mod tests {
         }
     }
 
-    /// Threads synchronize only through one atomic decrement per part. Therefore, every
-    /// interleaving is equivalent to some order in which the parts finish. This test tries all
-    /// orders of up to five parts.
+    /// Tries all orders in which up to five parts can finish. There are no other interleavings,
+    /// because threads synchronize only through one atomic decrement per part.
     #[test]
     fn only_the_last_part_to_finish_returns_the_slot() {
         fn orders(remaining: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {

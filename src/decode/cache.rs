@@ -1,13 +1,13 @@
 //! [`DecodedCache`]: decoded images in memory, so that later epochs crop them instead of decoding
 //! them again.
 //!
-//! The key of an image is the XXH3 hash, of 128 bits, of its encoded bytes. Therefore, a file that
-//! has changed is decoded again, samples with the same image share an entry, and sources need not
-//! report changes. A hit costs the hash (about 10 µs for a photograph) and no copy.
+//! The key of an image is the XXH3 hash, of 128 bits, of its encoded bytes. A file that has changed
+//! is decoded again without its source having to report the change, and samples with the same image
+//! share an entry. A hit costs the hash (about 10 µs for a photograph) and no copy.
 //!
 //! An entry is never evicted. If each sample occurs once in an epoch, an epoch finds at most the
-//! images that are in the cache when it begins. Therefore, no order of eviction has a higher hit
-//! rate than keeping the first images, and each eviction would cost a complete decoding.
+//! images that are in the cache when it begins. No order of eviction can beat the hit rate of
+//! keeping the first images, and each eviction would cost a complete decoding.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -348,7 +348,7 @@ impl DenseMap {
         }
     }
 
-    /// Converts displacements from the coordinates of `frame` to those of the output.
+    /// Converts displacements from the coordinates of `frame` to the coordinates of the output.
     fn transform_displacements(&self, plan: &Plan, frame: Frame, out: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };

@@ -120,7 +120,8 @@ impl Encoded<'_> {
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but fails if `dtype` would
-    /// [change](check_kept) a number. (Image coordinates, which need not be exact, use the former.)
+    /// [change](check_kept) a number. (For image coordinates, which need not be exact, that would
+    /// be too strict.)
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,

@@ -116,6 +116,12 @@ impl Image {
         self.frames
     }
 
+    /// Returns the random number that determines the start of a clip. All clips of a sample use the
+    /// same number, so that views of a clip show the same frames.
+    pub(crate) fn clip_draw(rng: &Rng) -> u64 {
+        rng.named("clip").next_u64()
+    }
+
     /// Returns the encoded bytes of the image in `sample`. If the field `name` is a clip, returns
     /// the encoded bytes of the first frame, and all frames. If the source offers several clips,
     /// draws one with the random numbers of the sample, `rng`.
@@ -137,11 +143,8 @@ impl Image {
             return Ok((bytes, None));
         };
         let mut frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
-        let choices = frames.choices();
-        if choices > 1 {
-            // All clips of a sample use the same draw, so that views of a clip show the same
-            // frames.
-            frames = frames.choose(rng.named("clip").below(choices as u64) as usize);
+        if frames.choices() > 1 {
+            frames = frames.draw(Self::clip_draw(rng));
         }
         match frames.get(0).filter(|_| frames.len() == expected) {
             Some(first) => Ok((first, Some(frames))),

@@ -62,7 +62,6 @@ impl Packed {
     }
 }
 
-/// The serialized options of a [`Packed`].
 #[derive(serde::Deserialize)]
 struct SerializedOptions {
     dtype: Dtype,

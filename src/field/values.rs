@@ -37,7 +37,6 @@ impl From<Vec<(Key, i64)>> for ValueMap {
     }
 }
 
-/// Packs a color into a number.
 fn pack_color([red, green, blue]: [u8; 3]) -> i64 {
     i64::from(u32::from_be_bytes([0, red, green, blue]))
 }

@@ -12,8 +12,8 @@ use crate::sampler::Rank;
 /// Returns the number of cores for this process: the number that the affinity mask and the cgroup
 /// allow, divided by the number of ranks if several ranks use the same cores.
 ///
-/// A launcher that binds ranks to cores has already divided the machine. Therefore, a rank that is
-/// bound to no more than its share of the machine uses all cores that it is bound to.
+/// A launcher that binds ranks to cores has already divided the machine, so a rank that is bound to
+/// no more than its share uses all cores that it is bound to.
 pub(super) fn cores(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);

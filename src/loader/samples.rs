@@ -410,7 +410,7 @@ impl Loader {
                 times,
                 id as u64,
                 || true,
-                || source.read(id, buffers.next().expect("one per attempt")),
+                || source.read_drawn(id, 0, buffers.next().expect("one per attempt")),
             );
             let sample = sample.map_err(|e| source::sample_error(&*source, id, "", e))?;
             let encoded =

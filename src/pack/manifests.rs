@@ -19,7 +19,6 @@ pub(super) struct ShardEntry {
     pub(super) counts: Counts,
 }
 
-/// The manifest of a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PartManifest {
     warpfeed_part: u64,

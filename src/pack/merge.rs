@@ -48,8 +48,8 @@ pub struct Merge {
 pub struct Merged {
     /// Report of the whole dataset. Duplicate keys are not counted.
     pub report: Report,
-    /// Files with similar names that do not belong to the dataset, such as those of a process that
-    /// is still packing. The merge ignores them.
+    /// Files with similar names that do not belong to the dataset, for example because a process is
+    /// still writing them. The merge ignores them.
     pub orphans: Vec<PathBuf>,
 }
 
@@ -214,7 +214,6 @@ pub(super) fn not_replaced_error() -> Error {
     )
 }
 
-/// Reads the manifests of all parts.
 pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
     for end in Leftovers::of(ends).parts {

@@ -29,7 +29,6 @@ impl Names {
         name.strip_suffix(".tar").unwrap_or(&name).to_owned()
     }
 
-    /// Returns the path of shard `number`.
     pub(super) fn shard(&self, number: u64) -> PathBuf {
         if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
     }

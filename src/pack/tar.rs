@@ -21,10 +21,10 @@ const NEW: &str = ".new";
 /// are zero, so that the same samples result in the same bytes.
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
-/// with the same key form a sample. Therefore, readers would misinterpret a key that has a dot in
-/// its last component, that has an empty component or the component `..`, or that equals the
-/// previous key. Such a key is replaced with a similar name. The original key is stored in the PAX
-/// record `WARPFEED.key`, which [`Tar`](crate::source::Tar) reads and other readers ignore.
+/// with the same key form a sample. Readers would misinterpret a key with a dot in its last
+/// component, with an empty component or the component `..`, or equal to the previous key. Such a
+/// key is replaced with a similar name. The original key is stored in the PAX record
+/// `WARPFEED.key`, which [`Tar`](crate::source::Tar) reads and other readers ignore.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
 /// `OUT-000001.tar`, … A shard exceeds this size only if it contains a single sample that exceeds

@@ -59,19 +59,20 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// Reads sample `id`. After a transient error, retries while `go_on` returns true. Each attempt
-    /// needs one of the `buffers`, so the number of buffers limits the number of attempts.
+    /// Reads sample `id`, which may be a partner of `entry`. After a transient error, retries while
+    /// `go_on` returns true. Each attempt needs one of the `buffers`, so the number of buffers
+    /// limits the number of attempts.
     pub(crate) fn read<'a>(
         &'a self,
-        id: u64,
+        (id, entry): (u64, &Entry),
         buffers: &'a mut [Vec<u8>],
         go_on: impl FnMut() -> bool,
     ) -> Result<Sample<'a>> {
         // A failed attempt may still borrow its buffer.
-        let (times, mut buffers) = (buffers.len() - 1, buffers.iter_mut());
+        let (times, mut buffers, draw) = (buffers.len() - 1, buffers.iter_mut(), self.clip_draw(entry));
         source::retried(times, id, go_on, || {
             let buffer = buffers.next().expect("each attempt has a buffer");
-            source::within(self.sample_bytes, || self.reads.read(id as usize, buffer))
+            source::within(self.sample_bytes, || self.reads.read_drawn(id as usize, draw, buffer))
         })
     }
 
@@ -393,6 +394,11 @@ impl Recipe {
             self.damaged.note(entry.sample, || self.at_sample(entry.sample, sample.key(), found()));
         }
         Ok(())
+    }
+
+    /// Returns the random number that determines the start of the clips of a sample.
+    pub(crate) fn clip_draw(&self, entry: &Entry) -> u64 {
+        Image::clip_draw(&self.rng(entry))
     }
 
     /// Returns the random number generator of a sample.

@@ -87,9 +87,9 @@ impl Bucketed {
     }
 
     /// Creates the sampler for buckets that each have an image size, and for a global batch size of
-    /// `batch`. `buckets` contains the bucket of each sample, and `areas` the number of pixels of
-    /// each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch contains
-    /// samples of only one bucket.
+    /// `batch`. `buckets` contains the bucket of each sample, and `areas` contains the number of
+    /// pixels of each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch
+    /// contains samples of only one bucket.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `batch` is 0, or if the number of samples

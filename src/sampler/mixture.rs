@@ -112,8 +112,8 @@ impl Mixture {
     /// epochs must have the same length. The sampler returns indices in its source.
     ///
     /// In each round of 10,000 draws, the draws from a source are a contiguous section of its
-    /// sampler's sequence, shuffled. Therefore, a window ([`Windowed`](super::Windowed)) that is
-    /// shorter than this section has no effect: samples are shuffled within the whole section.
+    /// sampler's sequence, shuffled. A window ([`Windowed`](super::Windowed)) that is shorter than
+    /// this section has no effect: samples are shuffled within the whole section.
     ///
     /// # Panics
     /// [`index`](Sampler::index) panics if a sampler returns an index outside its source. A loader

@@ -274,9 +274,9 @@ impl MixtureOptions {
         }
     }
 
-    /// Adds the planned changes to `quotas`. `first` contains the initial proportions, `units` the
-    /// number of samples per draw from each source, and `draws` the number of positions per pass.
-    /// `check` checks the proportions of a change.
+    /// Adds the planned changes to `quotas`. `first` contains the initial proportions. `units`
+    /// contains the number of samples per draw from each source. `draws` is the number of positions
+    /// per pass. `check` checks the proportions of a change.
     pub(super) fn change(
         &self,
         quotas: &mut Quotas,

@@ -7,7 +7,8 @@
 /// The sections of a mixture, in order. The first section starts at round 0.
 #[derive(Debug, Clone)]
 pub(super) struct Quotas {
-    /// Number of draws per round. After each round, the proportions are exact.
+    /// Number of draws per round. Every full round has the same quotas, which are the proportions
+    /// rounded to whole draws.
     pub(super) round: u64,
     /// Number of draws after which each source ends, or `u64::MAX` if the source is repeated.
     pub(super) limits: Box<[u64]>,

@@ -99,8 +99,8 @@ impl Rank {
     /// - SLURM: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`.
     ///
     /// SLURM also sets the rank in a batch script, to 0, although the script runs only once. Only
-    /// `srun` sets `SLURM_STEP_ID`, in the tasks that it starts. Therefore, rank 0 of several tasks
-    /// is rejected if that variable is not set.
+    /// `srun` sets `SLURM_STEP_ID`, in the tasks that it starts. Rank 0 of several tasks is
+    /// rejected if that variable is not set.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are

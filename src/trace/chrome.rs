@@ -398,8 +398,8 @@ impl Machine {
     }
 
     /// Appends the network counters to `text`. In a trace, a counter keeps its value until its next
-    /// event. Therefore, the values of an interval are written with the start time of the interval,
-    /// and zeros are written at the end of the window.
+    /// event, so the values of an interval are written with the start time of the interval, and
+    /// zeros are written at the end of the window.
     fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<NetworkInterval>) {
         let Some(&NetworkInterval { end, ref did, .. }) = counted.last() else { return };
         let mut zero = NetworkStats::default();

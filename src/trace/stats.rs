@@ -105,10 +105,9 @@ statistics! {
     /// difference between two `Stats`.
     ///
     /// Batches, samples and waits are counted when a batch is delivered. The work of the stages is
-    /// counted when the work is done. Therefore, work for batches that are
-    /// [prepared](crate::Batches::epoch) for the next epoch is counted before that epoch begins.
-    /// With [`epochs(0)`](crate::Loader::epochs), all work for an epoch is counted within that
-    /// epoch.
+    /// counted when the work is done. For batches that are [prepared](crate::Batches::epoch) for
+    /// the next epoch, this is before that epoch begins. With [`epochs(0)`](crate::Loader::epochs),
+    /// all work for an epoch is counted within that epoch.
     ///
     /// Counting is always on and costs about 60 ns per stage and sample.
     /// [`verdict`](Stats::verdict) interprets the numbers.

@@ -147,7 +147,7 @@ impl Augment {
     /// Resizes the whole image to fit into `width` by `height` pixels without changing its aspect
     /// ratio, and centers it. The rest of the output has the [fill color](Augment::fill).
     ///
-    /// The size and position of the image equal those in Ultralytics' `LetterBox((height, width))`.
+    /// The image has the same size and position as with Ultralytics' `LetterBox((height, width))`.
     /// The image spans the output along at least one axis. Along the other axis, the length of the
     /// image is rounded half to even. If the padding is odd, the extra pixel is on the right or at
     /// the bottom.
@@ -217,9 +217,9 @@ impl Augment {
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
     /// [`random_crop`](Augment::random_crop).
     ///
-    /// All borders except the constant one repeat image pixels, but annotations cannot be repeated.
-    /// Therefore, a loader with a mask, boxes or any other field that is transformed with the image
-    /// accepts only the constant border.
+    /// A loader with a mask, boxes or any other field that is transformed with the image accepts
+    /// only the constant border. The others repeat image pixels, and annotations cannot be
+    /// repeated.
     #[must_use]
     pub fn border(self, shows: Border) -> Self {
         self.then(Setting::Border { shows })

@@ -91,7 +91,7 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
 }
 
 /// Returns the smallest size with the aspect ratio of `size` that covers `output`. One side equals
-/// that of the output. The other side is rounded half to even.
+/// the same side of the output. The other side is rounded half to even.
 ///
 /// # Errors
 /// If a side is longer than 65,535 pixels.

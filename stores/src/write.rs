@@ -204,7 +204,6 @@ impl Uploading {
     }
 }
 
-/// Returns whether the object exists.
 async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool> {
     match store.head(path).await {
         Err(object_store::Error::NotFound { .. }) => Ok(false),

@@ -1,9 +1,8 @@
 //! Intercepts the allocator and the C library functions that this program calls, so that any single
 //! call can be made to fail.
 //!
-//! The linker prefers these definitions to those of the C library, for this program and for all
-//! crates and C code that are linked into it. Calls inside the C library itself are not
-//! intercepted.
+//! The linker prefers these definitions to the C library, for this program and for all crates and C
+//! code that are linked into it. Calls inside the C library itself are not intercepted.
 //!
 //! **Invariants**
 //! 1. Each function has the signature of its counterpart in the C library. It either forwards its

@@ -301,7 +301,7 @@ fn child_process(socket: UnixStream, fails: Option<(Kind, usize)>, run: impl FnO
 
 fn quiet() {
     let none = File::options().write(true).open("/dev/null").unwrap();
-    // SAFETY: `dup2` gets open descriptors, and `setrlimit` a valid `rlimit`.
+    // SAFETY: the arguments are open descriptors and a valid `rlimit`.
     unsafe {
         libc::dup2(none.as_raw_fd(), 2);
         libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 });

@@ -14,7 +14,6 @@ use crate::reference_fields::npy;
 
 const CLIPS: usize = 10;
 
-/// Returns the pixels of one frame of a clip.
 fn pixels(clip: usize, frame: usize, size: Size) -> Vec<u8> {
     let mut rng = Rng::new(clip as u64, 7, frame as u64);
     let pixel = |x: u32, y: u32| [x * 3 + frame as u32 * 17, y * 2 + clip as u32 * 5, x ^ y].map(|v| v as u8);

@@ -1,5 +1,5 @@
-//! Tests that each dataset of a mixture gets its own augmentation: a sample's image, and the fields
-//! that follow it, equal those from a loader with this augmentation for all datasets.
+//! Tests that each dataset of a mixture gets its own augmentation. A sample's image, and the fields
+//! that follow it, are the same as from a loader that uses this augmentation for all datasets.
 
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@
 //! | | `sets` | COCO JSON, YOLO files, Pascal VOC XML, and tables |
 //! | | `columns` | Arrow and Parquet files |
 //! | | `lerobot` | all files of LeRobot datasets |
+//! | | `videos` | MP4 and Matroska files |
 //! | | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
 //! | | `pickle`, `arrays`, `tfrecord` | Python pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
 //! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |

@@ -8,7 +8,7 @@
 BINARY is a test binary of `warpfeed-sources` with coverage counters; tests/README.md has the
 command that builds it. This script needs no Rust toolchain and no source tree, only
 tests/fixtures/formats below ROOT (two folders above this script, or the folder of the script if
-the fixtures are there).
+the fixtures are there). To copy this folder, follow its link (cp -rL).
 
 SECONDS is the CPU time per harness, summed over all runs of the same binary. A harness runs in
 parts, so that even the last remaining harness can use all cores. Each part uses seeds of its own,
@@ -35,7 +35,7 @@ import time
 FORMATS = (
     "arrow_files features_of_datasets parquet_files lerobot_sets mds_files litdata_files lmdb_value lmdb_pickled lmdb_meta "
     "pickles_of_python npy_files npz_files safetensors_files torch_files hdf5_files tfrecord_files beton_files "
-    "recordio_files"
+    "recordio_files mp4_files matroska_files"
 ).split()
 # Maximum memory of a case in bytes. The inputs are only a few kilobytes.
 MEMORY = 4 << 30

@@ -1,5 +1,5 @@
 //! Tests that a batch in page-locked memory may be uploaded by safe asynchronous calls, on any
-//! stream, and dropped immediately, and that the device receives exactly that batch.
+//! stream, and dropped immediately: the device still receives exactly that batch.
 //!
 //! Needs a GPU. Without a driver, each test prints why it was skipped. `WARPFEED_BATCHES=10000`
 //! runs that many batches.

@@ -1,5 +1,5 @@
-//! Tests that a custom codec can add a format or replace a built-in one, that folders then include
-//! files with its extensions, and that each image is opened only once, by a single codec.
+//! Tests that a custom codec can add a format or replace a built-in one. Folders then include files
+//! with its extensions, and each image is opened only once, by a single codec.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! Tests that images other than JPEG decode to the pixels of Pillow's `convert("RGB")`, that files
-//! written by the `image` crate decode to what was written, and that a TIFF with several pages
-//! fails.
+//! Tests that images other than JPEG decode to the pixels of Pillow's `convert("RGB")`, and files
+//! written by the `image` crate to what was written. A TIFF with several pages fails.
 
 use std::fs;
 use std::io::Cursor;

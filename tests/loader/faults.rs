@@ -1,6 +1,5 @@
-//! Tests that a sample that cannot be loaded either fails with an error that names it, or is
-//! skipped and listed, that a panic in user code becomes an error, and that the loader stays
-//! usable.
+//! Tests samples that cannot be loaded, and user code that panics. A bad sample fails with an error
+//! that names it, or is skipped and listed. A panic becomes an error. The loader stays usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -112,7 +112,6 @@ fn annotated(source: &dyn Source) -> Memory {
     Memory::new((0..source.len()).map(sample).collect())
 }
 
-/// Returns a loader for the images of `source`.
 fn image(source: Arc<dyn Source>) -> Loader {
     let loader = Loader::source(source).batch_size(16).augment(Augment::train(64));
     loader.normalize(Normalize::IMAGENET).dtype(Dtype::F16).workers(2)

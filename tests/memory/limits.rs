@@ -1,5 +1,5 @@
-//! Tests that sizes that a file declares are compared with limits before memory is allocated, and
-//! that paths stored in a file are never opened.
+//! Tests files that lie: the sizes they declare are compared with limits before memory is
+//! allocated, and the paths they contain are never opened.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Tests that of two runs that pack to the same name at the same time, the second is rejected or
-//! does no harm, that files of a killed run are removed, and that files of different runs never end
-//! up in one dataset.
+//! Tests runs that pack to the same name. If two do so at the same time, the second is rejected or
+//! does no harm. Files of a killed run are removed, and files of different runs never end up in one
+//! dataset.
 
 use std::fs;
 use std::path::Path;

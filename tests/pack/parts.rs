@@ -1,6 +1,6 @@
-//! Tests that a dataset has the same bytes for any number of parts, even if packing a part is
-//! killed or repeated, that merging detects missing parts, changes and damage, and that a dataset
-//! opens only once it is complete.
+//! Tests packing in parts. The bytes do not depend on the number of parts, even if packing a part
+//! is killed or repeated. Merging detects missing parts, changes and damage. A dataset opens only
+//! once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;

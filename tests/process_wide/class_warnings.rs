@@ -90,7 +90,7 @@ fn conflicting_class_indices_warn_in_packs_and_tables() {
     assert!(text.starts_with(&format!("class \"packed-b\" is 0 in {third} and 1 in {second}; ")), "{text}");
     let [text] = &*warnings_of(Loader::new(&table)) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 0 in ") && text.contains("rows.csv and 1 in "), "{text}");
-    // The classes are also compared with those of sources that are still open.
+    // The classes are also compared with the classes of sources that are still open.
     let [text] = &*warnings_of(Loader::source(source::open(&train).unwrap())) else { panic!("one warning") };
     assert!(text.starts_with("class \"packed-c\" is 2 in "), "{text}");
     assert!(warnings_of(Loader::new(&val).classes(["packed-a", "packed-b", "packed-c"])).is_empty());

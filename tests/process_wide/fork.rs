@@ -1,5 +1,5 @@
-//! Tests that a forked child that uses its parent's loader or decoder gets an error instead of
-//! hanging, and may drop batches, and that both go on working in the parent.
+//! Tests a forked child that uses its parent's loader and decoder. It gets an error instead of
+//! hanging, may drop batches, and does not disturb the parent.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 

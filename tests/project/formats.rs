@@ -1,7 +1,7 @@
 //! Tests that lists in the documentation are complete. A test of `source::open` checks the list of
 //! formats in docs/your-data.md. The help of the program, the docstring of the Python class and the
 //! page about stores must contain the same names. Two tables must contain the features in
-//! Cargo.toml, and the documentation of `Loader` its options.
+//! Cargo.toml. The documentation of `Loader` must list its options.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -30,7 +30,6 @@ pub(crate) fn copy(name: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Returns all samples of a source.
 pub(crate) fn owned(source: &dyn Source) -> Vec<OwnedSample> {
     let mut scratch = Vec::new();
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()

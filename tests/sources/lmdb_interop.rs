@@ -1,5 +1,5 @@
-//! Tests that databases written by Python's `lmdb` and `msgpack` can be read, and that these
-//! packages can read the databases that warpfeed writes.
+//! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and the other way
+//! round.
 //!
 //! `fixtures/make.py` wrote the fixtures.
 

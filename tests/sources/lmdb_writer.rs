@@ -1,5 +1,5 @@
-//! Tests that a database can be opened again however much another process has enlarged it, and that
-//! an open loader, which keeps a writer from reusing pages, makes it grow only as documented.
+//! Tests that a database can be opened again however much another process has enlarged it, and how
+//! much it grows while an open loader keeps the writer from reusing pages.
 #![cfg(target_os = "linux")]
 
 use std::fs;

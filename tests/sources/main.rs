@@ -64,3 +64,5 @@ mod tar_interop;
 mod tar_links;
 mod tfrecord;
 mod tokens;
+#[cfg(all(feature = "parquet", feature = "video"))]
+mod video_requests;

@@ -1,5 +1,5 @@
-//! Tests that the statistics count every network request, that the counters in a trace add up to
-//! the same numbers, and that the verdict blames the network if the loader waits for it.
+//! Tests that the statistics count every network request, and the counters in a trace add up to the
+//! same numbers. If the loader waits for the network, the verdict says so.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Tests that shards written by Python's `tarfile` and GNU tar can be read, and that these programs
-//! can read the shards that warpfeed writes.
+//! Tests that warpfeed reads shards written by Python's `tarfile` and GNU tar, and the other way
+//! round.
 //!
 //! `fixtures/make.py` wrote the fixtures.
 

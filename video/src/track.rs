@@ -54,8 +54,15 @@ impl Track {
     ///
     /// # Errors
     ///
-    /// If there are 2^32 or more packets, or if two frames have the same presentation time.
+    /// If the frames have no pixels, if there are 2^32 or more packets, or if two frames have the
+    /// same presentation time.
     pub(crate) fn new(config: CodecConfig, ticks_per_second: u64, packets: Vec<Packet>) -> Result<Self> {
+        let (width, height) = (config.width, config.height);
+        if width == 0 || height == 0 {
+            return Err(Error::damaged(format!(
+                "the size of the video is {width}x{height}: expected a width and a height of at least 1"
+            )));
+        }
         if u32::try_from(packets.len()).is_err() {
             return Err(Error::unsupported(format!(
                 "the video has {} packets: expected fewer than 2^32",

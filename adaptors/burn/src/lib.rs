@@ -35,12 +35,12 @@
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
 //! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!
-//! Therefore every CPU tensor that you hold keeps a slot in use. While all slots are in use,
-//! workers have no slot to fill, and the loader returns an error after
+//! So every CPU tensor that you hold keeps a slot in use. While all slots are in use, workers have
+//! no slot to fill, and the loader returns an error after
 //! [`Loader::timeout`](warpfeed::Loader::timeout).
 //!
-//! Only `HostBatch` is supported. burn's GPU backends are built on CubeCL, which owns all device
-//! memory and computes on a private stream. Therefore these backends cannot use a `CudaBatch`.
+//! Only `HostBatch` is supported. burn's GPU backends cannot use a `CudaBatch`, because they are
+//! built on CubeCL, which owns all device memory and computes on a private stream.
 
 mod data_loader;
 mod share;

@@ -1,6 +1,6 @@
-//! Tests that tensors of device batches are bit-identical to those of host batches, whichever
-//! stream the loader uses, and that they don't change when their batch is dropped at once and its
-//! memory overwritten. Tensors uploaded from page-locked batches are tested likewise.
+//! Tests that tensors of device batches are bit-identical to tensors of host batches, whichever
+//! stream the loader uses. They don't change when their batch is dropped at once and its memory
+//! overwritten. Tensors uploaded from page-locked batches are tested likewise.
 //!
 //! Without the `cuda` feature or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]

@@ -121,7 +121,6 @@ struct SeenImage {
     /// Name of the field, or `None` for the main image.
     camera: Option<String>,
     bytes: u64,
-    /// Number of frames.
     frames: usize,
     /// The image, or the first frame.
     info: Info,

@@ -141,7 +141,7 @@ unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m5
 /// Decodes one step of a lane whose code or value is too long for the vectors.
 ///
 /// # Safety
-/// `bit` must be at most `memory.limit`, and `table` the offset of a table.
+/// `bit` must be at most `memory.limit`, and `table` must be the offset of a table.
 #[cold]
 unsafe fn long_step(memory: &Pointers, bit: u32, table: u32) -> Step {
     // SAFETY: guaranteed by the caller.

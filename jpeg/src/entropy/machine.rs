@@ -37,8 +37,8 @@ pub(crate) const KEPT_BYTES: usize = 64 << 20;
 /// Maximum number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
 /// Vectors gather from the tables of all lanes, and no longer pay off if these don't fit in the L1
-/// cache. This many tables, four per image, are those of two images with their own tables. Any
-/// number of images with the standard tables use four in total.
+/// cache. An image has four tables, so this is enough for two images with their own tables, or for
+/// any number of images with the standard tables.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
 /// Minimum number of busy lanes for which vectors are faster than plain registers.

@@ -17,7 +17,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number in `low..=high`.
     fn within(&mut self, low: u32, high: u32) -> u32 {
         low + (self.next() % u64::from(high - low + 1)) as u32
     }

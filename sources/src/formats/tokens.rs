@@ -115,10 +115,10 @@ struct Windows {
 }
 
 impl Windows {
-    /// Returns the bytes in `range` of `map`, a map of `file`. Loading pages and checking that the
-    /// file has not been truncated are system calls, and doing both for every window would take
-    /// longer than the copy. Therefore a chunk is loaded only once, and the file is checked only
-    /// occasionally. Returns `None` if loading or the check fails.
+    /// Returns the bytes in `range` of `map`, a map of `file`. Returns `None` if the pages cannot
+    /// be loaded or the file has been truncated. Both are found out by system calls, which would
+    /// take longer than the copy if they were made for every window: a chunk is loaded only once,
+    /// and the file is checked only occasionally.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let reads = self.reads.load(Relaxed);
         self.reads.store(reads.wrapping_add(1), Relaxed);

@@ -1,8 +1,8 @@
 //! Creates temporary files with unique names, and locks files.
 //!
 //! A process locks each temporary file that it writes. The system releases the lock when the
-//! process exits. Therefore, a locked file is still being written, and an unlocked file was
-//! abandoned by a process that was killed.
+//! process exits, even if it was killed. So a locked file is still being written, and an unlocked
+//! file was abandoned.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -43,8 +43,8 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
             return Ok(Attempted::Unsupported);
         };
         match file.try_lock() {
-            // The previous owner removes the file before it releases the lock. Therefore, check
-            // that `path` still refers to the locked file.
+            // The previous owner may have removed the file just before it released the lock. `path`
+            // then refers to nothing, or to a new file.
             Ok(()) if is_at(&file, path) => {
                 return Ok(Attempted::Locked(Locked { path: path.to_owned(), _file: file }));
             }

@@ -167,6 +167,10 @@ impl Source for Relabeled {
         self.source.read(index, scratch)?.relabeled(&self.relabel)
     }
 
+    fn read_drawn<'a>(&'a self, index: usize, draw: u64, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.source.read_drawn(index, draw, scratch)?.relabeled(&self.relabel)
+    }
+
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let (source, relabel) = (self.source.only(fields)?, self.relabel.clone());
         Some(Arc::new(Relabeled { source, classes: self.classes.clone(), relabel }))

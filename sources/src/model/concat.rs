@@ -170,6 +170,16 @@ fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel
     Ok((names.into_iter().cloned().collect(), relabel))
 }
 
+impl Concat {
+    /// Relabels a sample of dataset `part`.
+    fn relabeled<'a>(&'a self, part: usize, sample: Sample<'a>) -> Result<Sample<'a>> {
+        let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
+        let sample = sample.relabeled(relabel)?;
+        sample.label()?;
+        Ok(sample)
+    }
+}
+
 impl Source for Concat {
     fn len(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
@@ -177,11 +187,12 @@ impl Source for Concat {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (part, index) = self.locate(index);
-        let sample = self.parts[part].read(index, scratch)?;
-        let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
-        let sample = sample.relabeled(relabel)?;
-        sample.label()?;
-        Ok(sample)
+        self.relabeled(part, self.parts[part].read(index, scratch)?)
+    }
+
+    fn read_drawn<'a>(&'a self, index: usize, draw: u64, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let (part, index) = self.locate(index);
+        self.relabeled(part, self.parts[part].read_drawn(index, draw, scratch)?)
     }
 
     /// Lets each dataset prefetch its own samples. The byte budget is divided among the datasets in
@@ -304,7 +315,7 @@ impl Source for Concat {
 }
 
 /// The prefetchers of the datasets that prefetch.
-pub(super) struct Prefetchers(pub(super) Vec<Box<dyn Prefetcher>>);
+pub(crate) struct Prefetchers(pub(crate) Vec<Box<dyn Prefetcher>>);
 
 impl Prefetcher for Prefetchers {
     fn start(&self, batch: BatchIndex) {

@@ -83,6 +83,11 @@ pub(crate) struct Choices<'a> {
     pub(crate) stored: &'a [usize],
 }
 
+/// Returns the index of the choice that the random number `draw` determines, by multiply-shift.
+pub(crate) fn drawn(choices: usize, draw: u64) -> usize {
+    ((u128::from(draw) * choices as u128) >> 64) as usize
+}
+
 impl<'a> Frames<'a> {
     /// Returns the content of a field that contains the encoded images `frames`.
     ///
@@ -270,6 +275,13 @@ impl<'a> Frames<'a> {
             *chosen = &all[choice * chosen.len()..][..chosen.len()];
         }
         self
+    }
+
+    /// Selects the alternative clip that the random number `draw` determines. All clips are equally
+    /// likely.
+    #[must_use]
+    pub fn draw(self, draw: u64) -> Self {
+        self.choose(drawn(self.choices(), draw))
     }
 
     /// Returns the entry of a stored frame.

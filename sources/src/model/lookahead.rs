@@ -26,9 +26,12 @@ pub struct BatchIndex {
 pub struct Lookahead {
     bytes: usize,
     batches: Arc<dyn Fn(u64) -> u64 + Send + Sync>,
-    samples: Arc<dyn Fn(BatchIndex) -> Option<Vec<u64>> + Send + Sync>,
+    samples: Arc<DrawnSamples>,
     next: Arc<NextInEpoch>,
 }
+
+/// Returns the samples of a batch, each with its random number.
+type DrawnSamples = dyn Fn(BatchIndex) -> Option<Vec<(u64, u64)>> + Send + Sync;
 
 /// Returns the first batch in which a rank on this machine reads a sample. The arguments are the
 /// epoch, the sample, and the batch at which the search starts.
@@ -53,6 +56,17 @@ impl Lookahead {
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
         samples: impl Fn(BatchIndex) -> Option<Vec<u64>> + Send + Sync + 'static,
+    ) -> Self {
+        let drawn = move |index| Some(samples(index)?.into_iter().map(|sample| (sample, 0)).collect());
+        Self::drawn(bytes, batches, drawn)
+    }
+
+    /// Like [`new`](Lookahead::new), but `samples(batch)` also returns the random number of each
+    /// sample, which the loader passes to [`Source::read_drawn`](super::Source::read_drawn).
+    pub fn drawn(
+        bytes: usize,
+        batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
+        samples: impl Fn(BatchIndex) -> Option<Vec<(u64, u64)>> + Send + Sync + 'static,
     ) -> Self {
         let next = Arc::new(|_, _, _| Position::Unknown);
         Lookahead { bytes, batches: Arc::new(batches), samples: Arc::new(samples), next }
@@ -96,6 +110,11 @@ impl Lookahead {
     /// the batch does not exist or if the sampler fails. The loader reports a sampler's failure
     /// with the batch.
     pub fn samples(&self, index: BatchIndex) -> Option<Vec<u64>> {
+        Some(self.drawn_samples(index)?.into_iter().map(|(sample, _)| sample).collect())
+    }
+
+    /// Like [`samples`](Lookahead::samples), but also returns the random number of each sample.
+    pub fn drawn_samples(&self, index: BatchIndex) -> Option<Vec<(u64, u64)>> {
         (index.batch < (self.batches)(index.epoch)).then(|| (self.samples)(index))?
     }
 
@@ -124,7 +143,7 @@ impl Lookahead {
     /// the prefetch budget `bytes`.
     pub(crate) fn part(&self, bytes: usize, part: Range<u64>) -> Self {
         let (all, next, first) = (self.samples.clone(), self.next.clone(), part.start);
-        let within_part = move |sample| part.contains(&sample).then(|| sample - first);
+        let within_part = move |(sample, draw)| part.contains(&sample).then(|| (sample - first, draw));
         let samples = move |index| Some(all(index)?.into_iter().filter_map(&within_part).collect());
         let next = move |epoch, sample, batch| next(epoch, first + sample, batch);
         Lookahead { bytes, batches: self.batches.clone(), samples: Arc::new(samples), next: Arc::new(next) }

@@ -71,8 +71,8 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
     type Error = crate::error::Error;
 
     /// Copies a sample. Typed values are encoded as the [bytes of a file](Value::encoded). The
-    /// label is that of [`Sample::label`], but class indices inside fields stay as stored;
-    /// [`Sample::class`] converts these to the loader's labels.
+    /// label is already converted to the loader's classes ([`Sample::label`]), but class indices
+    /// inside fields stay as stored; [`Sample::class`] converts them.
     ///
     /// # Errors
     /// If the label is not a number.

@@ -32,9 +32,11 @@ pub(super) mod zip;
 pub use classes::Classes;
 pub use concat::Concat;
 pub use concat::Join;
-#[cfg(feature = "video")]
-pub(crate) use frames::Choices;
+#[cfg(all(feature = "parquet", feature = "video"))]
+pub(crate) use concat::Prefetchers;
 pub use frames::Frames;
+#[cfg(feature = "video")]
+pub(crate) use frames::{Choices, drawn};
 pub use labels::labels;
 pub use labels::{Labels, labels_retried, no_sample};
 pub use lookahead::{BatchIndex, Lookahead, NextUse, Prefetcher};

@@ -24,8 +24,8 @@ const MAX_RELABELS: usize = 4;
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field
 /// contains bytes or a typed [`Value`]. The label is not a field: a `cls` field becomes the
-/// [`label`](Sample::label). Therefore, an image in a class folder and an image with a `cls` file
-/// next to it result in the same sample.
+/// [`label`](Sample::label). So an image in a class folder and an image with a `cls` file next to
+/// it result in the same sample.
 ///
 /// ```
 /// use warpfeed_sources::Sample;

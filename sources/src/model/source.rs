@@ -53,6 +53,18 @@ pub trait Source: Send + Sync {
     /// if the sample cannot be read. The error should state the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
+    /// Like [`read`](Source::read), but for a loader, which passes the random number `draw` of the
+    /// sample. If the sample has several [choices](super::Frames::choices), a source may return
+    /// only the choice that the loader would [draw](super::Frames::draw) with this number. The
+    /// default calls `read`.
+    ///
+    /// # Errors
+    /// See [`read`](Source::read).
+    fn read_drawn<'a>(&'a self, index: usize, draw: u64, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        let _ = draw;
+        self.read(index, scratch)
+    }
+
     /// Returns the only field of sample `index` if it is an array in memory, which a loader can
     /// copy. Appends the sample's key to `key`. The key and the array must be those that
     /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
@@ -299,6 +311,10 @@ impl std::fmt::Debug for Divided {
 impl<S: Source + ?Sized> Source for Arc<S> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         (**self).read(index, scratch)
+    }
+
+    fn read_drawn<'a>(&'a self, index: usize, draw: u64, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        (**self).read_drawn(index, draw, scratch)
     }
 
     forward! { |this| **this;

@@ -377,7 +377,7 @@ pub struct Lists<'a> {
 
 impl<'a> Lists<'a> {
     /// Writes lists to `out`, which must be empty. `numbers` contains the numbers of all lists, and
-    /// `ends` the end offset of each list in `numbers`.
+    /// `ends` contains the end offset of each list in `numbers`.
     ///
     /// # Errors
     /// If an end is less than the previous end or greater than the length of `numbers`, or if a

@@ -118,11 +118,41 @@ impl Zip {
         Ok(self)
     }
 
+    /// Reads sample `index` of all datasets into one sample. `draw` is the random number of a loader.
+    fn read_all<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        scratch.clear();
+        let mut buffer = BUFFER.take();
+        let copy = self.copy(index, draw, &mut buffer, scratch);
+        BUFFER.set(buffer);
+        let (Copy { key, label, fields }, scratch) = (copy?, &*scratch);
+        let text =
+            |span: Span| std::str::from_utf8(&scratch[span]).map_err(|_| Error::in_source("zip: a name is not UTF-8"));
+        let mut sample = Sample::new(text(key)?);
+        sample = match label {
+            Some(Label::Class(class)) => sample.with_label(class),
+            Some(Label::Text(span)) => sample.with_field("cls", &scratch[span])?,
+            None => sample,
+        };
+        for (name, span, kind) in fields {
+            let name = text(name)?;
+            if sample.value(name).is_some() {
+                return Err(Error::in_source(format!(
+                    "zip: two datasets have the field {name:?}; add a prefix to one of them with Zip::named"
+                )));
+            }
+            sample.push(name, kind.moved(&scratch[span])?)?;
+        }
+        Ok(sample)
+    }
+
     /// Reads sample `index` of all datasets, and copies the samples to `to`.
-    fn copy(&self, index: usize, buffer: &mut Vec<u8>, to: &mut Vec<u8>) -> Result<Copy> {
+    fn copy(&self, index: usize, draw: Option<u64>, buffer: &mut Vec<u8>, to: &mut Vec<u8>) -> Result<Copy> {
         let mut copy = Copy::default();
         for (number, part) in self.parts.iter().enumerate() {
-            let sample = part.source.read(index, buffer)?;
+            let sample = match draw {
+                Some(draw) => part.source.read_drawn(index, draw, buffer)?,
+                None => part.source.read(index, buffer)?,
+            };
             if sample.is_relabeled() {
                 return Err(Error::in_source(format!(
                     "zip: dataset {number} renumbers classes; join datasets or set classes after zipping, not before"
@@ -168,29 +198,11 @@ impl Source for Zip {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        scratch.clear();
-        let mut buffer = BUFFER.take();
-        let copy = self.copy(index, &mut buffer, scratch);
-        BUFFER.set(buffer);
-        let (Copy { key, label, fields }, scratch) = (copy?, &*scratch);
-        let text =
-            |span: Span| std::str::from_utf8(&scratch[span]).map_err(|_| Error::in_source("zip: a name is not UTF-8"));
-        let mut sample = Sample::new(text(key)?);
-        sample = match label {
-            Some(Label::Class(class)) => sample.with_label(class),
-            Some(Label::Text(span)) => sample.with_field("cls", &scratch[span])?,
-            None => sample,
-        };
-        for (name, span, kind) in fields {
-            let name = text(name)?;
-            if sample.value(name).is_some() {
-                return Err(Error::in_source(format!(
-                    "zip: two datasets have the field {name:?}; add a prefix to one of them with Zip::named"
-                )));
-            }
-            sample.push(name, kind.moved(&scratch[span])?)?;
-        }
-        Ok(sample)
+        self.read_all(index, None, scratch)
+    }
+
+    fn read_drawn<'a>(&'a self, index: usize, draw: u64, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.read_all(index, Some(draw), scratch)
     }
 
     /// Divides the byte budget among the datasets in proportion to their

@@ -54,6 +54,17 @@ impl Storage {
         Ok(())
     }
 
+    /// Returns the same storage with separate prefetchers and counters of requests.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn separate(&self) -> Self {
+        match self {
+            Storage::Machine { .. } => self.clone(),
+            Storage::Store { remote, listed } => {
+                Storage::Store { remote: Arc::new(remote.separate()), listed: listed.clone() }
+            }
+        }
+    }
+
     pub(crate) fn is_store(&self) -> bool {
         matches!(self, Storage::Store { .. })
     }

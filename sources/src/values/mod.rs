@@ -6,7 +6,7 @@
 //! 3. `annotated`: builds the fields of an annotated image.
 //! 4. `pickle`, `protobuf`, `npy`: parse the encodings of other libraries.
 //! 5. `elements`: converts array elements. `pixels`: converts arrays of pixels to images.
-//! 6. `video`: video files and their sample tables.
+//! 6. `video`: video files and their sample tables. `video_ahead`: prefetches their packets.
 //! 7. `lru_cache`: an LRU cache. `grants`: the memory that loaders grant to the cache of a dataset.
 
 #[cfg(feature = "annotations")]
@@ -30,5 +30,7 @@ pub(super) mod protobuf;
 pub(super) mod record;
 #[cfg(feature = "video")]
 pub(super) mod video;
+#[cfg(feature = "video")]
+pub(super) mod video_ahead;
 
 pub use npy::{MAX_AXES, Npy, Shape};

@@ -3,19 +3,30 @@
 //! The sample table maps a frame to the packets of its group of pictures. The packets become a
 //! [record](warpfeed_video::record), which a codec decodes like an image.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use warpfeed_video::{ErrorKind, Input, Packet, Track, record};
 
 use crate::error::{Error, Result, append};
+use crate::machine::bytes::grow_to;
+use crate::machine::cancel::{self, POLL_INTERVAL};
 use crate::storage::OpenFile;
 
 /// Maximum number of packets in the tables that stay in memory. A packet takes 28 bytes. The tables
 /// of files that are being read may exceed this maximum.
 const MAX_PACKETS: usize = 1 << 20;
+/// Maximum size of a group of pictures that is prefetched.
+const MAX_GROUP: u64 = 16 << 20;
+/// Maximum number of bytes of other tracks between two packets that are read from a store at once.
+const MAX_GAP: u64 = 64 << 10;
+
+/// Returns the number with which a group of pictures is prefetched. `first` is its first packet.
+pub(crate) fn number_of(file: u32, first: usize) -> u64 {
+    u64::from(file) << 32 | first as u64
+}
 
 /// An open video file and its sample table.
 pub(crate) struct VideoFile {
@@ -23,6 +34,8 @@ pub(crate) struct VideoFile {
     track: Track,
     /// Path of the file relative to the dataset, for messages.
     name: String,
+    /// Number of the file in the dataset, if its groups of pictures are prefetched.
+    number: Option<u32>,
 }
 
 impl VideoFile {
@@ -34,7 +47,17 @@ impl VideoFile {
         let at = |e: Error| e.at_path(&file.path);
         let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| at(of_video(e)))?;
         warpfeed_video::check(track.config().codec).map_err(|e| at(Error::in_source(e.to_string())))?;
-        Ok(VideoFile { file, track, name })
+        Ok(VideoFile { file, track, name, number: None })
+    }
+
+    /// Sets the number of the file in the dataset, with which its groups of pictures are prefetched.
+    pub(crate) fn numbered(self, number: Option<u32>) -> Self {
+        VideoFile { number, ..self }
+    }
+
+    /// Returns the [number](VideoFile::numbered) of the file.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.number
     }
 
     pub(crate) fn track(&self) -> &Track {
@@ -53,15 +76,99 @@ impl VideoFile {
         self.file.check()
     }
 
+    /// Returns a reader of the packets of the frames of one sample.
+    pub(crate) fn packets(self: &Arc<Self>) -> Packets {
+        Packets { video: self.clone(), read: Vec::new() }
+    }
+
+    /// Returns the packets of each group of pictures that contains some of `packets`.
+    fn groups_with(&self, packets: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (all, mut next) = (self.track.packets(), packets.start);
+        std::iter::from_fn(move || {
+            if next >= packets.end {
+                return None;
+            }
+            let start = all[..=next].iter().rposition(|packet| packet.is_key).unwrap_or(0);
+            let after = all[next + 1..].iter().position(|packet| packet.is_key);
+            next = after.map_or(all.len(), |len| next + 1 + len);
+            Some(start..next)
+        })
+    }
+
+    /// Returns the bytes of a group of pictures. Returns `None` if the group is too large to be read
+    /// at once, if it is scattered over the file, or if it ends after the end of the file.
+    fn group_bytes(&self, group: Range<usize>) -> Option<Range<u64>> {
+        let packets = &self.track.packets()[group];
+        let start = packets.iter().map(|packet| packet.offset).min()?;
+        let end = packets.iter().map(end).max()?;
+        let needed: u64 = packets.iter().map(|packet| u64::from(packet.size)).sum();
+        let is_compact = end - start <= needed.saturating_mul(2).saturating_add(MAX_GAP);
+        (is_compact && end - start <= MAX_GROUP && end <= self.file.len()).then_some(start..end)
+    }
+
+    /// Returns the first packet and the bytes of each group of pictures that `frames` need. Omits
+    /// groups that are not read at once.
+    pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
+        let mut found: Vec<(usize, Range<u64>)> = Vec::new();
+        for &frame in frames {
+            for group in self.groups_with(self.needed(frame)) {
+                if found.iter().all(|(first, _)| *first != group.start) {
+                    found.extend(self.group_bytes(group.clone()).map(|bytes| (group.start, bytes)));
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the packets that the decoder needs for a frame.
+    fn needed(&self, frame: usize) -> Range<usize> {
+        self.track.start_of(frame)..self.track.packet_of(frame) + 1
+    }
+
+    /// Checks that `range` is inside the file. `frame` is the frame that it contains, for messages.
+    fn check_end(&self, range: &Range<u64>, frame: usize) -> Result<()> {
+        let len = self.file.len();
+        if range.end <= len {
+            return Ok(());
+        }
+        Err(Error::in_source(format!(
+            "frame {frame} ends at byte {}, but the file has only {len} bytes: it is truncated",
+            range.end
+        )))
+    }
+
+    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
+    fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        self.check_end(&range, frame)?;
+        page.clear();
+        self.file.get(range.start, range.end - range.start, page)
+    }
+}
+
+fn end(packet: &Packet) -> u64 {
+    packet.offset.saturating_add(packet.size.into())
+}
+
+/// Reads the packets of the frames of one sample. Groups of pictures are read from a store at once,
+/// and only the packets of the last group stay in memory.
+pub(crate) struct Packets {
+    video: Arc<VideoFile>,
+    /// The bytes that were read from a store, with their offsets.
+    read: Vec<(u64, Vec<u8>)>,
+}
+
+impl Packets {
     /// Appends the record of a frame.
     ///
     /// # Errors
     /// If the packets cannot be read, or the file has changed.
-    pub(crate) fn append(&self, frame: usize, to: &mut Vec<u8>) -> Result<()> {
-        let packets = self.track.needed(frame);
-        let label = format!("{}: frame {frame} at {} s", self.name, self.track.time(frame).seconds());
+    pub(crate) fn append_record(&mut self, frame: usize, to: &mut Vec<u8>) -> Result<()> {
+        let track = self.video.track();
+        let packets = self.video.needed(frame);
+        let label = format!("{}: frame {frame} at {} s", self.video.name, track.time(frame).seconds());
         self.start(&label, packets.len() as u32, to)?;
-        self.append_packets(packets, frame, to)
+        self.fetch(packets.clone(), frame)?;
+        self.append(packets, frame, to)
     }
 
     /// Appends the start of a record to which packets of one group of pictures can be appended.
@@ -70,25 +177,70 @@ impl VideoFile {
     /// # Errors
     /// If the file has changed.
     pub(crate) fn start_group(&self, to: &mut Vec<u8>) -> Result<()> {
-        self.start(&self.name, record::ALL, to)
+        self.start(&self.video.name, record::ALL, to)
     }
 
     fn start(&self, label: &str, count: u32, to: &mut Vec<u8>) -> Result<()> {
-        self.file.check()?;
-        record::start(self.track.config(), self.track.orientation(), label, count, to).map_err(of_video)
+        let VideoFile { file, track, .. } = &*self.video;
+        file.check()?;
+        record::start(track.config(), track.orientation(), label, count, to).map_err(of_video)
     }
 
-    /// Appends packets to a record. `frame` is the frame that needs them, for messages.
+    /// Reads packets from a store. Does nothing for a local file. `frame` is the frame that needs
+    /// them, for messages.
     ///
     /// # Errors
     /// If the packets cannot be read.
-    pub(crate) fn append_packets(&self, packets: &[Packet], frame: usize, to: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn fetch(&mut self, packets: Range<usize>, frame: usize) -> Result<()> {
+        let VideoFile { file, track, number, .. } = &*self.video;
+        let Some((object, remote)) = file.object() else { return Ok(()) };
+        let all = track.packets();
+        self.read.retain(|read| all[packets.clone()].iter().any(|packet| find(read, packet).is_some()));
+        for group in self.video.groups_with(packets.clone()) {
+            let needed = group.start.max(packets.start)..group.end.min(packets.end);
+            let missing: Vec<&Packet> = all[needed].iter().filter(|packet| self.found(packet).is_none()).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            if let Some((number, range)) = number.zip(self.video.group_bytes(group.clone())) {
+                let mut bytes = Vec::new();
+                let to = grow_to(&mut bytes, range.end - range.start)?;
+                if remote.read_prefetched(number_of(number, group.start), object, range.start, to)? {
+                    self.read.push((range.start, bytes));
+                    continue;
+                }
+            }
+            // Bytes of other tracks are often between the packets.
+            for run in missing.chunk_by(|a, b| end(a) <= b.offset && b.offset - end(a) <= MAX_GAP) {
+                let range = run[0].offset..end(run[run.len() - 1]);
+                self.video.check_end(&range, frame)?;
+                let mut bytes = Vec::new();
+                file.fill(range.start, grow_to(&mut bytes, range.end - range.start)?)?;
+                self.read.push((range.start, bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of a packet if they were read from a store.
+    fn found(&self, packet: &Packet) -> Option<&[u8]> {
+        self.read.iter().find_map(|read| find(read, packet))
+    }
+
+    /// Appends packets to a record. Packets in a store must have been [fetched](Packets::fetch).
+    /// `frame` is the frame that needs them, for messages.
+    ///
+    /// # Errors
+    /// If the packets cannot be read.
+    pub(crate) fn append(&self, packets: Range<usize>, frame: usize, to: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
         // Packets of a video are often adjacent, so that a single read suffices.
-        let end = |packet: &Packet| packet.offset.saturating_add(packet.size.into());
-        for run in packets.chunk_by(|a, b| end(a) == b.offset) {
+        for run in self.video.track.packets()[packets].chunk_by(|a, b| end(a) == b.offset && !self.is_stored()) {
             let range = run[0].offset..end(&run[run.len() - 1]);
-            let mut rest = self.bytes(range, frame, &mut page)?;
+            let mut rest = match self.found(&run[0]) {
+                Some(bytes) => bytes,
+                None => self.video.bytes(range, frame, &mut page)?,
+            };
             for packet in run {
                 let (bytes, next) = rest.split_at(packet.size as usize);
                 append(to, &packet.size.to_le_bytes())?;
@@ -99,25 +251,28 @@ impl VideoFile {
         Ok(())
     }
 
-    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
-    fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        let len = self.file.len();
-        if range.end > len {
-            return Err(Error::in_source(format!(
-                "frame {frame} ends at byte {}, but the file has only {len} bytes: it is truncated",
-                range.end
-            )));
-        }
-        page.clear();
-        self.file.get(range.start, range.end - range.start, page)
+    fn is_stored(&self) -> bool {
+        self.video.file.object().is_some()
     }
+}
+
+/// Returns the bytes of a packet in `read`, which starts at an offset of the file.
+fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [u8]> {
+    let from = usize::try_from(packet.offset.checked_sub(*start)?).ok()?;
+    bytes.get(from..from.checked_add(packet.size as usize)?)
 }
 
 /// The most recently used video files of a dataset.
 pub(crate) struct VideoFiles {
     open: Mutex<OpenFiles>,
+    /// Notified when a table has been read.
+    opened: Condvar,
     max_files: usize,
+    listeners: Mutex<Vec<Weak<Listener>>>,
 }
+
+/// Called when a file has been opened, before the threads that need the file continue.
+pub(crate) type Listener = dyn Fn(&VideoFile) + Send + Sync;
 
 #[derive(Default)]
 struct OpenFiles {
@@ -125,47 +280,64 @@ struct OpenFiles {
     files: HashMap<usize, (Arc<VideoFile>, u64)>,
     uses: u64,
     packets: usize,
+    /// The files whose tables are being read.
+    opening: HashSet<usize>,
 }
 
 impl VideoFiles {
     /// Creates a cache of at most `max_files` files, whose tables have at most [`MAX_PACKETS`]
     /// packets.
     pub(crate) fn new(max_files: usize) -> Self {
-        VideoFiles { open: Mutex::default(), max_files }
+        VideoFiles { open: Mutex::default(), opened: Condvar::new(), max_files, listeners: Mutex::default() }
     }
 
-    /// Returns the file with this index. Calls `read` if it is not open.
+    /// Calls `listener` whenever a file has been opened, until it is dropped.
+    pub(crate) fn listen(&self, listener: &Arc<Listener>) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(listener));
+    }
+
+    fn locked(&self) -> MutexGuard<'_, OpenFiles> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the file with this index if it is open.
+    pub(crate) fn find(&self, index: usize) -> Option<Arc<VideoFile>> {
+        self.locked().find(index)
+    }
+
+    /// Returns the file with this index. Calls `read` if it is not open. If several threads need the
+    /// file, one of them reads its table, and the others wait.
     ///
     /// # Errors
-    /// The error of `read`.
+    /// The error of `read`, or an error if the calling thread was canceled.
     pub(crate) fn get(&self, index: usize, read: impl FnOnce() -> Result<VideoFile>) -> Result<Arc<VideoFile>> {
-        let locked = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        {
-            let mut open = locked();
-            open.uses += 1;
-            let now = open.uses;
-            if let Some((file, used)) = open.files.get_mut(&index) {
-                *used = now;
-                return Ok(file.clone());
+        let mut open = self.locked();
+        loop {
+            if !open.opening.contains(&index) {
+                match open.find(index) {
+                    Some(file) => return Ok(file),
+                    None => _ = open.opening.insert(index),
+                }
+                break;
             }
+            open = self.opened.wait_timeout(open, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            cancel::check()?;
         }
-        // Do not hold the lock while a table is read. Two threads may therefore read the same
-        // table.
+        drop(open);
+        let opening = Opening { files: self, index };
+        // Do not hold the lock while a table is read.
         let file = Arc::new(read()?);
-        let mut open = locked();
-        let open = &mut *open;
-        if let Some((file, _)) = open.files.get(&index) {
-            return Ok(file.clone());
-        }
+        let mut open = self.locked();
         open.packets += file.track.packets().len();
-        open.files.insert(index, (file.clone(), open.uses));
-        while (open.packets > MAX_PACKETS || open.files.len() > self.max_files) && open.files.len() > 1 {
-            let oldest = open.files.iter().filter(|(at, _)| **at != index).min_by_key(|(_, (_, used))| *used);
-            let Some((&oldest, _)) = oldest else { break };
-            if let Some((file, _)) = open.files.remove(&oldest) {
-                open.packets -= file.track.packets().len();
-            }
-        }
+        let now = open.uses;
+        open.files.insert(index, (file.clone(), now));
+        open.shrink(index, self.max_files);
+        drop(open);
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener(&file));
+        drop(opening);
         Ok(file)
     }
 
@@ -174,8 +346,40 @@ impl VideoFiles {
     /// # Errors
     /// If a file has changed.
     pub(crate) fn check(&self) -> Result<()> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.files.values().try_for_each(|(own, _)| own.check())
+        self.locked().files.values().try_for_each(|(own, _)| own.check())
+    }
+}
+
+impl OpenFiles {
+    fn find(&mut self, index: usize) -> Option<Arc<VideoFile>> {
+        self.uses += 1;
+        let (file, used) = self.files.get_mut(&index)?;
+        *used = self.uses;
+        Some(file.clone())
+    }
+
+    /// Closes the least recently used files, except for the file `latest`.
+    fn shrink(&mut self, latest: usize, max_files: usize) {
+        while (self.packets > MAX_PACKETS || self.files.len() > max_files) && self.files.len() > 1 {
+            let oldest = self.files.iter().filter(|(at, _)| **at != latest).min_by_key(|(_, (_, used))| *used);
+            let Some((&oldest, _)) = oldest else { break };
+            if let Some((file, _)) = self.files.remove(&oldest) {
+                self.packets -= file.track.packets().len();
+            }
+        }
+    }
+}
+
+/// A table that is being read. Dropping it wakes the threads that wait for the table.
+struct Opening<'a> {
+    files: &'a VideoFiles,
+    index: usize,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.files.locked().opening.remove(&self.index);
+        self.files.opened.notify_all();
     }
 }
 
@@ -207,3 +411,7 @@ fn of_video(e: warpfeed_video::Error) -> Error {
         _ => Error::in_source(text),
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/fuzz/videos.rs"]
+mod fuzz;

@@ -2,8 +2,8 @@
 //!
 //! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device, and
 //! meanwhile block driver calls of other threads (both observed on driver 580). If the work depends
-//! on something that the program's thread has yet to do, this is a deadlock. Therefore, a separate
-//! thread polls until the work is done, and only then makes these calls.
+//! on something that the program's thread has yet to do, this is a deadlock. A separate thread
+//! polls until the work is done, and only then makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Records events after the work queued on every device that the program may be using.
 //!
 //! Any device can read page-locked memory, and a slice does not reveal which stream is reading it.
-//! Therefore, released memory stays in use until every device has finished the work submitted
-//! before the release.
+//! So released memory is not reused until every device has finished the work submitted before the
+//! release.
 //!
 //! The devices of a program are the ones with an active primary context. The runtime API, libtorch,
 //! candle, burn and cudarc's usual contexts use primary contexts. Contexts that a program creates

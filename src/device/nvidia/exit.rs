@@ -3,8 +3,8 @@
 //! Threads of the crate may outlive the loader by a few milliseconds, for example to free memory
 //! once the device is idle. Meanwhile, `exit` may run the exit handlers of the driver and of tools
 //! that are loaded into it. Under `compute-sanitizer`, driver calls during this clean-up crashed 27
-//! of 31 runs after the last test had passed. Therefore, an exit handler of this crate runs first.
-//! It refuses new calls, and waits until no call is in progress.
+//! of 31 runs after the last test had passed. To prevent this, an exit handler of this crate runs
+//! first, refuses new calls, and waits until no call is in progress.
 
 // On other systems, no handler is registered, so some functions are unused.
 #![cfg_attr(not(unix), allow(dead_code))]

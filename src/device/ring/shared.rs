@@ -104,7 +104,6 @@ impl<G: Gpu> Slot<G> {
 }
 
 impl<G: Gpu> Shared<G> {
-    /// Returns the variant of a batch.
     pub(crate) fn variant(&self, info: &BatchInfo) -> &Variant {
         &self.variants[info.header.variant]
     }

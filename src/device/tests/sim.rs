@@ -32,8 +32,8 @@ mod stream;
 /// Number of bytes that an upload or a conversion moves between two possible pauses.
 const PIECE: usize = 64;
 
-/// A wait that the device deliberately skips, to prove that the tests would notice a ring that
-/// forgets it.
+/// A wait that the device deliberately skips. The tests must notice, or they would not notice a
+/// ring that forgets the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,

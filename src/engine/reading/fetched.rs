@@ -48,13 +48,14 @@ impl ReadBuffers {
         ReadBuffers { samples: Vec::with_capacity(count), buffers, source, max_bytes }
     }
 
-    /// Reads sample `id` of the source into the next free buffer. There must be a free buffer. If
-    /// the read fails, it is retried up to `retries` times, as long as `may_retry` returns true.
-    /// Returns the duration in ns and the size of the sample's fields in bytes.
+    /// Reads sample `id` of the source, with the random number `draw`, into the next free buffer.
+    /// There must be a free buffer. If the read fails, it is retried up to `retries` times, as long
+    /// as `may_retry` returns true. Returns the duration in ns and the size of the sample's fields
+    /// in bytes.
     pub(crate) fn read(
         &mut self,
         index: ReadIndex,
-        id: u64,
+        (id, draw): (u64, u64),
         retries: usize,
         may_retry: impl FnMut() -> bool,
     ) -> (u64, usize) {
@@ -68,7 +69,7 @@ impl ReadBuffers {
             // (invariant 1) and a failed attempt leaves no sample behind. The buffer is not
             // modified while the sample is alive (invariant 1).
             let buffer = unsafe { &mut *buffer };
-            within(self.max_bytes, || source.read(id as usize, buffer))
+            within(self.max_bytes, || source.read_drawn(id as usize, draw, buffer))
         });
         let bytes = read.as_ref().map_or(0, touch);
         let ns = nanos(Instant::now(), start);
@@ -149,7 +150,7 @@ mod tests {
         let mut buffers = ReadBuffers::new(Arc::new(Copies { name: "name".into() }), u64::MAX, 1);
         for round in 0..3 {
             for id in 0..MAX_GROUP as u64 {
-                let (_, bytes) = buffers.read((id as usize, 0), id, 0, || false);
+                let (_, bytes) = buffers.read((id as usize, 0), (id, 0), 0, || false);
                 assert_eq!(bytes, if id == 3 { 0 } else { id as usize + 1 });
             }
             // Move the buffers to a different thread, as a reader does when it passes them to a

@@ -46,7 +46,7 @@ impl Following {
                 0
             }
         };
-        let (augments, seed) = (recipe.augments.clone(), recipe.seed);
+        let (augments, seed, of_draws) = (recipe.augments.clone(), recipe.seed, recipe.clone());
         let samples = move |BatchIndex { epoch, batch }| {
             let mut entries = Vec::new();
             guarded(|| {
@@ -56,12 +56,13 @@ impl Following {
             .ok()?;
             let mut samples = Vec::with_capacity(entries.len());
             for entry in &entries {
-                samples.push(entry.sample);
+                let draw = of_draws.clip_draw(entry);
+                samples.push((entry.sample, draw));
                 let augment = augments.of(0, entry.sample);
                 let partners = partners(augment, order.order(), (seed, len), (epoch, entry)).ok()?;
-                samples.extend(partners.into_iter().flat_map(|partners| partners.samples));
+                samples.extend(partners.into_iter().flat_map(|partners| partners.samples).map(|sample| (sample, draw)));
             }
-            samples.iter().all(|&sample| sample < len).then_some(samples)
+            samples.iter().all(|&(sample, _)| sample < len).then_some(samples)
         };
         let (inverse, augments) = (schedule.clone(), recipe.augments.clone());
         let next = move |epoch, sample, batch| {
@@ -72,7 +73,7 @@ impl Following {
             guarded(|| Ok(inverse.next(epoch, sample, batch))).unwrap_or(Position::Unknown)
         };
         let bytes = shared.run.scratch.plan().source;
-        let order = Lookahead::new(bytes, batches, samples).with_next(next);
+        let order = Lookahead::drawn(bytes, batches, samples).with_next(next);
         let follow = guarded(|| Ok(recipe.reads.follow(order)));
         if let (Ok(Some(_)), Some(changes)) = (&follow, schedule.live_order()) {
             changes.read_ahead();

@@ -333,14 +333,15 @@ impl ReadStage {
             // Ignore an error, because the worker will receive and report the same error.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
             let all = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
-            all.enumerate().map(move |(number, id)| ((row - first, number), id))
+            let draw = self.recipe.clip_draw(entry);
+            all.enumerate().map(move |(number, id)| ((row - first, number), id, draw))
         });
-        for (index, id) in reads {
+        for (index, id, draw) in reads {
             if !self.is_wanted(part) {
                 break;
             }
             counters.reads(reader, id);
-            let (ns, bytes) = buffers.read(index, id, self.recipe.retries, || self.run.tries_again(header.run));
+            let (ns, bytes) = buffers.read(index, (id, draw), self.recipe.retries, || self.run.tries_again(header.run));
             counters.has_read(reader, ns, bytes);
             self.count(queue);
             if let Some(trace) = counters.tracing() {
@@ -403,7 +404,7 @@ mod tests {
             }
         }
         let mut buffers = ReadBuffers::new(Arc::new(Copies(bytes)), u64::MAX, 1);
-        buffers.read((0, 0), 0, 0, || false);
+        buffers.read((0, 0), (0, 0), 0, || false);
         buffers.clear();
         buffers
     }
@@ -443,7 +444,7 @@ mod tests {
     fn a_sample_in_memory_needs_no_buffer() {
         let source = Memory::new(vec![OwnedSample::new("a").field("img", vec![7; 9])]);
         let mut buffers = ReadBuffers::new(Arc::new(source), u64::MAX, 1);
-        let (_, bytes) = buffers.read((0, 0), 0, 0, || false);
+        let (_, bytes) = buffers.read((0, 0), (0, 0), 0, || false);
         assert_eq!((bytes, buffers.capacity()), (9, 0));
         assert_eq!(buffers.sample((0, 0)).unwrap().0.unwrap().field("img").as_deref(), Some(&[7; 9][..]));
     }

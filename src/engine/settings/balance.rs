@@ -257,8 +257,8 @@ impl Balance {
         may_decode && self.is_allowed(device_time)
     }
 
-    /// Returns whether the device decodes images that are so large that they would delay their
-    /// batch, even in a part that a worker decodes.
+    /// Returns whether the device decodes the very large images of a part that a worker decodes. On
+    /// the worker, a single such image would delay its batch.
     pub(crate) fn device_takes_large(&self, device_time: u64) -> bool {
         self.on == DecodeOn::Auto && self.is_allowed(device_time)
     }

@@ -1,9 +1,9 @@
 //! Scratch memory of the workers.
 //!
-//! Each worker owns a fixed share, enough for eight typical photographs. An image that needs more
-//! uses memory that all workers share and that is granted in the order of the requests. An image
-//! that needs more than all shared memory has to wait until no other image uses shared memory. A
-//! worker never waits while it holds shared memory, so every holder can finish.
+//! Each worker owns a fixed share, enough for eight typical photographs. A larger image uses shared
+//! memory, which is granted in the order of the requests. An image that needs more than all shared
+//! memory waits until no other image uses any. A worker never waits while it holds shared memory,
+//! so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 

@@ -202,8 +202,8 @@ impl Climb {
     /// Adds a window. Returns the resulting change to the depth, if any.
     fn window(&mut self, window: Sums) -> Option<Change> {
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
-        // On a device, a late batch does not delay a consumer that still has uploaded batches.
-        // Therefore, count only time in which the consumer really waited.
+        // On a device, a late batch does not delay a consumer that still has uploaded batches, so
+        // only time in which the consumer really waited counts.
         if from < to && window.behind.min(window.wait() * window.seconds) >= MIN_BEHIND * window.seconds {
             (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
             (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());

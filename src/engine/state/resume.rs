@@ -343,8 +343,8 @@ fn spread(last: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |i| (u128::from(last) * u128::from(i) / u128::from((count - 1).max(1))) as u64)
 }
 
-/// Reads the samples at [`PROBES`] evenly spaced positions in epoch 0, or in the source if the
-/// order is `stateful`.
+/// Reads the keys of the samples at [`PROBES`] evenly spaced positions in epoch 0, or in the source
+/// if the order is `stateful`.
 pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, stateful: bool) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
     let all = if stateful { samples } else { order.len(0) };
@@ -357,7 +357,7 @@ pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, s
                 true
             };
             let mut scratch = Vec::new();
-            let key = || Ok(recipe.source.read(sample as usize, &mut scratch)?.key().to_owned());
+            let key = || recipe.source.key(sample as usize, &mut scratch);
             retried(recipe.retries, sample, again, key).ok()
         });
         Probe { position, sample, key }

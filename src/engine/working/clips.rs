@@ -1,8 +1,8 @@
 //! Decodes, transforms and writes the frames of clips. All frames of a clip share one plan.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave the frames, and
-//! reuses the buffers for the next frames. Therefore, memory use does not depend on the length of a
-//! clip. If a device decodes the frames, the worker copies their data instead.
+//! reuses the buffers for the next frames. Memory use does not depend on the length of a clip. If a
+//! device decodes the frames, the worker copies their data instead.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Copies samples that are arrays in memory, such as windows of tokens, to the rows of a batch.
 //!
 //! A copy takes less than a microsecond. Treating such a sample like any other, as `filler` does,
-//! would take twice as long. Therefore this file measures the samples of a part together and plans
-//! no images.
+//! would take twice as long. Here, the samples of a part are measured together, and no images are
+//! planned.
 
 use std::ops::Range;
 

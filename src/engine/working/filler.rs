@@ -192,7 +192,7 @@ impl<'a> PartFiller<'a> {
                 // Only samples that this worker reads count as copied. Prefetched samples have a
                 // separate budget.
                 None => recipe
-                    .read(id, buffers, || run.tries_again(run_number))
+                    .read((id, entry), buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
             };
             // Name the other samples of a mosaic by their source index: a number that the user

@@ -164,7 +164,7 @@ impl Worker {
         let &Header { epoch, variant, .. } = part.header();
         let (entry, share) = (part.header().entries[row], run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
-        let sample = recipe.read(entry.sample, &mut encoded[0], || request.is_wanted());
+        let sample = recipe.read((entry.sample, &entry), &mut encoded[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
         // Mosaics, which need several source samples, are never decoded on the device, so only this

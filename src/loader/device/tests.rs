@@ -620,7 +620,8 @@ fn small_requests_overlap_and_match_the_host() {
     let expected = expected.concat();
     let each = expected.len() / originals.len();
     let mut rng = Rng::new(5, 0, 0);
-    // In the first decoder, all requests are small. In the second one, those of up to 10 images are.
+    // For the first decoder, all requests are small. For the second one, requests of up to 10
+    // images are.
     for (batch, sizes) in [(1, &[1][..]), (40, &[1, 1, 1, 2, 10, 11, 40])] {
         let sim = Sim::new(Mistake::None, 300);
         let decoder = decoder_with(&sim, |options| options.batch_size(batch).prefetch(5));

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn photometric_distort_matches_torchvision() {
-        // These parameters equal those in `tests/fixtures/parity/distort.py`.
+        // `tests/fixtures/parity/distort.py` uses the same parameters.
         for (name, contrast_first) in [("before", true), ("after", false)] {
             let params = Params {
                 brightness: Some(1.1),

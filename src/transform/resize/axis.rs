@@ -12,7 +12,7 @@ use crate::transform::interpolation::Resampling;
 
 /// The filter of one axis: the source positions that each output position reads, and their weights.
 ///
-/// The filters equal those in Pillow's `Resample.c`. The weights of an output sum to 1. With
+/// The filters come from Pillow's `Resample.c`. The weights of an output sum to 1. With
 /// antialiasing, weights beyond the edge of the image are dropped. Without antialiasing, these
 /// weights are added to the weight of the edge pixel, as in PyTorch.
 ///

@@ -7,10 +7,9 @@
 //!
 //! A process may be killed at any moment, so the order of the steps matters. A new block is
 //! recorded in the journal before its complete file gets the final name. The file of an evicted
-//! block is deleted before the journal records the removal. Therefore the journal lists every
-//! block, and perhaps some blocks without a file. Reading a block without a file is a cache miss,
-//! after which the block is written again. A power failure may damage blocks, which their checksums
-//! reveal.
+//! block is deleted before the journal records the removal. So the journal lists every block, and
+//! perhaps some blocks without a file. Reading one of those is a cache miss, after which the block
+//! is written again. A power failure may damage blocks, which their checksums reveal.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};

@@ -3,7 +3,7 @@
 //! 1. `eviction` chooses the blocks to keep, based on their next use in the loader's order.
 //! 2. `block` defines the format of a block file. `folder` manages the cache folder and its
 //!    journal.
-//! 3. `tiered` combines the blocks in this process's memory with those in the folder.
+//! 3. `tiered` combines the blocks in this process's memory with the blocks in the folder.
 //! 4. `listing` caches listings of stores in the folder.
 //! 5. `files` caches whole files in the folder, for formats that need files.
 //! 6. `store` wraps a store with the cache.

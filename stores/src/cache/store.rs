@@ -22,8 +22,8 @@ impl Cached {
         Cached { cache, store, listed: Arc::default() }
     }
 
-    /// Passes on `result`, that of a request for `url`. If it is an error that a changed object may
-    /// have caused, drops the cached listing, so that the next opening lists the objects again.
+    /// Passes on the `result` of a request for `url`. If a changed object may have caused an error,
+    /// drops the cached listing, so that the next opening lists the objects again.
     fn check_result<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
         if result.as_ref().is_err_and(is_lasting) {

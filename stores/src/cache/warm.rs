@@ -28,7 +28,7 @@ pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
     let mut scratch = Vec::new();
     for (batch, samples) in order.from(BatchIndex::default()) {
         for sample in samples {
-            source.read(sample as usize, &mut scratch)?;
+            source.read_drawn(sample as usize, 0, &mut scratch)?;
             read();
         }
         if let Some(follow) = &follow {

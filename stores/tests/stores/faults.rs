@@ -1,8 +1,8 @@
-//! Tests that samples and batches read from a faulty server equal those of the local files. In
-//! fifty random schedules, with and without a cache, the server refuses requests, truncates and
-//! delays responses, sends wrong lengths or ranges, or does not respond. Expired credentials and
-//! changed objects must give errors that name the cause, and what retries cannot fix must fail
-//! within seconds and say what to do.
+//! Tests that a faulty server delivers the same samples and batches as the local files. In fifty
+//! random schedules, with and without a cache, the server refuses requests, truncates and delays
+//! responses, sends wrong lengths or ranges, or does not respond. Expired credentials and changed
+//! objects must give errors that name the cause, and what retries cannot fix must fail within
+//! seconds and say what to do.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};

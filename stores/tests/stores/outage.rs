@@ -67,7 +67,6 @@ fn closing_does_not_wait_for_a_silent_server() {
     wait_until_no_request_waits(&server);
 }
 
-/// Waits until no request is waiting for the server.
 fn wait_until_no_request_waits(server: &Server) {
     let begun = Instant::now();
     // Connections are not counted, because idle ones stay open for later requests.

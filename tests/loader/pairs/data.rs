@@ -117,7 +117,6 @@ pub(super) fn write(root: &Path) {
 /// Values that the setters take as arguments.
 pub(super) struct World<'a> {
     pub(super) root: &'a Path,
-    /// Number of samples.
     pub(super) samples: u64,
     /// A checkpoint after the first batch.
     pub(super) saved: Option<String>,

@@ -154,7 +154,7 @@ impl Run {
     }
 
     /// Returns whether the labels come from the `species` column, or, for data without class names,
-    /// differ from those of `other`.
+    /// differ from the labels of `other`.
     pub(super) fn has_other_labels(&self, other: &Run) -> bool {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }
     }

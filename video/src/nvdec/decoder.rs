@@ -7,9 +7,9 @@
 //! frames are read. The parser also reports times, but sorts them and assigns them to the images in
 //! presentation order, so they are useless here.
 //!
-//! **Cost.** Creating a decoder takes much longer than decoding an image. Therefore, a decoder is
-//! created for the largest size so far, and is reconfigured if a different size follows. A parser
-//! is created for each key frame, so that frames do not depend on earlier groups.
+//! **Cost.** Creating a decoder takes much longer than decoding an image, so a decoder is created
+//! for the largest size so far, and is reconfigured if a different size follows. A parser is
+//! created for each key frame, so that frames do not depend on earlier groups.
 //!
 //! **Exactness.** An engine can crop and scale images, but neither is used. The output has the
 //! encoded size and is cropped during the copy, so all samples have the values that the standard

@@ -47,7 +47,6 @@ impl Frame {
         }
     }
 
-    /// Returns the planes.
     pub(super) fn planes(&self) -> Planes<'_> {
         let (width, height) = self.size;
         let strides = [width, width.div_ceil(2), width.div_ceil(2)];

@@ -51,7 +51,6 @@ impl Images {
         self.count += 1;
     }
 
-    /// Returns the image in `surface`.
     pub(super) fn at(&mut self, surface: usize) -> Option<&mut Image> {
         self.surfaces.get_mut(surface).and_then(Option::as_mut)
     }

@@ -1,10 +1,9 @@
 //! [`Pool`]: the decoders of one GPU, shared by all threads.
 //!
-//! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy.
-//! Therefore, a GPU has at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder while it
-//! decodes a sequence of frames. A thread preferably gets a decoder that has already decoded
-//! packets of the requested frame. Otherwise, the thread gets the least recently used decoder of
-//! the same format.
+//! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A GPU
+//! gets at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder while it decodes a
+//! sequence of frames. A thread preferably gets a decoder that has already decoded packets of the
+//! requested frame. Otherwise, the thread gets the least recently used decoder of the same format.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -1,7 +1,9 @@
 //! Checks that Matroska and WebM files have the packets of the MP4 files that they were made from,
 //! and that damaged files are rejected.
 
+use crate::record::record;
 use crate::support::{Random, bytes};
+use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 
 /// The files, and the MP4 files with the same packets. In `live.webm`, sizes are unknown.
@@ -148,6 +150,47 @@ const SIMPLE: u32 = 0xa3;
 const GROUP: u32 = 0xa0;
 const BLOCK: u32 = 0xa1;
 
+/// Returns a Matroska file with the packets of an MP4 file.
+pub(crate) fn remuxed(mp4: &[u8]) -> Vec<u8> {
+    let track = open(&mp4.to_vec()).unwrap();
+    let config = track.config();
+    let codec: &[u8] = match config.codec {
+        Codec::H264 => b"V_MPEG4/ISO/AVC",
+        Codec::Hevc => b"V_MPEGH/ISO/HEVC",
+        _ => b"V_VP9",
+    };
+    let private = element(0x63a2, if config.codec == Codec::Vp9 { b"" } else { &config.record });
+    let mut parts = Parts {
+        entry: [number(0xd7, 2), number(0x83, 1), element(0x86, codec), private].concat(),
+        video: [number(0xb0, config.width.into()), number(0xba, config.height.into())].concat(),
+        ..Parts::new()
+    };
+    for (packet, bytes) in track.packets().iter().zip(packets(mp4, &track)) {
+        let milliseconds = packet.time as f64 * 1000.0 / track.ticks_per_second() as f64;
+        let flags = if packet.is_key { 0x80 } else { 0 };
+        parts = parts.cluster(milliseconds.round() as u64, &[block(SIMPLE, (2, 0, flags), bytes)]);
+    }
+    parts.file()
+}
+
+/// A decoder that gets the same records gives the same frames.
+#[test]
+fn records_of_videos_for_gpus_are_those_of_the_mp4_file() {
+    for name in ["gpu-h264", "gpu-hevc", "gpu-vp9"] {
+        let mp4 = bytes(&format!("{name}.mp4"));
+        let file = remuxed(&mp4);
+        let (track, expected) = (open(&file).unwrap(), open(&mp4).unwrap());
+        assert_eq!((track.len(), track.config().codec), (expected.len(), expected.config().codec), "{name}");
+        for frame in 0..track.len() {
+            let [found, wanted] = [(&file, &track), (&mp4, &expected)].map(|(file, track)| record(file, track, frame));
+            let [found, wanted] = [&found, &wanted].map(|bytes| Record::parse(bytes).unwrap());
+            assert_eq!((found.codec, found.width, found.height), (wanted.codec, wanted.width, wanted.height));
+            assert!(found.config == wanted.config || found.codec == Codec::Vp9, "{name}");
+            assert!(found.packets().eq(wanted.packets()), "{name}: frame {frame}");
+        }
+    }
+}
+
 /// The content, time, key flag and visibility of a packet.
 type Found = (Vec<u8>, i64, bool, bool);
 
@@ -254,6 +297,33 @@ fn unsupported_files_fail_with_advice() {
     let no_tracks = [element(0x1a45_dfa3, b""), element(0x1853_8067, b"")].concat();
     assert!(open(&no_tracks).unwrap_err().to_string().contains("does not describe its tracks"));
     assert!(open(&element(0x1a45_dfa3, b"")).unwrap_err().to_string().contains("no segment"));
+}
+
+#[test]
+fn videos_without_pixels_are_rejected() {
+    let sized = |video: &[Vec<u8>]| {
+        Parts { video: video.concat(), ..Parts::new() }.cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]).file()
+    };
+    assert_eq!(open(&sized(&[number(0xb0, 1), number(0xba, 1)])).unwrap().len(), 1);
+    let mp4 = |[width, height]: [u8; 2]| {
+        let mut file = bytes("g2.mp4");
+        let stsd = file.windows(4).position(|name| name == b"stsd").unwrap();
+        file[stsd + 44..][..4].copy_from_slice(&[0, width, 0, height]);
+        file
+    };
+    assert!(open(&mp4([96, 64])).is_ok());
+    for (file, size) in [
+        (sized(&[number(0xb0, 0), number(0xba, 64)]), "0x64"),
+        (sized(&[number(0xb0, 96), number(0xba, 0)]), "96x0"),
+        (sized(&[number(0xb0, 96)]), "96x0"),
+        (sized(&[]), "0x0"),
+        (mp4([0, 64]), "0x64"),
+        (mp4([96, 0]), "96x0"),
+    ] {
+        let e = open(&file).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Damaged);
+        assert!(e.to_string().contains(&format!("the size of the video is {size}: expected")), "{size}: {e}");
+    }
 }
 
 /// An input that counts the reads.

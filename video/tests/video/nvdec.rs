@@ -3,6 +3,7 @@
 use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, Coding, FrameDecoder, check, open};
 
+use crate::mkv::remuxed;
 use crate::record::record;
 use crate::require::missing;
 use crate::support::{Random, bytes, crc, fixture};
@@ -34,12 +35,22 @@ fn expected(name: &str) -> Vec<u32> {
 }
 
 /// Decodes frames of a video in some order, and compares their CRC-32.
-fn compare(decoder: &mut FrameDecoder, (name, coding): (&str, Coding), frames: impl Iterator<Item = usize>) {
-    let (file, expected) = (bytes(&format!("{name}.mp4")), expected(name));
+fn compare(decoder: &mut FrameDecoder, video: (&str, Coding), frames: impl Iterator<Item = usize>) {
+    compare_file(decoder, video, &bytes(&format!("{}.mp4", video.0)), frames);
+}
+
+/// Like `compare`, but for a file with the same packets as the video.
+fn compare_file(
+    decoder: &mut FrameDecoder,
+    (name, coding): (&str, Coding),
+    file: &[u8],
+    frames: impl Iterator<Item = usize>,
+) {
+    let expected = expected(name);
     assert_eq!(expected.len(), FRAMES);
-    let track = open(&file).unwrap();
+    let track = open(&file.to_vec()).unwrap();
     for frame in frames {
-        let bytes = record(&file, &track, frame);
+        let bytes = record(file, &track, frame);
         let found = decoder.decode(&Record::parse(&bytes).unwrap(), &[], |planes| Ok((crc(planes), planes.coding)));
         assert_eq!(found.unwrap(), (expected[frame], coding), "{name}: frame {frame}");
     }
@@ -51,6 +62,16 @@ fn frames_are_equal_to_ffmpeg_bit_for_bit() {
         let Some(mut decoder) = decoder() else { return };
         compare(&mut decoder, video, 0..FRAMES);
         compare(&mut decoder, video, (0..FRAMES).rev());
+    }
+}
+
+#[test]
+fn frames_of_matroska_files_are_those_of_the_mp4_files() {
+    for video in VIDEOS {
+        let Some(mut decoder) = decoder() else { return };
+        let file = remuxed(&bytes(&format!("{}.mp4", video.0)));
+        compare_file(&mut decoder, video, &file, 0..FRAMES);
+        compare_file(&mut decoder, video, &file, (0..FRAMES).rev());
     }
 }
 

@@ -5,7 +5,6 @@ use warpfeed_video::{Codec, Track, open};
 
 use crate::support::{Random, bytes};
 
-/// Returns the record of a frame.
 pub(crate) fn record(file: &[u8], track: &Track, frame: usize) -> Vec<u8> {
     let needed = track.needed(frame);
     let mut record = Vec::new();

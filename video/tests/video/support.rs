@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 #[cfg(any(feature = "av1", feature = "nvdec"))]
 use warpfeed_video::{Plane, Planes};
 
-/// Returns the path of a fixture.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }

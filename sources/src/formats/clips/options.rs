@@ -88,8 +88,8 @@ impl ClipsOptions {
     /// depend only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start
     /// anywhere.
     ///
-    /// Reading a sample reads the packets of all frames that may be drawn, but only the frames that
-    /// were drawn are decoded.
+    /// A loader reads only the packets of the drawn clip. [`Source::read`](crate::Source::read)
+    /// returns the clips of all starts, as [choices](crate::Frames::choices).
     #[must_use]
     pub fn jitter(mut self, frames: usize) -> Self {
         self.jitter = frames;

@@ -13,6 +13,7 @@ use warpfeed_video::Track;
 
 use super::options::{ClipsOptions, Step};
 use crate::error::{Error, Result, reserve};
+use crate::model::drawn;
 
 /// Maximum difference between two times that count as equal, in seconds.
 const TOLERANCE_S: f64 = 1e-6;
@@ -61,23 +62,32 @@ impl ClipPlan {
         self.starts.end() - self.starts.start() + 1
     }
 
+    /// Returns the first frame of the choice that the random number `draw` determines.
+    pub(super) fn drawn_start(&self, draw: u64) -> usize {
+        self.starts.start() + drawn(self.choices(), draw)
+    }
+
+    /// Returns the frames of the choice that starts at `start`.
+    pub(super) fn frames(&self, start: usize, track: &Track, options: &ClipsOptions) -> impl Iterator<Item = usize> {
+        let (last, step) = (self.last, options.step);
+        (0..options.frames).map(move |index| match step {
+            Step::Frames(stride) => start.saturating_add(index.saturating_mul(stride)).min(last),
+            Step::Rate(fps) => {
+                let seconds = track.time(start).seconds() + index as f64 / fps;
+                // Rounding must not move the first frame, or a frame before it.
+                track.nearest(seconds).unwrap_or(start).max(start)
+            }
+        })
+    }
+
     /// Returns the frames of all choices, one choice after the other.
     ///
     /// # Errors
     /// If memory runs out.
-    pub(super) fn frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
+    pub(super) fn all_frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
         let mut frames = Vec::new();
         reserve(&mut frames, self.choices().saturating_mul(options.frames))?;
-        for start in self.starts.clone() {
-            frames.extend((0..options.frames).map(|index| match options.step {
-                Step::Frames(stride) => start.saturating_add(index.saturating_mul(stride)).min(self.last),
-                Step::Rate(fps) => {
-                    let seconds = track.time(start).seconds() + index as f64 / fps;
-                    // Rounding must not move the first frame, or a frame before it.
-                    track.nearest(seconds).unwrap_or(start).max(start)
-                }
-            }));
-        }
+        self.starts.clone().for_each(|start| frames.extend(self.frames(start, track, options)));
         Ok(frames)
     }
 

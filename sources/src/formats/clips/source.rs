@@ -15,18 +15,19 @@ use crate::model::value::Element;
 use crate::model::{Choices, Frames, Lookahead, Numbers, Object, Prefetcher, Sample, Source, Value};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, ahead_of, identity};
+use crate::storage::ahead::{Remote, ahead_of, identity};
 use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::video::{VideoFile, VideoFiles};
+use crate::values::video_ahead::{VideoSamples, follow, whole_number};
 
 /// The field of the frames.
 const FIELD: &str = "video";
 /// The field that marks padding.
 const PAD: &str = "video_is_pad.npy";
-/// Maximum number of files that stay open.
+/// Maximum number of local files that stay open.
 const MAX_FILES: usize = 64;
-/// Maximum size of a video in a store that is read as a whole. The frames of larger videos are read
-/// with range requests.
+/// Maximum size of a video in a store that is read as a whole. Of larger videos, only the groups of
+/// pictures that a clip needs are read.
 const MAX_WHOLE: u64 = 16 << 20;
 
 /// Clips of the videos in a folder, either local or in an object store.
@@ -59,18 +60,23 @@ const MAX_WHOLE: u64 = 16 << 20;
 /// **Errors.** Reading a sample fails if the file is damaged, or if it has no frames. If a frame
 /// cannot be decoded, the error names the file and the index of the frame in the video.
 ///
-/// **Stores.** Videos of up to 16 MiB are read as a whole, and are prefetched. The frames of larger
-/// videos are read with range requests.
+/// **Stores.** Videos of up to 16 MiB are read as a whole. Of larger videos, the groups of pictures
+/// that a clip needs are read with range requests. Both are prefetched.
 pub struct Clips {
+    videos: Arc<Videos>,
+    /// Whether samples contain the frames, and the field that marks padding.
+    has: (bool, bool),
+}
+
+/// The videos of a folder, and the clips that are read from them.
+struct Videos {
     path: PathBuf,
-    names: Arc<Listing>,
+    names: Listing,
     options: ClipsOptions,
     storage: Storage,
     /// Index of each video's object among the listed objects. Empty for a local folder.
-    object_indices: Arc<[u32]>,
-    open: Arc<VideoFiles>,
-    /// Whether samples contain the frames, and the field that marks padding.
-    has: (bool, bool),
+    object_indices: Vec<u32>,
+    open: VideoFiles,
 }
 
 impl Clips {
@@ -104,20 +110,64 @@ impl Clips {
         if names.len().checked_mul(options.per_video).is_none() {
             return Err(Error::config(format!("per_video={}: the dataset is too large", options.per_video)));
         }
-        Ok(Clips {
+        let videos = Videos {
             path,
-            names: Arc::new(names),
+            names,
             options: options.clone(),
+            open: VideoFiles::new(if location.storage.is_store() { usize::MAX } else { MAX_FILES }),
             storage: location.storage,
-            object_indices: object_indices.into(),
-            open: Arc::new(VideoFiles::new(MAX_FILES)),
-            has: (true, true),
-        })
+            object_indices,
+        };
+        Ok(Clips { videos: Arc::new(videos), has: (true, true) })
     }
 
+    /// Reads a sample. `draw` is the random number that determines the start of the clip. Without
+    /// it, the sample contains all starts.
+    fn read_clip<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        scratch.clear();
+        let Videos { options, names, .. } = &*self.videos;
+        let file = self.videos.file(index, true)?;
+        let plan = self.videos.plan(index, &file)?;
+        write!(scratch, "{}", self.videos.key_of(index, &plan)).expect("writing to a Vec succeeds");
+        let key_end = scratch.len();
+        if self.has.0 {
+            self.videos.append_frames(&plan, draw, &file, scratch).map_err(|e| e.at_path(file.path()))?;
+        }
+        let frames_end = scratch.len();
+        if self.has.1 {
+            for frame in 0..options.frames {
+                append(scratch, &[plan.is_pad(frame, file.track(), options).into()])?;
+            }
+        }
+        let scratch = &*scratch;
+        let mut sample = Sample::new(std::str::from_utf8(&scratch[..key_end]).expect("paths are UTF-8"));
+        if self.has.0 {
+            sample.push(FIELD, Value::Bytes(&scratch[key_end..frames_end]))?;
+        }
+        if self.has.1 {
+            let pad = Numbers::from_element(&scratch[frames_end..], Element::U8, &[options.frames]);
+            sample.push(PAD, Value::Numbers(pad.expect("one byte for each frame")))?;
+        }
+        Ok(match names.labels.get(self.videos.place(index).0) {
+            Some(&label) => sample.with_label(label.into()),
+            None => sample,
+        })
+    }
+}
+
+impl Videos {
     /// Returns the index of the video of a sample, and the index of the clip in the video.
     fn place(&self, index: usize) -> (usize, usize) {
         (index / self.options.per_video, index % self.options.per_video)
+    }
+
+    fn name(&self, video: usize) -> Result<&str> {
+        let name = self.names.path(video);
+        if self.names.invalid_names.binary_search(&video).is_ok() {
+            let cause = format!("the name {name:?} is not UTF-8: rename the file or folder");
+            return Err(Error::in_source(cause).at_path(&self.path));
+        }
+        Ok(name)
     }
 
     /// Returns the store and the object of a video, or `None` if the folder is local.
@@ -137,20 +187,23 @@ impl Clips {
     /// loader, so its bytes may have been prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
-        let name = self.names.path(video);
-        if self.names.invalid_names.binary_search(&video).is_ok() {
-            let cause = format!("the name {name:?} is not UTF-8: rename the file or folder");
-            return Err(Error::in_source(cause).at_path(&self.path));
-        }
-        match self.object(video) {
-            Some((remote, object)) if is_next && object.len <= MAX_WHOLE => {
-                let mut bytes = Vec::new();
-                remote.read(index as u64, object, 0, grow_to(&mut bytes, object.len)?)?;
+        match self.object(video).zip(number(video)) {
+            Some(((remote, object), file)) if is_next && object.len <= MAX_WHOLE => {
+                let (name, mut bytes) = (self.name(video)?, Vec::new());
+                remote.read(whole_number(file), object, 0, grow_to(&mut bytes, object.len)?)?;
                 let file = OpenFile::in_memory(self.path_of(video), bytes);
                 VideoFile::new(file, name.to_owned()).map(Arc::new)
             }
-            _ => self.open.get(video, || VideoFile::new(self.storage.open(&self.path_of(video))?, name.to_owned())),
+            _ => self.table(video),
         }
+    }
+
+    /// Returns a video whose bytes are read when they are needed.
+    fn table(&self, video: usize) -> Result<Arc<VideoFile>> {
+        self.open.get(video, || {
+            let name = self.name(video)?.to_owned();
+            Ok(VideoFile::new(self.storage.open(&self.path_of(video))?, name)?.numbered(number(video)))
+        })
     }
 
     /// Returns the plan of sample `index`.
@@ -163,10 +216,13 @@ impl Clips {
         format!("{}/frame_{:06}", path.rsplit_once('.').map_or(path, |(name, _)| name), plan.base)
     }
 
-    /// Appends the field of the frames.
-    fn append_frames(&self, plan: &ClipPlan, file: &VideoFile, to: &mut Vec<u8>) -> Result<()> {
+    /// Appends the field of the frames. Without `draw`, the field has all choices.
+    fn append_frames(&self, plan: &ClipPlan, draw: Option<u64>, file: &Arc<VideoFile>, to: &mut Vec<u8>) -> Result<()> {
         let track = file.track();
-        let frames = plan.frames(track, &self.options)?;
+        let frames = match draw {
+            Some(draw) => plan.frames(plan.drawn_start(draw), track, &self.options).collect(),
+            None => plan.all_frames(track, &self.options)?,
+        };
         // Frames that share a group of pictures are stored in the order of their packets, so that
         // each is a prefix of the next one.
         let mut stored: BTreeMap<(usize, usize), usize> = BTreeMap::new();
@@ -182,10 +238,11 @@ impl Clips {
         }
         let choices = Choices {
             frames: self.options.frames,
-            default: plan.base - plan.starts.start(),
+            default: if draw.is_some() { 0 } else { plan.base - plan.starts.start() },
             table: &table,
             stored: &stored,
         };
+        let mut packets = file.packets();
         let (mut start, mut next) = (0, None);
         Frames::append_choices(to, &choices, |index, to| {
             let (first, packet) = groups[index];
@@ -193,101 +250,119 @@ impl Clips {
                 Some((_, after)) => after,
                 None => {
                     start = to.len();
-                    file.start_group(to)?;
+                    packets.start_group(to)?;
+                    let after = groups.partition_point(|&(group, _)| group <= first);
+                    packets.fetch(first..groups[after - 1].1 + 1, stored[index])?;
                     first
                 }
             };
             next = Some((first, packet + 1));
-            file.append_packets(&track.packets()[from..=packet], stored[index], to)?;
+            packets.append(from..packet + 1, stored[index], to)?;
             Ok(start)
         })
     }
 }
 
+/// Returns the number with which a video is prefetched, if it has one.
+fn number(video: usize) -> Option<u32> {
+    u32::try_from(video).ok()
+}
+
+/// The videos that a loader reads.
+struct ReadVideos {
+    videos: Arc<Videos>,
+    /// Whether the loader reads the frames.
+    has_frames: bool,
+}
+
+impl VideoSamples for ReadVideos {
+    fn files(&self, sample: u64, with: &mut dyn FnMut(u32)) {
+        number(self.videos.place(sample as usize).0).into_iter().for_each(with);
+    }
+
+    fn object(&self, file: u32) -> Option<(u32, Option<u64>)> {
+        let len = self.videos.object(file as usize)?.1.len;
+        Some((self.videos.object_indices[file as usize], (len <= MAX_WHOLE).then_some(len)))
+    }
+
+    fn each_table(&self, with: &mut dyn FnMut(&VideoFiles)) {
+        with(&self.videos.open);
+    }
+
+    fn find(&self, file: u32) -> Option<Arc<VideoFile>> {
+        self.videos.open.find(file as usize)
+    }
+
+    fn open(&self, file: u32) -> Result<Arc<VideoFile>> {
+        self.videos.table(file as usize)
+    }
+
+    fn frames(&self, sample: u64, draw: u64, _file: u32, video: &VideoFile) -> Vec<usize> {
+        let plan = self.videos.plan(sample as usize, video).ok().filter(|_| self.has_frames);
+        let Some(plan) = plan else { return Vec::new() };
+        plan.frames(plan.drawn_start(draw), video.track(), &self.videos.options).collect()
+    }
+}
+
 impl Source for Clips {
     fn len(&self) -> usize {
-        self.names.len() * self.options.per_video
+        self.videos.names.len() * self.videos.options.per_video
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        scratch.clear();
-        let file = self.file(index, true)?;
-        let plan = self.plan(index, &file)?;
-        write!(scratch, "{}", self.key_of(index, &plan)).expect("writing to a Vec succeeds");
-        let key_end = scratch.len();
-        if self.has.0 {
-            self.append_frames(&plan, &file, scratch).map_err(|e| e.at_path(file.path()))?;
-        }
-        let frames_end = scratch.len();
-        for frame in 0..self.options.frames {
-            append(scratch, &[plan.is_pad(frame, file.track(), &self.options).into()])?;
-        }
-        let scratch = &*scratch;
-        let mut sample = Sample::new(std::str::from_utf8(&scratch[..key_end]).expect("paths are UTF-8"));
-        if self.has.0 {
-            sample.push(FIELD, Value::Bytes(&scratch[key_end..frames_end]))?;
-        }
-        if self.has.1 {
-            let pad = Numbers::from_element(&scratch[frames_end..], Element::U8, &[self.options.frames]);
-            sample.push(PAD, Value::Numbers(pad.expect("one byte for each frame")))?;
-        }
-        Ok(match self.names.labels.get(self.place(index).0) {
-            Some(&label) => sample.with_label(label.into()),
-            None => sample,
-        })
+        self.read_clip(index, None, scratch)
+    }
+
+    fn read_drawn<'a>(&'a self, index: usize, draw: u64, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+        self.read_clip(index, Some(draw), scratch)
     }
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let Storage::Store { remote, listed } = &self.storage else { return None };
-        let (all, object_indices, per_video) = (listed.clone(), self.object_indices.clone(), self.options.per_video);
-        let part = move |sample: u64| {
-            let index = *object_indices.get(sample as usize / per_video)?;
-            let len = all[index as usize].len;
-            (len <= MAX_WHOLE).then_some((index, 0..len))
-        };
-        remote.follow(order, Parts::new(listed.clone(), part))
+        let Storage::Store { remote, listed } = &self.videos.storage else { return None };
+        let samples = ReadVideos { videos: self.videos.clone(), has_frames: self.has.0 };
+        follow(Arc::new(samples), &order, remote, listed.clone())
     }
 
     fn ahead_bytes(&self) -> usize {
-        ahead_of((0..self.object_indices.len()).filter_map(|video| Some(self.object(video)?.1.len)))
+        ahead_of((0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)))
     }
 
     fn check(&self) -> Result<()> {
-        self.open.check()
+        self.videos.open.check()
     }
 
     fn network(&self) -> Option<NetworkStats> {
-        let Storage::Store { remote, .. } = &self.storage else { return None };
+        let Storage::Store { remote, .. } = &self.videos.storage else { return None };
         Some(remote.network())
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        Ok(self.names.labels.get(self.place(index).0).map(|&label| label.into()))
+        Ok(self.videos.names.labels.get(self.videos.place(index).0).map(|&label| label.into()))
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let file = self.file(index, false)?;
-        Ok(self.key_of(index, &self.plan(index, &file)?))
+        let file = self.videos.file(index, false)?;
+        Ok(self.videos.key_of(index, &self.videos.plan(index, &file)?))
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let ClipsOptions { frames, per_video, jitter, pads, .. } = self.options;
-        let step = match self.options.step {
+        let ClipsOptions { frames, per_video, jitter, pads, .. } = self.videos.options;
+        let step = match self.videos.options.step {
             Step::Frames(stride) => [0, stride as u64],
             Step::Rate(fps) => [1, fps.to_bits()],
         };
-        let objects = (0..self.object_indices.len()).filter_map(|video| Some(self.object(video)?.1));
+        let objects = (0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1));
         let numbers =
             [frames as u64, per_video as u64, jitter as u64, pads.into(), step[0], step[1], identity(objects)];
-        Some(numbers.into_iter().fold(self.names.hash(), |hash, number| hash.number(number)).end())
+        Some(numbers.into_iter().fold(self.videos.names.hash(), |hash, number| hash.number(number)).end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        Some(self.path_of(self.place(index).0))
+        Some(self.videos.path_of(self.videos.place(index).0))
     }
 
     fn classes(&self) -> &[String] {
-        &self.names.classes
+        &self.videos.names.classes
     }
 
     /// Returns false, because the frames of a clip are not a single image.
@@ -306,15 +381,8 @@ impl Source for Clips {
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
-        Some(Arc::new(Clips {
-            path: self.path.clone(),
-            names: self.names.clone(),
-            options: self.options.clone(),
-            storage: self.storage.clone(),
-            object_indices: self.object_indices.clone(),
-            open: self.open.clone(),
-            has: (self.has.0 && is_wanted(FIELD), self.has.1 && is_wanted(PAD)),
-        }))
+        let has = (self.has.0 && is_wanted(FIELD), self.has.1 && is_wanted(PAD));
+        Some(Arc::new(Clips { videos: self.videos.clone(), has }))
     }
 
     fn kind(&self) -> &'static str {
@@ -324,6 +392,6 @@ impl Source for Clips {
 
 impl std::fmt::Debug for Clips {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clips").field("path", &self.path).field("samples", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Clips").field("path", &self.videos.path).field("samples", &self.len()).finish_non_exhaustive()
     }
 }

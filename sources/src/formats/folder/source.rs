@@ -32,8 +32,8 @@ use crate::storage::{DatasetLocation, Storage};
 ///
 /// - Images are the files with the extension `jpg`, `jpeg`, `png`, `webp`, `gif`, `bmp`, `tif` or
 ///   `tiff`, in upper or lower case, or with an extension of a custom
-///   [format](crate::Options::formats). The field is named after the format: `jpg` for both JPEG
-///   extensions, and `tif` for both TIFF extensions.
+///   [format](crate::Options::formats). The field is named after the format: both JPEG extensions
+///   give `jpg`, and both TIFF extensions give `tif`.
 /// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, with a warning
 ///   that states their number.
 /// - The key of a sample is the path of its image relative to the folder, without the extension.

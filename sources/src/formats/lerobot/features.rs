@@ -151,15 +151,19 @@ impl Chosen {
     /// # Errors
     /// If the files cannot be opened.
     #[cfg(feature = "video")]
-    fn video(&self, root: &DatasetFolder, info: &Info, episodes: &[Episode]) -> Result<Option<Arc<Video>>> {
+    fn video(
+        &self,
+        index: usize,
+        (root, info, episodes): (&DatasetFolder, &Info, &[Episode]),
+    ) -> Result<Option<Arc<Video>>> {
         match self.kind {
-            Kind::Video => Video::open(root, info, &self.name, episodes).map(|video| Some(Arc::new(video))),
+            Kind::Video => Video::open(root, info, (index, &self.name), episodes).map(|video| Some(Arc::new(video))),
             _ => Ok(None),
         }
     }
 
-    /// Finds the column in the data files, and opens the files of a video. Returns `None` for an
-    /// unreadable video that the options do not name.
+    /// Finds the column in the data files, and opens the files of a video. `index` is the index of
+    /// the feature. Returns `None` for an unreadable video that the options do not name.
     ///
     /// # Errors
     /// If there is no such column, or if a named video cannot be read.
@@ -167,10 +171,10 @@ impl Chosen {
         self,
         rows: &Rows,
         #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
-        (root, info, episodes): (&DatasetFolder, &Info, &[Episode]),
+        (index, dataset): (usize, (&DatasetFolder, &Info, &[Episode])),
     ) -> Result<Option<Feature>> {
         #[cfg(feature = "video")]
-        let video = match self.video(root, info, episodes) {
+        let video = match self.video(index, dataset) {
             Ok(video) => video,
             Err(e) if self.is_named => return Err(e),
             Err(e) => {

@@ -120,7 +120,6 @@ impl FrameIndex {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Returns the episodes.
     pub(super) fn episodes(&self) -> &[EpisodeRows] {
         &self.episodes
     }

@@ -8,17 +8,41 @@ use super::content::{Content, Fields, field_names, key, time_error};
 use super::episodes::seconds;
 use super::features::{Feature, Kind, TIMESTAMP};
 use super::frames::{Frame, FrameIndex, NeededRows};
+#[cfg(feature = "video")]
+use super::video::{EpisodeVideo, NeededFrames, Video};
 use crate::error::{Result, append};
 use crate::format;
 use crate::formats::parquet::{Rows, SampleRows};
+#[cfg(feature = "video")]
+use crate::model::Prefetchers;
 use crate::model::value::Element;
 use crate::model::{Frames, Lookahead, Prefetcher, Sample};
 use crate::stats::NetworkStats;
+#[cfg(feature = "video")]
+use crate::storage::ahead::AHEAD;
 use crate::values::record::Found;
 
 /// The columns that are compared with the metadata when a sample is read: the index of the episode,
 /// the index of the frame within the episode, and the time in seconds.
 pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
+
+/// The images of a feature in one episode.
+struct EpisodeImages {
+    /// The video, if the images are frames of a video.
+    #[cfg(feature = "video")]
+    video: Option<EpisodeVideo>,
+}
+
+impl EpisodeImages {
+    /// Opens the images of the episode of `frame`.
+    #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
+    fn open(feature: &Feature, frame: Frame) -> Result<Self> {
+        Ok(EpisodeImages {
+            #[cfg(feature = "video")]
+            video: feature.video.as_ref().map(|video| video.of_episode(frame.episode.episode)).transpose()?,
+        })
+    }
+}
 
 /// Reads the features of frames.
 pub(super) struct Reader {
@@ -103,11 +127,39 @@ impl Reader {
     /// Returns a prefetcher for the rows that the samples of `order` need.
     pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let needed = NeededRows::new(frames.clone(), &self.rows, self.needed());
-        Some(self.rows.follow(order, &(Arc::new(needed) as Arc<dyn SampleRows>)))
+        let needed = Arc::new(needed) as Arc<dyn SampleRows>;
+        #[cfg(feature = "video")]
+        {
+            let samples = 0..frames.len() as u64;
+            let of_videos = order.bytes() as u128 * self.video_bytes() as u128 / self.ahead_bytes().max(1) as u128;
+            let of_videos = of_videos as usize;
+            let rows = self.rows.follow(&order.part(order.bytes() - of_videos, samples.clone()), &needed);
+            let deltas = |feature: &Feature| feature.deltas.clone().unwrap_or_else(|| vec![0]);
+            let videos = self.read_videos().map(|(feature, video)| (video.clone(), deltas(feature))).collect();
+            let videos = NeededFrames::follow(frames.clone(), self.fps, videos, &order.part(of_videos, samples));
+            Some(Box::new(Prefetchers([Some(rows), videos].into_iter().flatten().collect())))
+        }
+        #[cfg(not(feature = "video"))]
+        Some(self.rows.follow(order, &needed))
+    }
+
+    /// Returns the videos that are read, with their features.
+    #[cfg(feature = "video")]
+    fn read_videos(&self) -> impl Iterator<Item = (&Feature, &Arc<Video>)> {
+        let read = self.features.iter().filter(|feature| feature.has.0);
+        read.filter_map(|feature| Some((feature, feature.video.as_ref()?)))
+    }
+
+    #[cfg(feature = "video")]
+    fn video_bytes(&self) -> usize {
+        self.read_videos().fold(0, |all: usize, (_, video)| all.saturating_add(video.ahead_bytes())).min(AHEAD)
     }
 
     pub(super) fn ahead_bytes(&self) -> usize {
-        self.rows.ahead_bytes()
+        let bytes = self.rows.ahead_bytes();
+        #[cfg(feature = "video")]
+        let bytes = bytes.saturating_add(self.video_bytes());
+        bytes
     }
 
     pub(super) fn is_unchanged(&self) -> bool {
@@ -115,7 +167,12 @@ impl Reader {
     }
 
     pub(super) fn network(&self) -> Option<NetworkStats> {
-        self.rows.network()
+        let all = self.rows.network();
+        #[cfg(feature = "video")]
+        if let Some(videos) = self.read_videos().find_map(|(_, video)| video.network()) {
+            return Some(all.map_or(videos.clone(), |all| all.plus(&videos)));
+        }
+        all
     }
 
     /// Returns the file that contains `row`.
@@ -161,13 +218,14 @@ impl Reader {
                 other => Err(self.rows.error(row, place, format_args!("holds {}: expected text", other.kind()))),
             },
             Kind::Image | Kind::Video => {
+                let mut video = EpisodeImages::open(feature, frame)?;
                 let Some(deltas) = &feature.deltas else {
-                    self.encoded(feature, frame, row, scratch)?;
+                    self.encoded(feature, &mut video, row, scratch)?;
                     return Ok(Content::Bytes(start..scratch.len()));
                 };
                 let mut ends = Vec::with_capacity(deltas.len());
                 for &delta in deltas {
-                    self.encoded(feature, frame, frame.at(delta).0, scratch)?;
+                    self.encoded(feature, &mut video, frame.at(delta).0, scratch)?;
                     ends.push(scratch.len());
                 }
                 let starts = std::iter::once(start).chain(ends.iter().copied());
@@ -198,14 +256,20 @@ impl Reader {
     }
 
     /// Appends the encoded image or the video frame of `row`, which is a row of the episode of
-    /// `frame`.
-    fn encoded(&self, feature: &Feature, frame: Frame, row: usize, scratch: &mut Vec<u8>) -> Result<()> {
+    /// `images`.
+    fn encoded(
+        &self,
+        feature: &Feature,
+        #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
+        images: &mut EpisodeImages,
+        row: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<()> {
         #[cfg(feature = "video")]
-        if let Some(video) = &feature.video {
+        if let Some(video) = &mut images.video {
             let seconds = self.seconds(row, feature.place, scratch)?;
-            return video.frame(frame.episode.episode, seconds, self.tolerance_s, scratch);
+            return video.append(seconds, self.tolerance_s, scratch);
         }
-        let _ = frame;
         self.image(row, feature.place, scratch)
     }
 

@@ -128,7 +128,9 @@ impl LeRobot {
         }
         let uses = |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
         let (rows, frames) = FrameIndex::open(&root, &info, (&all, &episodes), uses)?;
-        let bound = chosen.into_iter().map(|feature| feature.bound(&rows, (&root, &info, &episodes)));
+        let videos = root.with_separate_requests();
+        let dataset = (&videos, &info, &*episodes);
+        let bound = chosen.into_iter().enumerate().map(|(index, feature)| feature.bound(&rows, (index, dataset)));
         let features = bound.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
         let reader = Reader::new(rows, features, tasks, rate)?;
         Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Tables(reader) })

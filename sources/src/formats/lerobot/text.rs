@@ -24,6 +24,12 @@ impl DatasetFolder {
         DatasetFolder { storage: location.storage.listed(&location.path), path: location.path }
     }
 
+    /// Returns the same folder. Files that are opened with it have their own prefetchers and counters
+    /// of requests, because the reads of videos and of Parquet files have the same numbers.
+    pub(super) fn with_separate_requests(&self) -> Self {
+        DatasetFolder { storage: self.storage.separate(), path: self.path.clone() }
+    }
+
     /// Returns the path of the file `name`, which is relative to the dataset's folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.storage.join(&self.path, name)

@@ -1,4 +1,5 @@
-//! [`Video`]: the video files of a feature.
+//! [`Video`]: the video files of a feature. [`NeededFrames`]: the frames that samples need, for
+//! prefetching.
 //!
 //! The table of a file is read when the file is first used.
 
@@ -7,15 +8,30 @@ use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use warpfeed_video::Track;
+
 use super::episodes::{Episode, VideoPlace, video_places};
+use super::frames::FrameIndex;
 use super::info::{Info, Version};
 use super::text::DatasetFolder;
 use crate::error::{Error, Result, push};
-use crate::values::video::{VideoFile, VideoFiles};
+use crate::model::{Lookahead, Object, Prefetcher};
+use crate::stats::NetworkStats;
+use crate::storage::Storage;
+use crate::storage::ahead::ahead_of;
+use crate::values::video::{Packets, VideoFile, VideoFiles};
+use crate::values::video_ahead::{VideoSamples, follow};
+
+/// Maximum number of files of a feature whose frames are prefetched, and maximum number of features
+/// with such files. The number of a file in the dataset contains both.
+const MAX_FILES: u32 = 1 << 24;
+const MAX_VIDEOS: u32 = 1 << 8;
 
 /// The video files of a feature.
 pub(super) struct Video {
     root: DatasetFolder,
+    /// Index of the feature.
+    index: u32,
     files: Vec<PathBuf>,
     /// For each selected episode, the index of its file, and its start time in that file, in
     /// seconds.
@@ -24,12 +40,18 @@ pub(super) struct Video {
 }
 
 impl Video {
-    /// Finds the files of the feature `name` for the `chosen` episodes, and opens the first file.
+    /// Finds the files of the feature `name`, which has the index `index`, for the `chosen`
+    /// episodes, and opens the first file.
     ///
     /// # Errors
     /// If a path cannot be determined, if the first file is damaged, or if its codec is not
     /// supported.
-    pub(super) fn open(root: &DatasetFolder, info: &Info, name: &str, chosen: &[Episode]) -> Result<Self> {
+    pub(super) fn open(
+        root: &DatasetFolder,
+        info: &Info,
+        (index, name): (usize, &str),
+        chosen: &[Episode],
+    ) -> Result<Self> {
         let places = match info.version()? {
             Version::Two => None,
             Version::Three => Some(video_places(root, name)?),
@@ -54,7 +76,8 @@ impl Video {
             };
             episodes.insert(episode.index, (index, place.start));
         }
-        let video = Video { root: root.clone(), files, episodes, open: VideoFiles::new(usize::MAX) };
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let video = Video { root: root.clone(), index, files, episodes, open: VideoFiles::new(usize::MAX) };
         if !video.files.is_empty() {
             video.file(0)?;
         }
@@ -66,20 +89,44 @@ impl Video {
         self.open.get(index, || {
             let path = &self.files[index];
             let name = path.strip_prefix(&self.root.path).unwrap_or(path).display().to_string();
-            VideoFile::new(self.root.storage.open(path)?, name)
+            Ok(VideoFile::new(self.root.storage.open(path)?, name)?.numbered(self.number(index)))
         })
     }
 
-    /// Appends the record of the frame that is `seconds` after the start of an episode.
+    /// Returns the number of a file among the files of all features, if it has one.
+    fn number(&self, index: usize) -> Option<u32> {
+        let index = u32::try_from(index).ok().filter(|index| *index < MAX_FILES && self.index < MAX_VIDEOS);
+        Some(self.index * MAX_FILES + index?)
+    }
+
+    /// Opens the video of an episode.
     ///
     /// # Errors
-    /// If no frame is within `tolerance_s` of this time, or if the packets cannot be read.
-    pub(super) fn frame(&self, episode: u64, seconds: f64, tolerance_s: f64, to: &mut Vec<u8>) -> Result<()> {
+    /// If the episode has no video, or if the file cannot be opened.
+    pub(super) fn of_episode(&self, episode: u64) -> Result<EpisodeVideo> {
         let &(index, start) = self.episodes.get(&episode).ok_or_else(|| {
             Error::in_source(format!("the dataset has no video for episode {episode}")).at_path(&self.root.path)
         })?;
-        let own = self.file(index)?;
-        append(&own, start + seconds, tolerance_s, to).map_err(|e| e.at_path(own.path()))
+        let file = self.file(index)?;
+        Ok(EpisodeVideo { packets: file.packets(), file, start })
+    }
+
+    /// Returns the object of a file in a store, if it was listed.
+    fn object(&self, index: usize) -> Option<&Object> {
+        let Storage::Store { listed, .. } = &self.root.storage else { return None };
+        let url = self.files[index].to_str()?;
+        listed.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|index| &listed[index])
+    }
+
+    /// Returns the size of the prefetch buffer in bytes, which is 0 for local files.
+    pub(super) fn ahead_bytes(&self) -> usize {
+        ahead_of((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
+    }
+
+    /// Returns the counters of the requests for all videos of the dataset.
+    pub(super) fn network(&self) -> Option<NetworkStats> {
+        let Storage::Store { remote, .. } = &self.root.storage else { return None };
+        Some(remote.network())
     }
 
     /// Checks that the open files are unchanged.
@@ -88,9 +135,30 @@ impl Video {
     }
 }
 
-/// Appends the record of the frame at `wanted` seconds.
-fn append(own: &VideoFile, wanted: f64, tolerance_s: f64, to: &mut Vec<u8>) -> Result<()> {
-    let track = own.track();
+/// The video of an episode, from which the frames of one sample are read.
+pub(super) struct EpisodeVideo {
+    file: Arc<VideoFile>,
+    packets: Packets,
+    /// Start time of the episode in the file, in seconds.
+    start: f64,
+}
+
+impl EpisodeVideo {
+    /// Appends the record of the frame that is `seconds` after the start of the episode.
+    ///
+    /// # Errors
+    /// If no frame is within `tolerance_s` of this time, or if the packets cannot be read.
+    pub(super) fn append(&mut self, seconds: f64, tolerance_s: f64, to: &mut Vec<u8>) -> Result<()> {
+        let frame = nearest(self.file.track(), self.start + seconds, tolerance_s);
+        frame.and_then(|frame| self.packets.append_record(frame, to)).map_err(|e| e.at_path(self.file.path()))
+    }
+}
+
+/// Returns the frame at `wanted` seconds.
+///
+/// # Errors
+/// If no frame is within `tolerance_s` of this time.
+fn nearest(track: &Track, wanted: f64, tolerance_s: f64) -> Result<usize> {
     let frame = track.nearest(wanted).ok_or_else(|| Error::in_source("the video has no frames"))?;
     let found = track.time(frame).seconds();
     // The times in the data files are rounded to f32.
@@ -102,5 +170,83 @@ fn append(own: &VideoFile, wanted: f64, tolerance_s: f64, to: &mut Vec<u8>) -> R
              tolerance_s={tolerance_s}"
         )));
     }
-    own.append(frame, to)
+    Ok(frame)
+}
+
+/// The frames of videos that samples need, for prefetching.
+pub(super) struct NeededFrames {
+    frames: Arc<FrameIndex>,
+    fps: f64,
+    /// Each video, and the deltas of its frames.
+    videos: Vec<(Arc<Video>, Vec<i64>)>,
+    /// The index of the object of each file, by the number of the file.
+    objects: HashMap<u32, u32>,
+}
+
+impl NeededFrames {
+    /// Starts prefetching the frames of `videos` in `order`. Returns `None` if the files are local.
+    pub(super) fn follow(
+        frames: Arc<FrameIndex>,
+        fps: f64,
+        videos: Vec<(Arc<Video>, Vec<i64>)>,
+        order: &Lookahead,
+    ) -> Option<Box<dyn Prefetcher>> {
+        let Storage::Store { remote, .. } = &videos.first()?.0.root.storage else { return None };
+        let remote = remote.clone();
+        let (mut numbers, mut objects) = (HashMap::new(), Vec::new());
+        for (video, _) in &videos {
+            for index in 0..video.files.len() {
+                if let Some((number, object)) = video.number(index).zip(video.object(index)) {
+                    numbers.insert(number, objects.len() as u32);
+                    objects.push(object.clone());
+                }
+            }
+        }
+        let needed = NeededFrames { frames, fps, videos, objects: numbers };
+        follow(Arc::new(needed), order, &remote, objects.into())
+    }
+
+    /// Returns the video of a file, the deltas of its frames, and the index of the file in the video.
+    fn video(&self, file: u32) -> Option<(&Arc<Video>, &[i64], usize)> {
+        let (video, deltas) = self.videos.iter().find(|(video, _)| video.index == file / MAX_FILES)?;
+        Some((video, deltas, (file % MAX_FILES) as usize))
+    }
+}
+
+impl VideoSamples for NeededFrames {
+    fn files(&self, sample: u64, with: &mut dyn FnMut(u32)) {
+        let episode = self.frames.locate(sample as usize).episode.episode;
+        for (video, _) in &self.videos {
+            let index = video.episodes.get(&episode).map(|(index, _)| *index);
+            index.and_then(|index| video.number(index)).into_iter().for_each(&mut *with);
+        }
+    }
+
+    fn object(&self, file: u32) -> Option<(u32, Option<u64>)> {
+        Some((*self.objects.get(&file)?, None))
+    }
+
+    fn each_table(&self, with: &mut dyn FnMut(&VideoFiles)) {
+        self.videos.iter().for_each(|(video, _)| with(&video.open));
+    }
+
+    fn find(&self, file: u32) -> Option<Arc<VideoFile>> {
+        let (video, _, index) = self.video(file)?;
+        video.open.find(index)
+    }
+
+    fn open(&self, file: u32) -> Result<Arc<VideoFile>> {
+        let (video, _, index) = self.video(file).ok_or_else(|| Error::in_source("no such video"))?;
+        video.file(index)
+    }
+
+    /// Assumes that the times of the frames match the frame rate, because the times are in the data
+    /// files, which are also prefetched. A frame with a different time is read on demand.
+    fn frames(&self, sample: u64, _draw: u64, file: u32, video: &VideoFile) -> Vec<usize> {
+        let Some((own, deltas, _)) = self.video(file) else { return Vec::new() };
+        let frame = self.frames.locate(sample as usize);
+        let Some((_, start)) = own.episodes.get(&frame.episode.episode) else { return Vec::new() };
+        let seconds = |delta: &i64| start + (frame.at(*delta).0 - frame.episode.first) as f64 / self.fps;
+        deltas.iter().filter_map(|delta| video.track().nearest(seconds(delta))).collect()
+    }
 }

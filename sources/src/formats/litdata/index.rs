@@ -45,7 +45,6 @@ pub(super) struct Chunk {
     /// Length of the decompressed file, in bytes.
     #[serde(rename = "chunk_bytes")]
     pub(super) bytes: u64,
-    /// Number of samples.
     #[serde(rename = "chunk_size")]
     pub(super) samples: u64,
 }

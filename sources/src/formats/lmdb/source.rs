@@ -72,7 +72,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// database again, which reads only a few pages. LMDB registers readers in a lock file next to the
 /// data. If the lock file cannot be written (for example, on a read-only file system), the database
 /// is opened without it. No process may then write to the database while it is open. If an open
-/// file is overwritten or truncated, reads return undefined data or crash the process, as with any
+/// file is overwritten or truncated, reads return garbage or crash the process, as with any
 /// memory-mapped file. A process may open a database several times, but only through the same copy
 /// of the LMDB library.
 ///

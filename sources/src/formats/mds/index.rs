@@ -61,7 +61,6 @@ pub(super) struct Index {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// Name of the encoding.
     pub(super) encoding: String,
     /// Size of each value in bytes, or `None` if the size varies. If it varies, each sample
     /// contains the length of its value.

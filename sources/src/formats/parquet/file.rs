@@ -106,7 +106,6 @@ impl ParquetFile {
         Ok(ParquetFile { file, meta, packed, indexes: Mutex::default() })
     }
 
-    /// Returns the number of rows in a row group.
     pub(super) fn rows(&self, group: u32) -> usize {
         usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
     }

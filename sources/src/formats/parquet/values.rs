@@ -54,7 +54,6 @@ impl Rows {
         self.0.fields.iter().map(|field| &*field.name)
     }
 
-    /// Returns the index of a column.
     pub(crate) fn column_index(&self, name: &str) -> Option<usize> {
         self.names().position(|other| other == name)
     }

@@ -44,7 +44,6 @@ impl<'b> SampleBuffer<'b> {
         Ok(start..self.len)
     }
 
-    /// Returns the text at `range`.
     pub(super) fn text(&self, range: Range<usize>) -> &str {
         std::str::from_utf8(&self.buffer[range]).expect("paths and names are UTF-8")
     }

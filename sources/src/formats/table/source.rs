@@ -256,7 +256,6 @@ impl Table {
         }
     }
 
-    /// Returns the path in the cell of `column`.
     pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
         let empty = || self.error_at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
         cells.trimmed_text(column).ok_or_else(empty)

@@ -330,8 +330,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Sets the location of each link to that of the file it refers to. Removes links to files that
-    /// are not in the tar.
+    /// Makes each link point to the bytes of its file. Removes links to files that are not in the
+    /// tar.
     fn resolve_links(&mut self) {
         let mut unresolved = Vec::new();
         for (index, path, file) in self.links.resolve() {

@@ -41,7 +41,7 @@ const MIN_INDEXED: u64 = 1 << 20;
 ///
 /// **Changes.** In each epoch, the first worker that reads from a shard checks whether the file has
 /// changed. If so, this read and all later reads from the shard fail. Shards that are not read are
-/// not checked. Batches may be prepared before their epoch is requested. Therefore, the shards are
+/// not checked. Because batches may be prepared before their epoch is requested, the shards are
 /// checked again when the epoch starts, unless there are more than 64 shards or they are in an
 /// object store.
 ///

@@ -59,9 +59,9 @@ const CLASSES: [&str; 20] = [
 ///   The key of a sample is the name of its image.
 /// - **Boxes**, if the dataset has an `Annotations` folder:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
-///     in pixels. The files count pixels from 1, and a box includes its last pixel. Therefore, **1
-///     is subtracted from the left and top edge**, as in Detectron2, so that right minus left is
-///     the width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
+///     in pixels. The files count pixels from 1, and a box includes its last pixel. **1 is
+///     subtracted from the left and top edge**, as in Detectron2, so that right minus left is the
+///     width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
 ///     unchanged.
 ///   - `boxes.class.npy`, i64 of shape (n,), and `boxes.difficult.npy`, u8 of shape (n,).
 /// - **Classes** are all class names in the files in `Annotations`, sorted, or the 20 classes of
@@ -93,7 +93,6 @@ pub struct Voc {
     annotated: bool,
     /// The edges of all boxes of all images.
     edges: Vec<[f32; 4]>,
-    /// The classes of all boxes.
     box_classes: Vec<i64>,
     /// The `difficult` flags of all boxes.
     difficult: Vec<u8>,

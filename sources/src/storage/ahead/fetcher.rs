@@ -25,7 +25,7 @@ use super::request::{Counts, Parts};
 use crate::error::Result;
 use crate::machine::{CancelToken, cancel};
 use crate::model::store::ReadCompletion;
-use crate::model::{BatchIndex, Lookahead, ObjectCache, Prefetcher, Store};
+use crate::model::{BatchIndex, Lookahead, Object, ObjectCache, Prefetcher, Store};
 
 /// Interval between searches for lost requests.
 const LOST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -139,12 +139,19 @@ impl Fetcher {
     }
 
     /// Fills `to` with the bytes of `sample`, at `range` in the sample's object. Returns false if
-    /// the sample is neither planned nor cached, or if its piece was dropped.
+    /// the sample is neither planned nor cached, or if its piece was dropped. If `whole` is set,
+    /// `range` of this object is the whole sample, and is found in the cache without a plan.
     ///
     /// # Errors
     ///
     /// Returns the error of the request's last attempt, or an error if the reader was canceled.
-    pub(super) fn read(self: &Arc<Self>, sample: u64, range: Range<u64>, to: &mut [u8]) -> Result<bool> {
+    pub(super) fn read(
+        self: &Arc<Self>,
+        sample: u64,
+        whole: Option<&Object>,
+        range: Range<u64>,
+        to: &mut [u8],
+    ) -> Result<bool> {
         let planned = {
             let mut state = self.lock();
             state.take_planned(sample).map(|(batch, id)| {
@@ -154,9 +161,12 @@ impl Fetcher {
         };
         let Some((batch, id, object, start, answer)) = planned else {
             // Cached samples have no piece.
-            let cached = self.cache.as_ref().zip(self.parts.part(sample));
-            let tier = cached.and_then(|(cache, (object, part))| {
-                (part == range).then(|| cache.get(self.parts.object(object), range.start, to))?
+            let tier = self.cache.as_ref().and_then(|cache| {
+                let of_plan = || {
+                    let (object, part) = self.parts.part(sample)?;
+                    (part == range).then(|| self.parts.object(object))
+                };
+                cache.get(whole.or_else(of_plan)?, range.start, to)
             });
             if let Some(tier) = tier {
                 self.counts.cache_hit(tier, to.len());
@@ -182,6 +192,12 @@ impl Fetcher {
         state.release_sample(id);
         self.resume(state);
         read
+    }
+
+    /// Plans a round, because the parts of the next batch are known.
+    #[cfg(feature = "video")]
+    pub(super) fn plan_again(self: &Arc<Self>) {
+        self.resume(self.lock());
     }
 
     /// Returns whether `sample` is planned and has not been read yet.

@@ -1,9 +1,9 @@
 //! Merges the byte ranges of samples into requests.
 //!
 //! Each request costs a round trip and counts against the limit on requests in flight, so ranges of
-//! an object that are adjacent or nearly adjacent share a request. The bytes in the gaps between
-//! them cost bandwidth and memory. Therefore, the size of each gap is limited, and the total size
-//! of all gaps is limited by the number of needed bytes and by the free memory.
+//! an object that are adjacent or nearly adjacent share a request. But the bytes in the gaps
+//! between them cost bandwidth and memory. The size of each gap is limited, and the total size of
+//! all gaps is limited by the number of needed bytes and by the free memory.
 
 use std::ops::Range;
 

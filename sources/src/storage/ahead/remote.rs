@@ -53,13 +53,40 @@ impl Remote {
             return Ok(());
         }
         for fetcher in self.fetchers() {
-            if fetcher.read(sample, at..at + to.len() as u64, to)? {
+            if fetcher.read(sample, None, at..at + to.len() as u64, to)? {
                 return Ok(());
             }
         }
         self.direct(object, at, to)?;
         self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Fills `to` with the bytes of `sample`, which are the bytes of `object` that start at offset
+    /// `at`, if they have been prefetched or are in the cache. Returns whether this is the case.
+    ///
+    /// # Errors
+    /// See [`read`](Remote::read).
+    #[cfg(feature = "video")]
+    pub(crate) fn read_prefetched(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<bool> {
+        for fetcher in self.fetchers() {
+            if fetcher.read(sample, Some(object), at..at + to.len() as u64, to)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Plans the prefetching of batches whose parts have become [known](Parts::known_later).
+    #[cfg(feature = "video")]
+    pub(crate) fn plan_again(&self) {
+        self.fetchers().iter().for_each(Fetcher::plan_again);
+    }
+
+    /// Returns a `Remote` that reads from the same store. Its samples have separate numbers.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn separate(&self) -> Self {
+        Self::new(self.store.clone())
     }
 
     fn fetchers(&self) -> Vec<Arc<Fetcher>> {

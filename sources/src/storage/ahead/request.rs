@@ -24,10 +24,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Returns the index of a sample's object, and the sample's byte range in that object.
 type Find = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
+/// Returns whether the parts of a batch are known.
+type IsKnown = dyn Fn(BatchIndex) -> bool + Send + Sync;
+
 /// The objects of a dataset, and the byte range that each sample needs.
 pub(crate) struct Parts {
     objects: Arc<[Object]>,
     find: Box<Find>,
+    is_known: Option<Box<IsKnown>>,
 }
 
 impl Parts {
@@ -37,7 +41,18 @@ impl Parts {
         objects: Arc<[Object]>,
         find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
     ) -> Self {
-        Parts { objects, find: Box::new(find) }
+        Parts { objects, find: Box::new(find), is_known: None }
+    }
+
+    /// Delays the plan of a batch until `is_known` returns true, which must not block. A source
+    /// calls [`Remote::plan_again`](super::Remote::plan_again) when the result changes.
+    #[cfg(feature = "video")]
+    pub(crate) fn known_later(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
+        Parts { is_known: Some(Box::new(is_known)), ..self }
+    }
+
+    pub(super) fn are_known(&self, batch: BatchIndex) -> bool {
+        self.is_known.as_ref().is_none_or(|is_known| is_known(batch))
     }
 
     pub(super) fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {

@@ -107,7 +107,6 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// Returns the bytes of an array.
     pub(crate) fn bytes(&self, array: &Array) -> &[u8] {
         match &self[array.data] {
             Node::Bytes(bytes) => bytes,

@@ -43,7 +43,6 @@ impl<'a> Found<'a> {
         Found::Numbers { element, shape: ArrayVec::new(), data }
     }
 
-    /// Creates an array.
     pub(crate) fn array(element: Element, shape: &[usize], data: RowBytes<'a>) -> Self {
         match shape.try_into() {
             Ok(shape) => Found::Numbers { element, shape, data },

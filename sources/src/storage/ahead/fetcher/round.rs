@@ -130,7 +130,12 @@ impl Fetcher {
                 round.ended = false;
                 return None;
             }
-            let (batch, samples) = state.batches.as_mut()?.next()?;
+            let batches = state.batches.as_mut()?;
+            if !self.parts.are_known(state.next) {
+                round.ended = false;
+                return None;
+            }
+            let (batch, samples) = batches.next()?;
             state.next = self.order.after(batch);
             if samples.is_empty() {
                 round.ended = false;

@@ -1,0 +1,267 @@
+//! Prefetches the groups of pictures that upcoming samples need.
+//!
+//! The bytes that a sample needs are known only once the sample tables of its files are open.
+//! Therefore, the plan of a batch waits until threads have read the tables of all its files. Tables of
+//! later batches are not read, because a table can be larger than the frames of a sample. A worker
+//! that waits for a table continues only after the plan, so it does not request the same bytes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::video::{Listener, VideoFile, VideoFiles, number_of};
+use crate::error::{Result, guarded};
+use crate::machine::CancelToken;
+use crate::model::{BatchIndex, Lookahead, Object, Prefetcher};
+use crate::storage::ahead::{Parts, Remote};
+
+/// Maximum number of threads that read sample tables for one loader.
+const MAX_THREADS: usize = 16;
+/// The number of a file that is read as a whole ends with this number instead of a packet.
+const WHOLE: usize = u32::MAX as usize;
+
+/// Returns the number with which a whole file is prefetched.
+pub(crate) fn whole_number(file: u32) -> u64 {
+    number_of(file, WHOLE)
+}
+
+/// The frames of videos that the samples of a dataset need.
+pub(crate) trait VideoSamples: Send + Sync + 'static {
+    /// Calls `with` for each file that a sample reads.
+    fn files(&self, sample: u64, with: &mut dyn FnMut(u32));
+
+    /// Returns the index of the object of a file, and its length if it is read as a whole. Returns
+    /// `None` if the file is not prefetched.
+    fn object(&self, file: u32) -> Option<(u32, Option<u64>)>;
+
+    /// Calls `with` for each collection of files.
+    fn each_table(&self, with: &mut dyn FnMut(&VideoFiles));
+
+    /// Returns the file if its sample table is open.
+    fn find(&self, file: u32) -> Option<Arc<VideoFile>>;
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
+
+    /// Returns the frames that a sample with the random number `draw` reads from `video`, which is
+    /// the file `file`.
+    fn frames(&self, sample: u64, draw: u64, file: u32, video: &VideoFile) -> Vec<usize>;
+}
+
+/// Prefetches the videos of the samples in `order` from `remote`, which contains `objects`.
+pub(crate) fn follow(
+    samples: Arc<dyn VideoSamples>,
+    order: &Lookahead,
+    remote: &Arc<Remote>,
+    objects: Arc<[Object]>,
+) -> Option<Box<dyn Prefetcher>> {
+    let closed = Arc::new(AtomicBool::new(false));
+    let is_closed = closed.clone();
+    let ahead = Arc::new(VideoAhead {
+        samples,
+        order: order.clone(),
+        remote: remote.clone(),
+        stop: CancelToken::new(move || is_closed.load(Ordering::Relaxed)),
+        state: Mutex::default(),
+    });
+    let (of_batch, of_order, of_number) = (ahead.clone(), order.clone(), ahead.clone());
+    let numbers = move |batch| Some(of_batch.lock().numbers(batch));
+    let units = Lookahead::new(order.bytes(), move |epoch| of_order.batches(epoch), numbers);
+    let find = move |number| of_number.lock().ranges.get(&number).map(|(object, range, _)| (*object, range.clone()));
+    let of_batch = ahead.clone();
+    let parts = Parts::new(objects, find).known_later(move |batch| of_batch.is_known(batch));
+    let groups = remote.follow(units, parts)?;
+    let opened = ahead.clone();
+    let listener: Arc<Listener> = Arc::new(move |video| opened.opened(video));
+    ahead.samples.each_table(&mut |files| files.listen(&listener));
+    Some(Box::new(VideoPrefetcher { ahead, groups, closed, _listener: listener }))
+}
+
+struct VideoAhead {
+    samples: Arc<dyn VideoSamples>,
+    order: Lookahead,
+    remote: Arc<Remote>,
+    stop: CancelToken,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The batch that is being planned.
+    batch: Option<BatchIndex>,
+    /// The samples of the batch that need each file.
+    readers: BTreeMap<u32, Vec<Reader>>,
+    /// The files whose tables have not been read yet.
+    unread: BTreeSet<u32>,
+    /// The files that no thread has started to read.
+    queue: VecDeque<u32>,
+    threads: usize,
+    /// The numbers of the batch's groups of pictures, each with the position of its sample in the
+    /// batch.
+    numbers: Vec<(usize, u64)>,
+    /// The object and the bytes of each number, and the last batch that needs it.
+    ranges: HashMap<u64, (u32, Range<u64>, BatchIndex)>,
+}
+
+/// A sample of a batch that needs a file.
+#[derive(Clone, Copy)]
+struct Reader {
+    /// Position of the sample in the batch.
+    position: usize,
+    sample: u64,
+    draw: u64,
+}
+
+impl State {
+    /// Returns the numbers of the groups of pictures of a batch, in the order of its samples.
+    fn numbers(&mut self, batch: BatchIndex) -> Vec<u64> {
+        self.numbers.sort_by_key(|(position, _)| *position);
+        let own = self.numbers.iter().filter(|_| self.batch == Some(batch));
+        own.map(|(_, number)| *number).collect()
+    }
+
+    /// Adds a number that a sample of the current batch needs.
+    fn add(&mut self, reader: Reader, number: u64, (object, range): (u32, Range<u64>)) {
+        let Some(batch) = self.batch else { return };
+        self.numbers.push((reader.position, number));
+        self.ranges.insert(number, (object, range, batch));
+    }
+}
+
+impl VideoAhead {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the groups of pictures of `batch` are known. If they are not, starts to read
+    /// the tables of its files.
+    fn is_known(self: &Arc<Self>, batch: BatchIndex) -> bool {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.batch == Some(batch) {
+            return state.unread.is_empty();
+        }
+        state.batch = Some(batch);
+        state.numbers.clear();
+        state.readers.clear();
+        let samples = self.order.drawn_samples(batch).unwrap_or_default();
+        for (position, (sample, draw)) in samples.into_iter().enumerate() {
+            let reader = Reader { position, sample, draw };
+            self.samples.files(sample, &mut |file| state.readers.entry(file).or_default().push(reader));
+        }
+        (state.unread, state.queue) = Default::default();
+        for (file, readers) in state.readers.clone() {
+            match self.samples.object(file) {
+                None => {}
+                Some((object, Some(len))) => {
+                    readers.into_iter().for_each(|reader| state.add(reader, whole_number(file), (object, 0..len)));
+                }
+                Some((object, None)) => match self.samples.find(file) {
+                    Some(video) => self.add_groups(state, file, object, &video),
+                    None => _ = (state.unread.insert(file), state.queue.push_back(file)),
+                },
+            }
+        }
+        let wanted = state.queue.len().min(MAX_THREADS);
+        while state.threads < wanted {
+            let ahead = self.clone();
+            let thread = std::thread::Builder::new().name("warpfeed-fetch".to_owned());
+            if thread.spawn(move || ahead.read_tables()).is_err() {
+                break;
+            }
+            state.threads += 1;
+        }
+        if state.threads == 0 {
+            // No thread reads the tables, so the frames are read on demand.
+            state.unread.clear();
+        }
+        state.unread.is_empty()
+    }
+
+    /// Adds the groups of pictures that the samples of the batch need from a file.
+    fn add_groups(&self, state: &mut State, file: u32, object: u32, video: &VideoFile) {
+        for reader in state.readers.get(&file).cloned().unwrap_or_default() {
+            for (first, range) in video.groups(&self.samples.frames(reader.sample, reader.draw, file, video)) {
+                state.add(reader, number_of(file, first), (object, range));
+            }
+        }
+    }
+
+    /// Reads tables until the queue is empty. Ignores errors, because reading the sample reports
+    /// them.
+    fn read_tables(self: Arc<Self>) {
+        loop {
+            let file = {
+                let mut state = self.lock();
+                let next = state.queue.pop_front().filter(|_| !self.stop.is_set());
+                if next.is_none() {
+                    state.threads -= 1;
+                }
+                next
+            };
+            let Some(file) = file else { return };
+            let video = self.stop.during(|| guarded(|| self.samples.open(file)));
+            self.read_table(file, video.ok().as_deref());
+        }
+    }
+
+    /// Adds the groups of pictures of a file that has been opened.
+    fn opened(&self, video: &VideoFile) {
+        video.number().into_iter().for_each(|file| self.read_table(file, Some(video)));
+    }
+
+    /// Adds the groups of pictures of a file, or none if it cannot be opened. Plans the batch if this
+    /// was its last file.
+    fn read_table(&self, file: u32, video: Option<&VideoFile>) {
+        let mut state = self.lock();
+        if !state.unread.remove(&file) {
+            return;
+        }
+        if let (Some(video), Some((object, _))) = (video, self.samples.object(file)) {
+            self.add_groups(&mut state, file, object, video);
+        }
+        if state.unread.is_empty() {
+            drop(state);
+            self.remote.plan_again();
+        }
+    }
+}
+
+/// A loader's handle to its [`VideoAhead`]. Dropping it cancels the reads.
+struct VideoPrefetcher {
+    ahead: Arc<VideoAhead>,
+    groups: Box<dyn Prefetcher>,
+    closed: Arc<AtomicBool>,
+    _listener: Arc<Listener>,
+}
+
+impl Prefetcher for VideoPrefetcher {
+    fn start(&self, batch: BatchIndex) {
+        {
+            let mut state = self.ahead.lock();
+            // The order may have changed.
+            state.batch = None;
+            state.ranges.retain(|_, (_, _, last)| *last >= batch);
+        }
+        self.groups.start(batch);
+    }
+
+    fn done(&self, batch: BatchIndex) {
+        self.ahead.lock().ranges.retain(|_, (_, _, last)| *last > batch);
+        self.groups.done(batch);
+    }
+
+    fn stop(&self) {
+        self.groups.stop();
+    }
+}
+
+impl Drop for VideoPrefetcher {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+}
