@@ -26,6 +26,7 @@ struct Case {
     vertical_flip: bool,
     augment: Option<String>,
     boxes: Vec<[f64; 4]>,
+    #[serde(rename = "kept")]
     is_kept: Vec<bool>,
     points: Vec<[f64; 2]>,
     shown: Vec<bool>,

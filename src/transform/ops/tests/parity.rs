@@ -23,6 +23,7 @@ struct Case {
     #[serde(rename = "step")]
     effect: String,
     #[serde(default)]
+    #[serde(rename = "by")]
     magnitude: f64,
     #[serde(default)]
     bilinear: bool,
@@ -218,6 +219,7 @@ struct Moved {
     scale: f64,
     shear: [f64; 2],
     from: Vec<[f64; 4]>,
+    #[serde(rename = "to")]
     moved: Vec<[f64; 4]>,
 }
 
