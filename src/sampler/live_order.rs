@@ -131,7 +131,7 @@ impl LiveOrder {
         self.read().clone()
     }
 
-    /// Like [`Changing::batched`], but follows later changes.
+    /// Like [`UpdatableOrder::batched`], but follows later changes.
     pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
         self.original().batched().map(|_| self.clone() as Arc<dyn Batched>)
     }

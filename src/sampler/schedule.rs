@@ -56,7 +56,7 @@ pub(crate) struct Entry {
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
-    /// `order` as a [`Changeable`], if the program may change the order.
+    /// `order` as a [`LiveOrder`], if the program may change the order.
     live_order: Option<Arc<LiveOrder>>,
     /// `order` as a [`Batched`], if the order determines the number of samples in each batch.
     batches: Option<Arc<dyn Batched>>,

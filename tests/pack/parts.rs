@@ -544,7 +544,7 @@ fn invalid_parts_are_refused() {
     assert!(names(root.path()).is_empty());
 }
 
-/// Like [`part`], with force.
+/// Like [`pack_part`], with force.
 fn forced(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
     Pack::new(source).workers(1).shard_samples(4).part(part, parts).force(true).to(folder.join("x.tar"))
 }

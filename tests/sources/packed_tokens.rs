@@ -210,8 +210,8 @@ fn bad_packings_name_the_value_and_the_file() {
     let path = folder.path().join("x.bin");
     fs::write(&path, [5_u16, END as u16, 6, 7].map(u16::to_le_bytes).concat()).unwrap();
     for (packing, text) in [
-        (Packing::new(0, END), "rows of 0 tokens"),
-        (Packing::new(8, END).window(0), "windows of 0 documents"),
+        (Packing::new(0, END), "length=0"),
+        (Packing::new(8, END).window(0), "window=0"),
         (Packing::new(8, 70_000), "the end of a document is token 70000, but the tokens are u16"),
         (Packing::new(8, END).padding(1 << 16), "the padding is token 65536"),
     ] {

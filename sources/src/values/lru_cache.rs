@@ -1,9 +1,9 @@
-//! [`Recent`]: a cache with LRU eviction. It consists of two ordered maps, one by key and one by
+//! [`LruCache`]: a cache with LRU eviction. It consists of two ordered maps, one by key and one by
 //! time of last use, so each operation takes `O(log n)` time.
 
 use std::collections::BTreeMap;
 
-/// A cache with LRU eviction. The caller limits its size with [`shrink`](Recent::shrink).
+/// A cache with LRU eviction. The caller limits its size with [`shrink`](LruCache::shrink).
 pub(crate) struct LruCache<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
