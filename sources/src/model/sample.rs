@@ -133,7 +133,9 @@ impl<'a> Sample<'a> {
         value.check_name(name)?;
         if name == "cls" {
             match self.label {
-                Label::None => (self.label, self.skipped_relabels) = (Label::Text(value.memory()), self.relabeled_times()),
+                Label::None => {
+                    (self.label, self.skipped_relabels) = (Label::Text(value.memory()), self.relabeled_times())
+                }
                 Label::Class(_) => {}
                 Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
             }
