@@ -201,8 +201,8 @@ struct Thread<W: Watch, T> {
 impl<W: Watch, T> Thread<W, T> {
     fn run(mut self) {
         let mut open = true;
-        while open || !self.returned.is_empty() {
-            let received = if self.returned.is_empty() {
+        while open || !self.waiting.is_empty() {
+            let received = if self.waiting.is_empty() {
                 self.returned.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 self.returned.recv_timeout(POLL)
